@@ -60,6 +60,12 @@ for command in (status, check):
     help="How far back to search for the lag in seconds: a record that arrived earlier has none.",
 )
 @option(
+    "--full-lag-every",
+    default="10m",
+    type=Duration(),
+    help="Time between two samples that write the lag of all slots; the others write what has changed.",
+)
+@option(
     "--max-offsets-per-batch",
     default=10_000_000,
     type=click.IntRange(min=1),
@@ -99,6 +105,7 @@ def run(
     interval: float,
     once: bool,
     reach: float,
+    full_lag_every: float,
     max_offsets_per_batch: int,
     ignore_data_loss: bool,
     maintain_every: float,
@@ -126,6 +133,7 @@ def run(
         from koff.spark.job.interval_watch import IntervalWatch
         from koff.spark.job.job import Job, log_progress
         from koff.spark.job.table_view import serve_tables
+        from koff.spark.tables.held_rows import LONGEST_FULL_S
         from koff.spark.tables.maintenance import MaintainConf
         from koff.spark.tables.retention import parse_retention
         from koff.spark.tables.schemas import Tables
@@ -134,6 +142,7 @@ def run(
         once=once,
         max_offsets_per_batch=max_offsets_per_batch,
         reach_s=reach,
+        full_lag_s=full_lag_every,
         fail_on_data_loss=not ignore_data_loss,
         maintain_s=maintain_every,
         maintain=MaintainConf(parse_retention(keep) if keep else {}),
@@ -142,6 +151,8 @@ def run(
         raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
     if listen:
         ServeConf(listen).parse_address()
+    if full_lag_every > LONGEST_FULL_S:
+        raise ConfigError("--full-lag-every is longer than 12h: readers look for rows of the day before")
     settings = check_spark(spark_conf, jars, tables, create=True)
     counts, watch = WrittenCounts(tables), IntervalWatch(interval)
 

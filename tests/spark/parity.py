@@ -246,7 +246,8 @@ def written_lags(tables: Tables, at_ms: int) -> Facts:
     """The rows of the sample of that time."""
     rows = tables.frame("lag").where(f.unix_millis("at") == at_ms).collect()
     slots = _once((_slot(row), row) for row in rows)
-    return {(*at, name): row[name] for at, row in slots.items() for name in (*_LAG, "type")}
+    facts = {(*at, name): row[name] for at, row in slots.items() for name in (*_LAG, "type")}
+    return {at: tuple(value) if at[-1] == "reasons" else value for at, value in facts.items()}
 
 
 def _seconds(number: float | None) -> Any:
@@ -258,8 +259,8 @@ def _rate(number: float | None) -> Any:
     return None if number is None else pytest.approx(number, rel=0.02, abs=0.001)
 
 
-def _names(why: int) -> str:
-    return ",".join(Reason(why).names)
+def _names(why: int) -> tuple[str, ...]:
+    return Reason(why).names
 
 
 _LAG: Mapping[str, Callable[[PartitionLag], Any]] = {

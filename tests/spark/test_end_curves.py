@@ -105,7 +105,8 @@ def test_time_lags_do_not_depend_on_how_samples_were_folded(
         {"group": group, "topic": topic, "partition": 0, "committed": committed, "deleted": False}
         for (group, topic), committed in commits.items()
     )
-    append(tables, "current", *({**slot, "cluster": "c"} for slot in slots))
+    record = {"cluster": "c", "offsets_partition": 0, "log_offset": 0}
+    append(tables, "current", *({**slot, **record} for slot in slots))
 
     def start() -> EndCurves:
         return EndCurves("c", reach_s=REACH_S, fold_s=120)

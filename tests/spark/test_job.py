@@ -178,7 +178,7 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
     assert rows["simple", topic, 0].lag in (5, 6, 7)
     assert rows["simple", topic, 0].readable == rows["simple", topic, 0].lag
     assert rows["classic", topic, 0].client_id == "me"
-    assert rows["classic", topic, 0].reasons == "no_commit"
+    assert rows["classic", topic, 0].reasons == ["no_commit"]
     # A table with days and one without: all of them would take as long as the job.
     assert vars(maintenance)["TABLES"] is TABLES
     few = {name: TABLES[name] for name in ("lag", "current")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from koff.spark.tables import schemas as module
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
 from koff.spark.tables.layout import LAYOUTS, find_layout
 from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Table, Tables, WrongTables
+from tests.spark.test_table_checks import append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -216,3 +218,23 @@ def read_definition(tables: Tables, name: str) -> tuple[str, dict[str, str], dic
     detail = tables.delta_table(name).detail().select("description", "properties").collect()[0]
     comments = {field.name: field.metadata["comment"] for field in tables.frame(name).schema}
     return detail.description, comments, detail.properties
+
+
+def test_reasons_that_were_text_become_arrays(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Tables(spark, str(tmp_path / "t"))
+    text = replace(TABLES["lag"], columns=TABLES["lag"].columns.replace("ARRAY<STRING>", "STRING"))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "VERSION", 2)
+        patch.setattr(module, "TABLES", {**TABLES, "lag": text})
+        old.create_tables()
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    slot = {"cluster": "c", "topic": "t", "partition": 0, "at": now, "day": now.date()}
+    values = {"": [], "no_commit": ["no_commit"], "no_commit,topic_gone": ["no_commit", "topic_gone"]}
+    append(old, "lag", *({**slot, "group": names, "reasons": names} for names in values))
+    old.create_tables()
+    old.check_tables()
+    assert {row["group"]: row.reasons for row in old.frame("lag").collect()} == values
+    module._split_reasons(spark, old.path("lag"))  # as after an interruption
+    assert old.frame("lag").count() == len(values)

@@ -77,14 +77,21 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
     old = now - timedelta(days=40)
     slot = {"cluster": "c", "group": "payments", "topic": "t", "partition": 0}
     record = {"offsets_partition": 0, "timestamp": now, "day": now.date()}
-    sample = {**slot, "day": now.date(), "time_lag_s": 9.0}
+    full_at = now - timedelta(seconds=2)
+    sample = {**slot, "day": now.date(), "time_lag_s": 9.0, "full_at": full_at, "ended": False}
     append(
         tables,
         "lag",
-        {**sample, "at": now - timedelta(seconds=1), "lag": 50},
+        {**sample, "at": full_at, "lag": 50},
+        {**sample, "at": full_at, "lag": -3, "partition": 1},
+        {**sample, "at": full_at, "lag": 4, "partition": 2},
         {**sample, "at": now, "lag": 7},
-        {**sample, "at": now, "lag": -3, "partition": 1},
+        {**sample, "at": now, "lag": None, "partition": 2, "ended": True},
+        {**sample, "at": now - timedelta(days=1), "full_at": now - timedelta(days=1), "partition": 3},
     )
+    hour = {"cluster": "c", "group": "payments", "hour": now, "day": now.date(), "samples": 3}
+    hour |= {"max_lag": 50, "avg_lag": 20.0, "known_samples": 2}
+    append(tables, "lag_hourly", hour, {**hour, "topic": "t", "max_lag": 60})
     append(tables, "groups", *({**slot, **record, "log_offset": n, "epoch": n} for n in (4, 6)))
     commits = enumerate((5, 8, 2, 3))
     append(tables, "commits", *({**slot, **record, "log_offset": n, "committed": at} for n, at in commits))
@@ -96,7 +103,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
         {**slot, "group": "deleted", "commit_timestamp": old, "deleted": True},
         {**slot, "group": "expired", "commit_timestamp": old, "deleted": False},
     )
-    for name in TABLES.keys() - {"lag", "groups", "commits", "current"}:
+    for name in TABLES.keys() - {"lag", "lag_hourly", "groups", "commits", "current"}:
         times = {"timestamp": now, "at": now, "day": now.date()}
         append(tables, name, *({**slot, **times, "group": group} for group in ("payments", "expired")))
     # Rows that are deleted or changed get a deletion vector: their file stays.
@@ -122,10 +129,11 @@ def open_duckdb(tables: Tables) -> Any:
 
 
 def check_answers(answers: Sequence[Sequence[tuple[Any, ...]]]) -> None:
-    """Fails unless the five queries find what their texts say."""
-    worst, hours, rebalances, rewinds, silent = answers
+    """Fails unless the six queries find what their texts say."""
+    worst, hours, days, rebalances, rewinds, silent = answers
     assert worst == [("c", "payments", 7, 9.0)]
-    assert max(largest for _, largest in hours) == 50
+    assert [row[2] for row in hours] == [50]
+    assert [(row[1], *row[3:]) for row in days] == [("payments", 50, 20.0, 3)]
     assert [(row[1], row[3]) for row in rebalances] == [("payments", 2)]
     assert [row[5:] for row in rewinds] == [(2, 8)]
     assert [row[1] for row in silent] == ["old"]

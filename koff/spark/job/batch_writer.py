@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from koff.spark.job.end_offsets import Sample
@@ -136,6 +137,12 @@ class BatchWriter:
     def write_lag(self, frame: DataFrame) -> None:
         """Appends rows of lag: a frame with the columns of the table `lag`."""
         frame.write.format("delta").mode("append").save(self.tables.path("lag"))
+
+    def note_sample(self, at: datetime, full_at: datetime, batch: int | None, partitions: int) -> None:
+        """Appends a row to `samples`: all rows of the sample are in the tables."""
+        ddl = "at TIMESTAMP, full_at TIMESTAMP, batch BIGINT, partitions INT"
+        frame = self.tables.spark.createDataFrame([(at, full_at, batch, partitions)], ddl)
+        self._append_rows("samples", frame, frame.at)
 
     def _write_groups(self, records: DataFrame, topic_names: Mapping[str, str]) -> None:
         from pyspark.sql import functions as f

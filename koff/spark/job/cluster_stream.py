@@ -21,6 +21,8 @@ from koff.spark.job.batch_progress import ProgressCounter
 from koff.spark.job.batch_writer import BatchWriter, write_once
 from koff.spark.job.end_curves import EndCurves
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
+from koff.spark.job.hourly_lag import HourlyLag
+from koff.spark.job.lag_changes import FullSamples
 from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS, make_recreated_error
@@ -53,7 +55,8 @@ class PipelineConf:
     caught up. With `once`, the job ends when it has read the log up to where the log ended at the start.
     Without `sample`, the job writes neither end offsets nor lag. A batch has at most
     `max_offsets_per_batch` offsets. A record that arrived more than `reach_s` ago has
-    no time lag. With `fail_on_data_loss`, records that were deleted before they were read are an error;
+    no time lag. Each `full_lag_s`, a sample writes the lag of all slots, and between them of those that have
+    changed. With `fail_on_data_loss`, records that were deleted before they were read are an error;
     otherwise a warning. Each `maintain_s`, the rows of the cluster are maintained between two batches, the
     first time after `FIRST_MAINTENANCE_S`.
     """
@@ -63,6 +66,7 @@ class PipelineConf:
     sample: bool = True
     max_offsets_per_batch: int = MAX_OFFSETS
     reach_s: float = 86_400.0
+    full_lag_s: float = 600.0
     fail_on_data_loss: bool = True
     maintain_s: float = 86_400.0
     maintain: MaintainConf = KEEP_ALL
@@ -128,6 +132,8 @@ class ClusterStream:
         self._tables, self._cluster, self._progress, self._lease = tables, cluster, progress, lease
         self._sampler = EndOffsetSampler(cluster, tables.spark)
         self._curves = EndCurves(self.name, reach_s=conf.reach_s)
+        self._full = FullSamples(conf.full_lag_s)
+        self._hourly = HourlyLag(self.name)
         self._stopping, self._stop_deadline = threading.Event(), 0.0
         self._query: StreamingQuery | None = None
         # Mappings of offsets below are by partition of the offsets topic.
@@ -247,19 +253,22 @@ class ClusterStream:
                 raise _Stopped from None
             self.error = error
             raise
-        self._fold_ends()
+        self._summarize_samples()
         if not self.done and time.monotonic() >= self._maintain_at:
             self._maintain()
         # Once caught up, the next batch begins when the next sample is due.
         self._stopping.wait(max(0.0, self._next_batch_at - time.monotonic()))
 
-    def _fold_ends(self) -> None:
-        """Keeps small what the next sample reads. A failure is a warning: the next batch tries again."""
+    def _summarize_samples(self) -> None:
+        """Brings `end_curves` and `lag_hourly` up to date. After a failure, the next batch tries again."""
+        if (newest := self._curves.newest) is None:
+            return
         try:
             self._curves.fold_if_due(self._tables)
+            self._hourly.write_ended(self._tables, newest)
         except Exception as error:
             if not self._stopping.is_set():
-                log.warning("end offsets are not folded", cluster=self.name, why=summarize_error(error))
+                log.warning("samples are not summarized", cluster=self.name, why=summarize_error(error))
 
     def _maintain(self) -> None:
         """Maintains the rows of the cluster. A failure is a warning: the next maintenance tries again."""
@@ -335,7 +344,13 @@ class ClusterStream:
             sampled = None
             if self.conf.sample:
                 sampled = write_sample_and_lag(
-                    writer, self._take_sample, batch, self._curves, reach_s=self.conf.reach_s, small=small
+                    writer,
+                    self._take_sample,
+                    batch,
+                    self._curves,
+                    self._full,
+                    reach_s=self.conf.reach_s,
+                    small=small,
                 )
             if sampled is not None:
                 self._next_batch_at = began + self.conf.interval_s
@@ -370,7 +385,12 @@ class ClusterStream:
             with write_once(self._tables.spark, *self._lease.next_transaction()):
                 writer = BatchWriter(self._tables, self.name)
                 write_sample_and_lag(
-                    writer, self._make_unknown_sample, None, self._curves, reach_s=self.conf.reach_s
+                    writer,
+                    self._make_unknown_sample,
+                    None,
+                    self._curves,
+                    self._full,
+                    reach_s=self.conf.reach_s,
                 )
         except Exception as error:
             log.warning("cannot write that the lag is unknown", cluster=self.name, why=summarize_error(error))

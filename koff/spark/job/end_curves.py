@@ -56,6 +56,11 @@ class EndCurves:
         self._newest_ms: int | None = None
         """The first and the newest sample of this process."""
 
+    @property
+    def newest(self) -> datetime | None:
+        """The time of the newest sample of this process."""
+        return None if self._newest_ms is None else datetime.fromtimestamp(self._newest_ms / 1000, UTC)
+
     def read(self, tables: Tables, now: datetime) -> tuple[DataFrame, DataFrame]:
         """What a sample at `now` needs: the later rows of `end_offsets`, and the rows of `end_curves`."""
         from pyspark.sql import functions as f

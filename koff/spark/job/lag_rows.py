@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 _MOST_POINTS = 255  # of one partition: `Curves` counts points in 8 bits
 _STATUS = np.array([item.name for item in Status], object)
-_REASONS = np.array([",".join(Reason(bits).names) for bits in range(256)], object)
+_REASONS = pa.array([Reason(bits).names for bits in range(256)], pa.list_(pa.string()))
 _ARROW = {
     "STRING": pa.string(),
     "INT": pa.int32(),
@@ -52,6 +52,8 @@ _ARROW = {
     "DOUBLE": pa.float64(),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
     "DATE": pa.date32(),
+    "BOOLEAN": pa.bool_(),
+    "ARRAY<STRING>": pa.list_(pa.string()),
 }
 _SCHEMA = pa.schema(
     [
@@ -125,9 +127,11 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
         "lag_to_stable": _hide_unknown(to_stable, lag.known & (to_stable >= 0)),
         "time_lag_s": _hide_unknown(seconds.seconds, timed),
         "status": pa.array(_STATUS[verdicts], pa.string()),
-        "reasons": pa.array(_REASONS[why], pa.string()),
+        "reasons": _REASONS.take(pa.array(why)),
         "consume_per_s": _hide_unknown(consumed.per_s, consumed.known),
         "produce_per_s": _hide_unknown(produced.per_s, produced.known),
+        "full_at": batch.column("at"),  # as in a full sample
+        "ended": np.zeros(batch.num_rows, np.bool_),
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_curves import EndCurves
 from koff.spark.job.end_offsets import Sample
+from koff.spark.job.lag_changes import FullSamples, select_changed
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
 from koff.spark.spark_session import persist_frame
 from koff.spark.tables.schemas import TABLES
@@ -22,6 +23,7 @@ def write_sample_and_lag(
     take_sample: Callable[[DataFrame, DataFrame], list[Sample] | None],
     batch: int | None,
     curves: EndCurves,
+    full: FullSamples,
     *,
     reach_s: float,
     small: bool = False,
@@ -29,7 +31,8 @@ def write_sample_and_lag(
     """Writes a sample, and then the lag. A batch that is repeated takes a new sample.
 
     `take_sample` gets the cluster's rows of `current` and of `group_states`. Its rows have one time. `curves`
-    are those of the cluster. Returns the number of sampled partitions; None if `take_sample` returns None.
+    are those of the cluster, and `full` knows its last full sample. Returns the number of sampled partitions;
+    None if `take_sample` returns None.
     """
     from pyspark.sql import functions as f
 
@@ -56,6 +59,12 @@ def write_sample_and_lag(
         at = (f.col("at") == f.lit(rows[0].at)) & (f.col("day") == f.lit(rows[0].at.date()))
         sample = persist_small(ends.where(at))
         frame = join_lag_inputs(sample, current, states, ends, older, reach_s=reach_s)
-        writer.write_lag(frame.mapInArrow(lag_rows, TABLES["lag"].ddl))
+        frame = frame.mapInArrow(lag_rows, TABLES["lag"].ddl)
+        now = rows[0].at
+        full_at = now if full.is_due(now) else full.newest or now
+        writer.write_lag(frame if full_at == now else select_changed(tables, cluster, frame, now, full_at))
+    # Last: a sample is in `samples` when all of its rows are written.
+    writer.note_sample(now, full_at, batch, len(rows))
+    full.newest = full_at
     curves.note_sample(rows[0].at)
     return len(rows)

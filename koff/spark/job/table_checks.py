@@ -28,6 +28,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "quarantine": _RECORD,
     "end_offsets": ("cluster", "at", "topic", "partition"),
     "lag": ("cluster", "at", "group", "topic", "partition"),
+    "samples": ("cluster", "at"),
+    "lag_hourly": ("cluster", "hour", "group", "topic"),
     "current": ("cluster", "group", "topic", "partition"),
     "group_states": ("cluster", "offsets_partition", "group"),
     "end_curves": ("cluster", "topic", "partition", "topic_id"),

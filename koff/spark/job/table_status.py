@@ -54,7 +54,7 @@ def read_clusters_status(tables: Tables) -> list[ClusterStatus]:
     """The status of each cluster that any table names, by name."""
     writers = read_writers(tables)
     commits = _collect(tables.frame("commits"), "unix_millis(max(timestamp))")
-    samples = _collect(tables.frame("lag"), "unix_millis(max(at))")
+    samples = _collect(tables.frame("samples"), "unix_millis(max(at))")
     slots = _collect(tables.frame("current").where("NOT deleted"), "count(DISTINCT `group`)", "count(*)")
     names = sorted({*writers, *commits, *samples, *slots} - {ALL})
     statuses = []

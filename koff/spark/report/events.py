@@ -146,7 +146,7 @@ def _collect_idle(history: History, groups: DataFrame, worst: int) -> Iterator[t
     until = history.period.until_ms
     args = {"since": history.period.since_ms, "until": until, "silent": until - SILENT_H * 3_600_000}
     idle = history.run_sql(
-        _IDLE, args, groups=groups, current=history.read_table("current"), lag=history.read_period("lag")
+        _IDLE, args, groups=groups, current=history.read_table("current"), lag=history.read_lag()
     ).persist()
     try:
         yield "idle", collect_rows(idle.limit(3 * worst))

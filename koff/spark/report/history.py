@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.report.period import Period
+from koff.spark.report.period import HOUR_MS, Period, to_datetime
+from koff.spark.tables.held_rows import hold_rows
+from koff.spark.tables.hours import compute_hours
 from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_DAY_MS = 86_400_000
 Row = dict[str, Any]
 Rows = list[Row]
 """A small table, from which a picture is drawn. Times are milliseconds, in columns that end in `_ms`."""
@@ -50,18 +53,21 @@ class History:
 
     def read_table(self, table: str) -> DataFrame:
         """All rows of the groups, of any time. Raises KoffError if there is no such table."""
+        rows = self._load_table(table)
+        if self.groups is not None and "group" in rows.columns:
+            rows = rows.where(rows["group"].rlike(self.groups))
+        return rows
+
+    def _load_table(self, table: str) -> DataFrame:
         from pyspark.errors import AnalysisException
 
         path = f"{self.folder.rstrip('/')}/{table}"
         try:
-            rows = self.spark.read.format("delta").load(path)
+            return self.spark.read.format("delta").load(path)
         except AnalysisException as error:
             raise KoffError(
                 f"no table {table!r} in {self.folder}: give a folder that `koff pipeline run --tables` fills"
             ) from error
-        if self.groups is not None and "group" in rows.columns:
-            rows = rows.where(rows["group"].rlike(self.groups))
-        return rows
 
     def read_until_end(self, table: str, *, time: str = "timestamp") -> DataFrame:
         """The rows before the period's end, with their time as `at_ms`."""
@@ -77,14 +83,87 @@ class History:
         """The rows of the period, with their time as `at_ms` and the begin of their step as `step_ms`."""
         from pyspark.sql import functions as f
 
-        step = self.period.step_ms
         rows = self.read_until_end(table, time=time).where(f.col("day") >= f.lit(self.period.since_day))
-        rows = rows.where(f.col("at_ms") >= self.period.since_ms)
+        return self._select_period(rows)
+
+    def _select_period(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        step = self.period.step_ms
+        rows = rows.where(f.col("at_ms").between(self.period.since_ms, self.period.until_ms - 1))
         return rows.withColumn("step_ms", f.expr(f"at_ms - pmod(at_ms, {step}L)"))
+
+    def read_lag(self) -> DataFrame:
+        """The rows of `lag` in the period, one for each slot and sample, as `read_period` gives rows.
+
+        Of a period with `hourly` steps it has only the last day: `read_hours` has the period.
+        """
+        from pyspark.sql import functions as f
+
+        period = self.period
+        if period.hourly:
+            period = Period(max(period.since_ms, period.until_ms - _DAY_MS), period.until_ms)
+        # A row may hold for hours: rows of the day before the period say what was so at its begin.
+        first = f.date_sub(f.lit(period.since_day), 1)
+        lag, samples = (
+            self.read_table(name).where(f.col("day").between(first, f.lit(period.until_day)))
+            for name in ("lag", "samples")
+        )
+        held = hold_rows(lag, samples).withColumn("at_ms", f.unix_millis("at"))
+        return self._select_period(held).where(f.col("at_ms") >= period.since_ms)
+
+    def read_hours(self) -> DataFrame:
+        """The rows of groups in `lag_hourly` in the period, with the begin of their step as `step_ms`.
+
+        Hours that the table does not have, or that are only in part in the period, are computed from `lag`.
+        """
+        from pyspark.sql import functions as f
+
+        period, step = self.period, self.period.step_ms
+        hour_ms = f.unix_millis(f.date_trunc("HOUR", "at"))
+        lag, samples = self.read_table("lag"), self.read_table("samples")
+        days = f.col("day").between(f.lit(period.since_day), f.lit(period.until_day))
+        within = f.unix_millis("at").between(period.since_ms, period.until_ms - 1)
+        whole = f.unix_millis("hour").between(period.since_ms, period.until_ms - HOUR_MS)
+
+        # The hours that have samples, and those of them that are written. Rows of an older koff have no
+        # samples.
+        old = lag.where(f.col("full_at").isNull())
+        times = [
+            rows.where(days & within).select("cluster", hour_ms.alias("hour_ms")) for rows in (samples, old)
+        ]
+        sampled = {tuple(row) for row in times[0].union(times[1]).distinct().collect()}
+        written = self._load_table("lag_hourly").where(days & whole)
+        known = {
+            tuple(row) for row in written.selectExpr("cluster", "unix_millis(hour)").distinct().collect()
+        }
+
+        hours = self.read_table("lag_hourly").where(days & whole & f.col("topic").isNull()).drop("day")
+        clipped = lag.where(f.col("full_at").isNotNull() | within)
+        for cluster, begin_ms, end_ms in _find_runs(sampled - known):
+            earlier = [hour for of, hour in sampled if of == cluster and hour < begin_ms]
+            since, begin, end = map(to_datetime, (max(earlier, default=begin_ms), begin_ms, end_ms))
+            mine = f.col("cluster") == cluster
+            rows = compute_hours(clipped.where(mine), samples.where(within & mine), since, begin, end)
+            hours = hours.union(rows.where(f.col("topic").isNull()).select(*hours.columns))
+        return hours.withColumn("hour_ms", f.unix_millis("hour")).withColumn(
+            "step_ms", f.expr(f"hour_ms - pmod(hour_ms, {step}L)")
+        )
 
     def run_sql(self, query: str, args: Mapping[str, Any] | None = None, /, **frames: DataFrame) -> DataFrame:
         """The result of a Spark SQL query. The query names `frames` in braces, and `args` after a colon."""
         return self.spark.sql(query, dict(args or {}), **frames)
+
+
+def _find_runs(hours: set[tuple[str, int]]) -> list[tuple[str, int, int]]:
+    """Hours as runs without a gap: cluster, begin of the first hour and end of the last one."""
+    runs: list[tuple[str, int, int]] = []
+    for cluster, hour_ms in sorted(hours):
+        if runs and runs[-1][0] == cluster and runs[-1][2] == hour_ms:
+            runs[-1] = (cluster, runs[-1][1], hour_ms + HOUR_MS)
+        else:
+            runs.append((cluster, hour_ms, hour_ms + HOUR_MS))
+    return runs
 
 
 def collect_rows(frame: DataFrame) -> Rows:

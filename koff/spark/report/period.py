@@ -9,6 +9,7 @@ from koff.errors import ConfigError
 
 _STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440)
 _MOST_STEPS = 200
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class Period:
                 return step_min * 60_000
         days = -(-span_min // (1440 * _MOST_STEPS))
         return int(days) * 1440 * 60_000
+
+    @property
+    def hourly(self) -> bool:
+        """Whether the steps are whole hours, so that the numbers of hours suffice."""
+        return self.step_ms % HOUR_MS == 0
 
     @property
     def since_day(self) -> date:

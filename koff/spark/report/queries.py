@@ -33,6 +33,13 @@ FROM (SELECT cluster, `group`, step_ms, at_ms, sum(CASE WHEN lag > 0 THEN lag WH
       FROM {lag} GROUP BY cluster, `group`, step_ms, at_ms)
 GROUP BY cluster, `group`, step_ms"""
 
+# The same from hours.
+_STEPS_OF_HOURS = """
+SELECT cluster, `group`, step_ms, max(max_lag) lag, max(max_time_lag_s) time_lag_s, max(max_unknown) unknown,
+       max(partitions) partitions, sum(avg_lag * known_samples) sum_lag, sum(known_samples) samples,
+       max_by(last_lag, hour) last_lag, max_by(last_time_lag_s, hour) last_s, max(untimed) no_seconds
+FROM {hours} GROUP BY cluster, `group`, step_ms"""
+
 # One row for each group, over the whole period.
 _GROUPS = """
 SELECT cluster, `group`, max(lag) largest_lag, cast(round(sum(sum_lag) / sum(samples)) AS BIGINT) mean_lag,
@@ -67,6 +74,10 @@ SELECT w.cluster, w.`group`, s.step_ms, sum(s.consumed) consumed, sum(s.produced
 FROM {flow} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
 GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
 
+_FLOW_OF_HOURS = """
+SELECT cluster, `group`, step_ms, sum(consumed) consumed, sum(produced) produced
+FROM {hours} GROUP BY cluster, `group`, step_ms"""
+
 # While a commit stays below the log start offset, only the records that the start offset newly passed are
 # newly lost. `prior` is the start offset of the sample before, if the commit was below it there as well.
 _LOST = """
@@ -84,6 +95,14 @@ _LOST_BY_GROUP = """
 SELECT cluster, `group`, sum(newly) lost, min(CASE WHEN newly > 0 THEN at_ms END) first_ms,
        max(CASE WHEN newly > 0 THEN at_ms END) last_ms, count(DISTINCT topic, partition) partitions
 FROM {lost} GROUP BY cluster, `group` HAVING sum(newly) > 0"""
+
+_LOST_OF_HOURS = """
+SELECT cluster, `group`, step_ms, hour_ms at_ms, lost newly, lost_partitions FROM {hours} WHERE lost > 0"""
+
+_LOST_BY_GROUP_OF_HOURS = """
+SELECT cluster, `group`, sum(newly) lost, min(at_ms) first_ms, max(at_ms) last_ms,
+       max(lost_partitions) partitions
+FROM {lost} GROUP BY cluster, `group`"""
 
 _LOST_OVER_TIME = """
 SELECT w.cluster, w.`group`, l.step_ms, sum(l.newly) lost
@@ -141,16 +160,29 @@ class LagNumbers:
     def __init__(self, history: History, *, worst: int) -> None:
         self._history, self._worst = history, worst
         # Persisted: several tables are computed from each of these frames.
-        self._lag = history.read_period("lag")
-        self._steps = history.run_sql(_GROUP_STEPS, lag=self._lag).persist()
+        self._lag = history.read_lag()
+        if history.period.hourly:
+            self._kept = [hours := history.read_hours().persist()]
+            frames = {"hours": hours}
+            steps, flow, lost, losing = (
+                _STEPS_OF_HOURS,
+                _FLOW_OF_HOURS,
+                _LOST_OF_HOURS,
+                _LOST_BY_GROUP_OF_HOURS,
+            )
+        else:
+            self._kept = []
+            frames = {"lag": self._lag}
+            steps, flow, lost, losing = _GROUP_STEPS, _FLOW, _LOST, _LOST_BY_GROUP
+        self._steps, self._flow, self._lost = (
+            history.run_sql(query, **frames).persist() for query in (steps, flow, lost)
+        )
         self._groups = history.run_sql(_GROUPS, steps=self._steps).persist()
-        self._flow = history.run_sql(_FLOW, lag=self._lag).persist()
-        self._lost = history.run_sql(_LOST, lag=self._lag).persist()
-        self._losing_groups = history.run_sql(_LOST_BY_GROUP, lost=self._lost)
+        self._losing_groups = history.run_sql(losing, lost=self._lost)
 
     def close(self) -> None:
         """Lets Spark drop the frames that it keeps."""
-        for frame in (self._steps, self._groups, self._flow, self._lost):
+        for frame in (*self._kept, self._steps, self._groups, self._flow, self._lost):
             frame.unpersist()
 
     def summary(self) -> Row:

@@ -10,11 +10,16 @@ TABLE_TEXTS: Mapping[str, str] = {
     "assignments": "A row is a partition that is assigned to a member, after a change of the group.",
     "quarantine": "A row is a record that koff could not decode or does not know.",
     "end_offsets": "A row is a partition in a sample.",
-    "lag": "A row is a slot (group, topic, partition) in a sample.",
+    "lag": "A row is a slot (group, topic, partition) from a sample on, until its next row: "
+    "docs/pipeline.md says how long it holds.",
+    "samples": "A row is a sample of a cluster of which all rows are in `end_offsets` and `lag`.",
+    "lag_hourly": "A row is a group (`topic` is null), or one of its topics, in an hour that has ended. "
+    "Lags are sums over partitions in one sample, in which a negative lag counts as 0 and an unknown lag is "
+    "left out. Do not add rows of topics to rows of groups.",
+    "end_curves": "A row is the end offset of a partition over time, which time lags come from. It follows "
+    "from `end_offsets`.",
     "current": "A row is the newest commit of a slot, or its deletion.",
     "group_states": "A row is the newest state of a group.",
-    "end_curves": "A row is the end offset of a partition over time, which time lags come from. "
-    "It follows from `end_offsets`.",
     "coverage": "A row is offsets of the offsets topic that were begun, or that all tables have.",
     "leases": "A row is a heartbeat of the process that may write the cluster's rows.",
 }
@@ -83,9 +88,41 @@ _OWN_TEXTS: Mapping[str, Mapping[str, str]] = {
         "lag_to_stable": "The lag up to the last stable offset, for consumers of committed transactions.",
         "time_lag_s": "The time since the oldest uncommitted record arrived.",
         "status": "The status of the group on the partition, after Burrow's rules.",
-        "reasons": "Why the lag is unknown or strange.",
+        "reasons": "Why the lag is unknown or strange; empty if it is neither.",
         "consume_per_s": "How fast the group's commits advance.",
         "produce_per_s": "How fast the partition's end advances.",
+        "full_at": "The time of the last full sample, which wrote all slots. Null: written by an older koff.",
+        "ended": "Whether the slot is no longer committed to or assigned. All values are then null.",
+    },
+    "samples": {
+        "at": "The time of the sample.",
+        "full_at": "The time of the last full sample, which wrote all slots; its own time if it is full.",
+        "partitions": "How many partitions were sampled.",
+    },
+    "lag_hourly": {
+        "hour": "The begin of the hour.",
+        "topic": "The topic's name. Null: all topics of the group.",
+        "max_lag": "The largest lag of the samples.",
+        "min_lag": "The smallest lag of the samples.",
+        "avg_lag": "The mean lag of the samples with a known lag.",
+        "last_lag": "The lag in the last sample.",
+        "max_time_lag_s": "The longest known time lag of a partition.",
+        "last_time_lag_s": "The longest known time lag in the last sample.",
+        "untimed": "Whether a partition with lag had no known time lag: the longest one may be longer.",
+        "worst_status": "The worst status of a partition in a sample.",
+        "partitions": "The most partitions in a sample.",
+        "last_unknown": "The partitions whose lag was unknown in the last sample.",
+        "max_unknown": "The most partitions with an unknown lag in a sample.",
+        "samples": "How many samples the row comes from. With an interval of 30 s, a full hour has 120.",
+        "known_samples": "How many of them had a known lag.",
+        "consumed": "How far commits advanced since the last sample of the hour before.",
+        "produced": "How far end offsets advanced since then.",
+        "lost": "Records that left the log before they were committed.",
+        "lost_partitions": "In how many partitions records were lost.",
+    },
+    "end_curves": {
+        "points": "Times (milliseconds since 1970) and end offsets, oldest first, at most 120.",
+        "until": "All samples up to this time are in the points, or were left out because they matter least.",
     },
     "current": {
         "committed": "The newest committed offset.",
@@ -99,10 +136,6 @@ _OWN_TEXTS: Mapping[str, Mapping[str, str]] = {
         "saved": "What the next batch needs to continue, as koff's own JSON. Null: the group was deleted.",
         "assigned": "The partitions that are assigned to members, with the members' clients.",
         "timestamp": "The time of the group's newest record.",
-    },
-    "end_curves": {
-        "points": "Times (milliseconds since 1970) and end offsets, oldest first, at most 120.",
-        "until": "All samples up to this time are in the points, or were left out because they matter least.",
     },
     "coverage": {
         "topic_id": "The id of the offsets topic; null for log segments.",

@@ -58,7 +58,10 @@ LAYOUTS: Mapping[str, Layout] = {
     "end_offsets": Layout(
         ("cluster", "at", "topic", "partition", "gone", "day"), ("at", "topic", "partition")
     ),
-    "lag": Layout(("cluster", "at", *_SLOT, "day"), ("at", *_SLOT), sorted_by="group"),
+    "lag": Layout(("cluster", "at", *_SLOT, "day"), ("at", "full_at", *_SLOT), sorted_by="group"),
+    "samples": Layout(("cluster", "at", "full_at", "day"), ("at", "full_at")),
+    "lag_hourly": Layout(("cluster", "hour", "group", "day"), ("hour", "group", "topic"), sorted_by="group"),
+    "end_curves": Layout(("cluster", "topic", "partition", "until"), ("topic", "partition"), busy=True),
     "current": Layout(
         ("cluster", *_SLOT, *_RECORD, "deleted"),
         (*_SLOT, *_RECORD, "timestamp", "commit_timestamp"),
@@ -68,7 +71,6 @@ LAYOUTS: Mapping[str, Layout] = {
     "group_states": Layout(
         ("cluster", *_RECORD, "group"), (*_RECORD, "group"), busy=True, deletion_vectors=True
     ),
-    "end_curves": Layout(("cluster", "topic", "partition"), ("topic", "partition", "until"), busy=True),
     "coverage": Layout(
         ("cluster", "offsets_partition", "from_offset", "to_offset", "complete", "filter", "at"),
         ("offsets_partition", "from_offset", "to_offset", "at"),

@@ -33,7 +33,7 @@ LEASE_S, HEARTBEAT_S = 60.0, 15.0
 """How long a lease holds after a heartbeat, and the time between two heartbeats."""
 ALL = "*"
 APPENDED = (
-    *("commits", "groups", "assignments", "quarantine", "end_offsets", "lag", "coverage"),
+    *("commits", "groups", "assignments", "quarantine", "end_offsets", "lag", "samples", "coverage"),
     "current",  # while it is empty; later rows are merged into it
 )
 """The tables that rows are appended to. (A merge that is repeated changes nothing.)"""

@@ -85,9 +85,19 @@ TABLES: Mapping[str, Table] = {
     "lag": Table(
         "at TIMESTAMP, `group` STRING, type STRING, state STRING, topic STRING, partition INT, "
         "committed BIGINT, end_offset BIGINT, start_offset BIGINT, lag BIGINT, readable BIGINT, lost BIGINT, "
-        "lag_to_stable BIGINT, time_lag_s DOUBLE, status STRING, reasons STRING, consume_per_s DOUBLE, "
-        "produce_per_s DOUBLE, client_id STRING, client_host STRING, batch BIGINT",
+        "lag_to_stable BIGINT, time_lag_s DOUBLE, status STRING, reasons ARRAY<STRING>, "
+        "consume_per_s DOUBLE, produce_per_s DOUBLE, client_id STRING, client_host STRING, batch BIGINT, "
+        "full_at TIMESTAMP, ended BOOLEAN",
         "at",
+    ),
+    "samples": Table("at TIMESTAMP, full_at TIMESTAMP, batch BIGINT, partitions INT", "at"),
+    "lag_hourly": Table(
+        "hour TIMESTAMP, `group` STRING, topic STRING, max_lag BIGINT, min_lag BIGINT, avg_lag DOUBLE, "
+        "last_lag BIGINT, max_time_lag_s DOUBLE, last_time_lag_s DOUBLE, untimed BOOLEAN, "
+        "worst_status STRING, partitions INT, last_unknown INT, max_unknown INT, samples INT, "
+        "known_samples INT, consumed BIGINT, produced BIGINT, lost BIGINT, "
+        "lost_partitions INT",
+        "hour",
     ),
     "current": Table(
         f"{_SLOT}, committed BIGINT, commit_timestamp TIMESTAMP, topic_id STRING, {_AT}, deleted BOOLEAN, "
@@ -112,7 +122,20 @@ TABLES: Mapping[str, Table] = {
     ),
 }
 
-MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {}
+
+def _split_reasons(spark: SparkSession, path: str) -> None:
+    """Version 2 of `lag` had the reasons as text with commas."""
+    from pyspark.sql import functions as f
+
+    frame = spark.read.format("delta").load(path)
+    if frame.schema["reasons"].dataType.typeName() == "array":
+        return
+    names = f.expr("filter(split(reasons, ','), name -> name <> '')")
+    write = frame.withColumn("reasons", names).write.format("delta").mode("overwrite")
+    write.option("overwriteSchema", "true").partitionBy(*TABLES["lag"].partitioning).save(path)
+
+
+MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {("lag", 2): _split_reasons}
 """By (table, version): the function that migrates the table at a path from that version to the next one.
 
 A migration that was interrupted runs again, so it must give the same result when it runs twice. New columns,

@@ -13,10 +13,12 @@ import pytest
 
 from koff.errors import ConfigError, KoffError
 from koff.spark import report as reports
+from koff.spark.job.hourly_lag import HourlyLag
 from koff.spark.report.history import History
 from koff.spark.report.period import Period, format_iso
 from koff.spark.report.queries import LagNumbers
 from koff.spark.report.sections import SECTIONS
+from koff.spark.tables.schemas import Tables
 from tests.spark.report import week
 from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
 
@@ -274,3 +276,24 @@ def test_an_empty_time_gives_a_report_that_says_so(
     page = path.read_text()
     assert "<img" not in page
     assert page.count('class="none"') == len(SECTIONS)
+
+
+def test_a_table_of_changes_gives_the_report_of_the_full_table(spark: SparkSession, tmp_path: Path) -> None:
+    numbers, sizes = [], []
+    for name, rows, full in (("all", week.calm_rows, 1), ("changes", week.changed_rows, week.FULL)):
+        for table, (content, partitions) in week.tables(rows, full).items():
+            week.write_table(content, partitions, tmp_path / name / table)
+        if name == "changes":  # the job wrote some hours; the report computes the others
+            hourly = HourlyLag(week.CLUSTER)
+            assert hourly.write_ended(Tables(spark, str(tmp_path / name)), week.at(100)) == 50
+        numbers.append(reports.compute_numbers(History(spark, str(tmp_path / name), PERIOD)))
+        sizes.append(spark.read.format("delta").load(str(tmp_path / name / "lag")).count())
+    assert sizes[1] < sizes[0] / 2
+    for table, found in numbers[0].items():
+        assert numbers[1][table] == [{name: _close(value) for name, value in row.items()} for row in found], (
+            table
+        )
+
+
+def _close(value: Any) -> Any:
+    return pytest.approx(value) if isinstance(value, float) else value

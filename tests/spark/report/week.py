@@ -18,6 +18,8 @@ import pyarrow as pa
 from pyarrow import parquet
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from koff.spark.tables.schemas import TABLES
+
 BEGIN = datetime(2026, 3, 2, tzinfo=UTC)
 SAMPLES = 7 * 48
 EVERY = timedelta(minutes=30)
@@ -168,12 +170,14 @@ def _lag_row(life: Life, partition: int, sample: int) -> Row:
         "start_offset": first,
         "batch": sample,
         "status": "STOP" if stopped else "OK",
-        "reasons": "",
+        "reasons": [],
         "client_id": None if stopped else f"{life.group}-{partition % 2}",
         "client_host": None if stopped else "/10.0.0.7",
+        "full_at": at(sample),
+        "ended": False,
     }
     if committed is None:
-        return row | {"status": "NOTFOUND", "reasons": "no_commit"}
+        return row | {"status": "NOTFOUND", "reasons": ["no_commit"]}
     flow = (last - end(topic, partition, sample - 1)) / EVERY.total_seconds()
     return row | {
         "lag": last - committed,
@@ -183,8 +187,60 @@ def _lag_row(life: Life, partition: int, sample: int) -> Row:
         "time_lag_s": round((last - committed) / flow, 1) if flow else 0.0,
         "consume_per_s": 0.0 if stopped else flow,
         "produce_per_s": flow,
-        "reasons": "below_log_start" if committed < first else "",
+        "reasons": ["below_log_start"] if committed < first else [],
     }
+
+
+CALM, FULL = 4, 6
+"""In the calm week, values change each so many samples, and each so many samples is a full one."""
+_CHANGING = ("at", "batch", "full_at", "time_lag_s")
+
+
+def calm_rows() -> Iterator[Row]:
+    """The rows of lag of a week in which nothing changes for two hours at a time."""
+    for row in sorted(lag_rows(), key=lambda row: row["batch"]):
+        since = row["batch"] // CALM * CALM
+        calm = _lag_row(_LIFE[row["group"]], row["partition"], since)
+        if calm.get("time_lag_s"):
+            calm["time_lag_s"] += (row["at"] - at(since)).total_seconds()
+        yield calm | {name: row[name] for name in ("at", "batch", "full_at")}
+
+
+def changed_rows() -> Iterator[Row]:
+    """The rows of the calm week that a job writes which writes all of them only in full samples."""
+    kept: dict[tuple[str, int], Row] = {}
+    for row in calm_rows():
+        full_at, slot = at(row["batch"] // FULL * FULL), (row["group"], row["partition"])
+        old = kept.get(slot)
+        if old is None or old["full_at"] != full_at or _is_changed(old, row):
+            kept[slot] = row | {"full_at": full_at}
+            yield kept[slot]
+        if row["batch"] + 1 == _LIFE[row["group"]].until < SAMPLES:
+            end_at = row["at"] + EVERY
+            names = ("group", "topic", "partition")
+            end = {name: row[name] for name in names} | {"batch": row["batch"] + 1, "ended": True}
+            yield end | {"at": end_at, "full_at": at((row["batch"] + 1) // FULL * FULL)}
+
+
+def _is_changed(old: Row, new: Row) -> bool:
+    if {name: old[name] for name in old if name not in _CHANGING} != {
+        name: new[name] for name in new if name not in _CHANGING
+    }:
+        return True
+    before, after = old.get("time_lag_s"), new.get("time_lag_s")
+    if before is None or after is None:
+        return before is not after
+    elapsed_s = (new["at"] - old["at"]).total_seconds() if before > 0 else 0
+    return bool(abs(after - before - elapsed_s) > 0.05)
+
+
+_LIFE = {life.group: life for life in LIVES}
+
+
+def sample_rows(full: int = 1) -> Iterator[Row]:
+    for sample in range(SAMPLES):
+        full_at = at(sample // full * full)
+        yield {"at": at(sample), "full_at": full_at, "batch": sample, "partitions": sum(TOPICS.values())}
 
 
 def end_rows() -> Iterator[Row]:
@@ -282,12 +338,23 @@ def current_rows() -> Iterator[Row]:
 
 
 _TYPES = {
-    pa.timestamp("us", "UTC"): ("at", "timestamp", "commit_timestamp"),
-    pa.string(): ("cluster", "group", "type", "state", "topic", "status", "reasons", "client_id"),
+    pa.timestamp("us", "UTC"): ("at", "full_at", "hour", "timestamp", "commit_timestamp"),
+    pa.string(): ("cluster", "group", "type", "state", "topic", "status", "client_id", "worst_status"),
+    pa.list_(pa.string()): ("reasons",),
     pa.large_string(): ("client_host", "metadata", "topic_id", "protocol_type", "protocol"),
-    pa.int32(): ("partition", "offsets_partition", "members", "leader_epoch", "epoch", "assignment_epoch"),
-    pa.float64(): ("time_lag_s", "consume_per_s", "produce_per_s"),
-    pa.bool_(): ("gone", "deleted"),
+    pa.int32(): (
+        *("partition", "offsets_partition", "members", "leader_epoch", "epoch", "assignment_epoch"),
+        *("partitions", "last_unknown", "max_unknown", "samples", "known_samples", "lost_partitions"),
+    ),
+    pa.float64(): (
+        "avg_lag",
+        "max_time_lag_s",
+        "last_time_lag_s",
+        "time_lag_s",
+        "consume_per_s",
+        "produce_per_s",
+    ),
+    pa.bool_(): ("gone", "deleted", "ended", "untimed"),
     pa.date32(): ("day",),
 }
 _TYPE = {name: kind for kind, names in _TYPES.items() for name in names}
@@ -305,11 +372,21 @@ def _day(time: datetime) -> date:
     return time.date()
 
 
-def tables() -> dict[str, tuple[pa.Table, list[str]]]:
+def _hourly_table() -> pa.Table:
+    """`lag_hourly` without rows: reports compute the hours."""
+    names = [column.split(" ")[0].strip("`") for column in TABLES["lag_hourly"].ddl.split(", ")]
+    return pa.table({name: pa.array([], _TYPE.get(name, pa.int64())) for name in names})
+
+
+def tables(
+    rows: Callable[[], Iterator[Row]] = lag_rows, full: int = 1
+) -> dict[str, tuple[pa.Table, list[str]]]:
     """By name: the table and what it is partitioned by."""
     both = ["cluster", "day"]
     return {
-        "lag": (table(lag_rows(), time="at"), both),
+        "lag": (table(rows(), time="at"), both),
+        "samples": (table(sample_rows(full), time="at"), both),
+        "lag_hourly": (_hourly_table(), both),
         "end_offsets": (table(end_rows(), time="at"), both),
         "commits": (table(commit_rows(), time="timestamp"), both),
         "groups": (table(group_rows(), time="timestamp"), both),
@@ -341,6 +418,6 @@ def write_table(rows: pa.Table, partitioned: list[str], folder: Path) -> None:
     }
     protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
     log = folder / "_delta_log"
-    log.mkdir()
+    log.mkdir(parents=True)
     actions = [{"protocol": protocol}, {"metaData": described}, *added]
     (log / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))

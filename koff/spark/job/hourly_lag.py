@@ -1,0 +1,70 @@
+"""The table `lag_hourly`: what each group's lag was in each hour, from all samples of the hour.
+
+Hours are written when they have ended, each in one commit of Delta that replaces what was there. So an hour
+that is written again, or only after a restart, has the same rows.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from koff.spark.tables.conflicts import retry_conflicts
+from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
+from koff.spark.tables.schemas import Tables, quote_sql
+
+MOST_HOURS = 24
+"""So many hours are written at once, after a time without a job."""
+
+
+class HourlyLag:
+    """Writes the hours of one cluster. Only the process that has the lease of the cluster may."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._next: datetime | None = None
+        """The first hour that may not be written yet; None before the first call."""
+
+    def write_ended(self, tables: Tables, now: datetime) -> int:
+        """Writes the hours that ended before `now`, the time of the newest sample. Returns how many."""
+        until, written = begin_hour(now), 0
+        if self._next is None:
+            self._next = self._find_next(tables) or until
+        while self._next < until:
+            begin, end = self._next, min(until, self._next + MOST_HOURS * HOUR)
+            self._write(tables, begin, end)
+            written += (end - begin) // HOUR
+            self._next = end
+        return written
+
+    def _find_next(self, tables: Tables) -> datetime | None:
+        """The hour after the last one in the table, else the hour of the first sample; None without one."""
+        of_cluster = tables.cluster_frame("lag_hourly", self._cluster)
+        last = of_cluster.selectExpr("unix_millis(max(hour))").collect()[0][0]
+        if last is not None:
+            return _from_ms(last) + HOUR
+        samples = tables.cluster_frame("samples", self._cluster)
+        first = samples.selectExpr("unix_millis(min(at))").collect()[0][0]
+        return None if first is None else begin_hour(_from_ms(first))
+
+    def _write(self, tables: Tables, begin: datetime, end: datetime) -> None:
+        from pyspark.sql import functions as f
+
+        # Moves count from the last hour before that has samples.
+        samples = tables.cluster_frame("samples", self._cluster)
+        before = samples.where(f.col("at") < f.lit(begin)).selectExpr("unix_millis(max(at))").collect()[0][0]
+        since = begin if before is None else begin_hour(_from_ms(before))
+        lag = tables.cluster_frame("lag", self._cluster)
+        rows = compute_hours(lag, samples, since, begin, end)
+        rows = rows.withColumn("day", f.to_date("hour")).select(*tables.frame("lag_hourly").columns)
+        hours = f"hour >= {_literal(begin)} AND hour < {_literal(end)}"
+        write = rows.write.format("delta").mode("overwrite")
+        write = write.option("replaceWhere", f"cluster = {quote_sql(self._cluster)} AND {hours}")
+        retry_conflicts(lambda: write.save(tables.path("lag_hourly")))
+
+
+def _from_ms(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def _literal(at: datetime) -> str:
+    return f"TIMESTAMP '{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z'"
