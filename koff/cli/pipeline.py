@@ -86,7 +86,7 @@ for command in (status, check):
     default="",
     show_default=False,
     metavar="HOST:PORT",
-    help="Serve /metrics, /healthz and /readyz as `koff monitor` does (one cluster).",
+    help="Serve /metrics, /healthz and /readyz as `koff monitor` does, and metrics of the job.",
 )
 @logging_options
 def run(
@@ -123,7 +123,7 @@ def run(
         from koff.spark.job.cluster_stream import PipelineConf, Progress
         from koff.spark.job.interval_watch import IntervalWatch
         from koff.spark.job.job import Job, log_progress
-        from koff.spark.job.table_view import serve_tables
+        from koff.spark.job.table_server import serve_tables
         from koff.spark.tables.maintenance import MaintainConf
         from koff.spark.tables.schemas import Tables
     conf = PipelineConf(
@@ -135,8 +135,6 @@ def run(
         maintain_s=maintain_every,
         maintain=MaintainConf(keep_days=None if keep is None else _to_days(keep)),
     )
-    if listen and len(clusters) > 1:
-        raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
     if listen:
         ServeConf(listen).parse_address()
     settings = check_spark(spark_conf, jars, tables, create=True)
@@ -196,10 +194,15 @@ def backfill(
     with require_spark():
         from koff.spark.job.batch_progress import ProgressCounter
         from koff.spark.job.cluster_stream import PipelineConf
-        from koff.spark.job.job import Job, backfill_segments
-        from koff.spark.source.log_segments import segments_size
+        from koff.spark.job.job import Job
+        from koff.spark.job.segments_backfill import SegmentsBatch, backfill_segments, check_segments
         from koff.spark.tables.schemas import Tables
     counts = WrittenCounts(tables)
+
+    def log_segments_batch(done: SegmentsBatch) -> None:
+        if not sys.stderr.isatty():  # a terminal has the bar
+            log.info("batch", batch=done.number, of=done.batches, records=done.written.records)
+
     # Log segments: there is no cluster, so the user must name it
     if segments:
         name = cluster["cluster_name"]
@@ -210,7 +213,7 @@ def backfill(
             raise ConfigError(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
-        segments_size(segments)  # a path without segments is an error before Spark starts
+        check_segments(segments)  # a path without segments is an error before Spark starts
         settings = check_spark(spark_conf, jars, tables, create=True)
         with open_session(master, settings) as spark:
             koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
@@ -219,7 +222,7 @@ def backfill(
                 counts.report_total(),
                 show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
             ):
-                counts.add(*backfill_segments(koff_tables, segments, name, counter))
+                counts.add(*backfill_segments(koff_tables, segments, name, counter, log_segments_batch))
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
