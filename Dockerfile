@@ -71,10 +71,14 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt /var/log/* \
  && install -d -o koff -g koff /tables
 COPY --from=build-spark /opt/koff /opt/koff
+# For Spark on Kubernetes: its pods start with `driver` or `executor`, and the driver runs pipeline.py.
+COPY cmd/pipeline.py /opt/koff/pipeline.py
+COPY deploy/spark/entrypoint.sh /opt/koff/entrypoint.sh
 # Spark writes to /tmp, and unpacks libraries there: with --read-only, say --tmpfs /tmp:exec. koff writes to
 # --tables; a new volume at /tables belongs to koff's user.
 WORKDIR /tmp
 USER 65532:65532
+ENTRYPOINT ["sh", "/opt/koff/entrypoint.sh"]
 CMD ["pipeline", "--help"]
 
 # Without --target: the image without Spark.

@@ -21,7 +21,7 @@ _VERSION = re.compile(r'^VERSION = "([^"]+)"$', re.M)
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _RELEASE = re.compile(r"(\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)")
 _CHART_VERSIONS = re.compile(r"^(?:version|appVersion): (.+)$", re.M)
-_IMAGE = re.compile(r"image: (?:\S+/)?koff:(\S+)")
+_IMAGE = re.compile(r"image: (?:\S+/)?koff:(\S+?)(?:-spark)?(?=\s|$)")
 
 
 def main() -> int:

@@ -175,7 +175,7 @@ def into_tables(tables: Any, watched: Any) -> None:
 
 def segments_into_tables(tables: Any, folder: str) -> None:
     """What `koff pipeline backfill --segments` does."""
-    from koff.spark.job.job import backfill_segments
+    from koff.spark.job.segments_backfill import backfill_segments
 
     backfill_segments(tables, folder, "bench")
 

@@ -94,7 +94,7 @@ for command in (status, check):
     default="",
     show_default=False,
     metavar="HOST:PORT",
-    help="Serve /metrics, /healthz and /readyz as `koff monitor` does (one cluster).",
+    help="Serve /metrics, /healthz and /readyz as `koff monitor` does, and metrics of the job.",
 )
 @logging_options
 def run(
@@ -132,7 +132,7 @@ def run(
         from koff.spark.job.cluster_stream import PipelineConf, Progress
         from koff.spark.job.interval_watch import IntervalWatch
         from koff.spark.job.job import Job, log_progress
-        from koff.spark.job.table_view import serve_tables
+        from koff.spark.job.table_server import serve_tables
         from koff.spark.tables.held_rows import LONGEST_FULL_S
         from koff.spark.tables.maintenance import MaintainConf
         from koff.spark.tables.retention import parse_retention
@@ -147,8 +147,6 @@ def run(
         maintain_s=maintain_every,
         maintain=MaintainConf(parse_retention(keep) if keep else {}),
     )
-    if listen and len(clusters) > 1:
-        raise ConfigError("--listen serves one cluster: run one job for each cluster, or leave --listen out")
     if listen:
         ServeConf(listen).parse_address()
     if full_lag_every > LONGEST_FULL_S:
@@ -210,10 +208,15 @@ def backfill(
     with require_spark():
         from koff.spark.job.batch_progress import ProgressCounter
         from koff.spark.job.cluster_stream import PipelineConf
-        from koff.spark.job.job import Job, backfill_segments
-        from koff.spark.source.log_segments import segments_size
+        from koff.spark.job.job import Job
+        from koff.spark.job.segments_backfill import SegmentsBatch, backfill_segments, check_segments
         from koff.spark.tables.schemas import Tables
     counts = WrittenCounts(tables)
+
+    def log_segments_batch(done: SegmentsBatch) -> None:
+        if not sys.stderr.isatty():  # a terminal has the bar
+            log.info("batch", batch=done.number, of=done.batches, records=done.written.records)
+
     # Log segments: there is no cluster, so the user must name it
     if segments:
         name = cluster["cluster_name"]
@@ -224,7 +227,7 @@ def backfill(
             raise ConfigError(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
-        segments_size(segments)  # a path without segments is an error before Spark starts
+        check_segments(segments)  # a path without segments is an error before Spark starts
         settings = check_spark(spark_conf, jars, tables, create=True)
         with open_session(master, settings) as spark:
             koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
@@ -233,7 +236,7 @@ def backfill(
                 counts.report_total(),
                 show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
             ):
-                counts.add(*backfill_segments(koff_tables, segments, name, counter))
+                counts.add(*backfill_segments(koff_tables, segments, name, counter, log_segments_batch))
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch

@@ -6,7 +6,16 @@ from koff.serve.events.webhook import WebhookConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.metrics_conf import Granularity, MetricsConf
-from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness, Views, ViewSource
+from koff.serve.view import (
+    ClusterView,
+    MonitorStats,
+    NoProgress,
+    PipelineStats,
+    Readiness,
+    StoredTable,
+    Views,
+    ViewSource,
+)
 
 __all__ = [
     "AccessConf",
@@ -17,9 +26,11 @@ __all__ = [
     "MetricsConf",
     "MonitorStats",
     "NoProgress",
+    "PipelineStats",
     "Readiness",
     "ServeConf",
     "Server",
+    "StoredTable",
     "ViewSource",
     "Views",
     "WebhookConf",

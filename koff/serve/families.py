@@ -40,6 +40,7 @@ class Family:
 
 
 _ROW = ("group", "topic", "partition")
+_MONITOR = "in `koff monitor`"
 _WITHHELD = "a lag in it is withheld, or may be missing"
 
 FAMILIES: tuple[Family, ...] = (
@@ -531,6 +532,74 @@ FAMILIES: tuple[Family, ...] = (
         "",
         "increase(koff_webhook_events_dropped_total[1h]) > 0",
         kind="counter",
+    ),
+    # --- koff pipeline run ---
+    Family(
+        "koff_pipeline_stream_up",
+        (),
+        "1",
+        "1 if the pipeline reads the cluster, 0 if it has failed and waits for another try, or stays down.",
+        _MONITOR,
+        "koff_pipeline_stream_up == 0",
+    ),
+    Family(
+        "koff_pipeline_batches_total",
+        (),
+        "batches",
+        "Batches with records or a sample that the pipeline has written since the process started.",
+        _MONITOR,
+        "rate(koff_pipeline_batches_total[10m])",
+        kind="counter",
+    ),
+    Family(
+        "koff_pipeline_records_total",
+        (),
+        "records",
+        "Records of the offsets topic that the pipeline has written into tables since the process started.",
+        _MONITOR,
+        "rate(koff_pipeline_records_total[5m])",
+        kind="counter",
+    ),
+    Family(
+        "koff_pipeline_failures_total",
+        (),
+        "failures",
+        "How often the pipeline has failed to read the cluster since the process started.",
+        _MONITOR,
+        "increase(koff_pipeline_failures_total[1h]) > 0",
+        kind="counter",
+    ),
+    Family(
+        "koff_pipeline_last_batch_timestamp_seconds",
+        (),
+        "seconds",
+        "When the newest batch was in the tables, in seconds since 1970.",
+        f"{_MONITOR}, or before the first batch",
+        "time() - koff_pipeline_last_batch_timestamp_seconds > 600",
+    ),
+    Family(
+        "koff_pipeline_last_batch_duration_seconds",
+        (),
+        "seconds",
+        "How long the newest batch took.",
+        f"{_MONITOR}, or before the first batch",
+        "koff_pipeline_last_batch_duration_seconds > 60",
+    ),
+    Family(
+        "koff_pipeline_table_files",
+        ("table",),
+        "files",
+        "Files of the newest version of a table, looked up every ten minutes. No label cluster.",
+        f"{_MONITOR}, or it cannot be looked up",
+        'koff_pipeline_table_files{table="lag"}',
+    ),
+    Family(
+        "koff_pipeline_table_bytes",
+        ("table",),
+        "bytes",
+        "Bytes of the newest version of a table, looked up every ten minutes. No label cluster.",
+        f"{_MONITOR}, or it cannot be looked up",
+        "sum(koff_pipeline_table_bytes)",
     ),
     Family(
         "koff_build_info",

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from koff.serve.events.webhook import WebhookCounts
 from koff.serve.exposition import SeriesCount
 from koff.serve.families import BY_NAME, Family
-from koff.serve.view import ClusterView, MonitorStats
+from koff.serve.view import ClusterView, MonitorStats, PipelineStats, StoredTable
 from koff.version import VERSION
 
 Encode = Callable[[CollectorRegistry], bytes]
@@ -25,11 +25,12 @@ Numbers = Mapping[tuple[str, ...], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What was rendered: how long that took, and how many series of each cluster. And what webhooks did."""
+    """How long it took to render, and the series of each cluster. And what webhooks did, and the tables."""
 
     seconds: float = 0.0
     counts: Mapping[str, SeriesCount] = field(default_factory=dict)
     webhooks: WebhookCounts = field(default_factory=WebhookCounts)
+    tables: Mapping[str, StoredTable] = field(default_factory=dict)
 
 
 class OwnMetrics:
@@ -77,6 +78,8 @@ def _add_samples(
     metrics: dict[str, Metric], family: Family, numbers: Numbers, labels: Mapping[str, str]
 ) -> None:
     """Adds the series of a family, with `labels` before the family's own."""
+    if family.name.startswith("koff_pipeline_") and not any(n is not None for n in numbers.values()):
+        return  # of the monitor: it has no pipeline
     # A metric has its name without "_total", and its samples have the whole name.
     metric = metrics.setdefault(
         family.name, Metric(family.name.removesuffix("_total"), family.text, family.kind)
@@ -105,7 +108,35 @@ def list_numbers(stats: MonitorStats, count: SeriesCount) -> dict[str, Numbers]:
         "koff_requests_total": {(kind,): n for kind, n in sorted(stats.requests.items())},
         "koff_series": {(): count.series},
         "koff_series_left_out": {(): count.left_out},
+        **list_pipeline_numbers(stats.pipeline),
     }
+
+
+_PIPELINE = (
+    "stream_up",
+    "batches_total",
+    "records_total",
+    "failures_total",
+    "last_batch_timestamp_seconds",
+    "last_batch_duration_seconds",
+)
+
+
+def list_pipeline_numbers(stats: PipelineStats | None) -> dict[str, Numbers]:
+    """The same about one stream of the pipeline. The monitor has no such numbers."""
+    numbers = (
+        (None,) * 6
+        if stats is None
+        else (
+            int(stats.running),
+            stats.batches,
+            stats.records,
+            stats.failures,
+            stats.last_batch_s,
+            stats.last_batch_took_s,
+        )
+    )
+    return {f"koff_pipeline_{name}": {(): number} for name, number in zip(_PIPELINE, numbers, strict=True)}
 
 
 def list_process_numbers(rendered: Rendered) -> dict[str, Numbers]:
@@ -114,5 +145,7 @@ def list_process_numbers(rendered: Rendered) -> dict[str, Numbers]:
         "koff_render_seconds": {(): rendered.seconds},
         "koff_webhook_requests_total": {(result,): n for result, n in rendered.webhooks.requests.items()},
         "koff_webhook_events_dropped_total": {(): rendered.webhooks.dropped},
+        "koff_pipeline_table_files": {(name,): table.files for name, table in rendered.tables.items()},
+        "koff_pipeline_table_bytes": {(name,): table.size_bytes for name, table in rendered.tables.items()},
         "koff_build_info": {(VERSION, platform.python_version()): 1},
     }

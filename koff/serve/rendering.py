@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from koff.serve.events.webhook import WebhookCounts
 from koff.serve.exposition import Exposition
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.own_metrics import OwnMetrics, Rendered
-from koff.serve.view import ClusterView, ViewSource
+from koff.serve.view import ClusterView, StoredTable, ViewSource
 
 _PIECE_BYTES, _PLAIN_BYTES = 1 << 16, 1 << 18
 """So much of a compressed body, and of a plain one, is sent at once. A client's turn ends with a piece."""
@@ -64,23 +64,26 @@ class Renderer:
 
     def render(self, form: Format) -> Body:
         """All metrics of the newest views. Raises `NoProgress`."""
-        views = self._source.take_views().clusters
+        taken = self._source.take_views()
+        views = taken.clusters
         if form in self._kept:
             kept_views, body = self._kept[form]
             if list(map(id, views)) == [id(kept()) for kept in kept_views]:
                 return body
             del self._kept[form], body  # two bodies would take twice the memory
-        body = self._render_views(views, form)
+        body = self._render_views(views, taken.tables, form)
         self._kept[form] = [weakref.ref(view) for view in views], body
         return body
 
-    def _render_views(self, views: Sequence[ClusterView], form: Format) -> Body:
+    def _render_views(
+        self, views: Sequence[ClusterView], tables: Mapping[str, StoredTable], form: Format
+    ) -> Body:
         # The fastest level: near Prometheus, time matters more than bytes. 31: 15 window bits, a gzip header.
         compressor = zlib.compressobj(1, zlib.DEFLATED, 31)
         pieces, plain_size, begun = [], 0, list[Future[bytes]]()
         # zlib does not hold the GIL: another thread compresses a chunk while the next one is rendered.
         with ThreadPoolExecutor(1, "koff-compress") as thread:
-            for chunk in _join_chunks(self._render_chunks(views, form)):
+            for chunk in _join_chunks(self._render_chunks(views, tables, form)):
                 plain_size += len(chunk)
                 pieces += [compressed.result() for compressed in begun]
                 begun = [thread.submit(compressor.compress, chunk)]
@@ -88,13 +91,15 @@ class Renderer:
         pieces.append(compressor.flush())
         return Body(b"".join(pieces), plain_size)
 
-    def _render_chunks(self, views: Sequence[ClusterView], form: Format) -> Iterator[bytes]:
+    def _render_chunks(
+        self, views: Sequence[ClusterView], tables: Mapping[str, StoredTable], form: Format
+    ) -> Iterator[bytes]:
         began_s = time.perf_counter()
         for chunk in self._exposition.render_chunks(*views, openmetrics=form is OPENMETRICS):
             yield chunk.encode()
         seconds = round(time.perf_counter() - began_s, 6)
         # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
-        rendered = Rendered(seconds, self._exposition.count_series(), self._webhooks)
+        rendered = Rendered(seconds, self._exposition.count_series(), self._webhooks, tables)
         yield self._own.render(views, form.encode, rendered)
 
 

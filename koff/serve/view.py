@@ -48,6 +48,29 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineStats:
+    """What the stream of one cluster of `koff pipeline run` has done since the process started.
+
+    A stream that is not `running` has failed: it waits for another try, or stays down. The time of the newest
+    batch is in seconds since 1970; both numbers about it are None before the first batch.
+    """
+
+    running: bool
+    batches: int = 0
+    records: int = 0
+    failures: int = 0
+    last_batch_s: float | None = None
+    last_batch_took_s: float | None = None
+
+
+class StoredTable(NamedTuple):
+    """The size of a table's newest version."""
+
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MonitorStats:
     """The progress and the health of one cluster's monitor."""
 
@@ -85,6 +108,8 @@ class MonitorStats:
     """Where commits come from."""
     up: bool = True
     """Whether koff is ready, as /readyz says."""
+    pipeline: PipelineStats | None = None
+    """Of `koff pipeline run` only."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -118,6 +143,8 @@ class Views:
 
     clusters: tuple[ClusterView, ...]
     readiness: Readiness
+    tables: Mapping[str, StoredTable] = field(default_factory=dict)
+    """The tables that `koff pipeline run` writes. Empty: not known, or there are none."""
 
     @classmethod
     def from_one(cls, view: ClusterView) -> Self:

@@ -175,6 +175,20 @@ def select_saved_windows(
     return {**saved, **rows, **slots}
 
 
+def join_saved_windows(
+    first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """The columns of `WindowTable.save` for the rows of `first`, then those of `second`."""
+    names = ("window_base", "window_head", "window_count")
+    joined = {name: np.concatenate([first[name], second[name]]) for name in names}
+    places, others = (np.nonzero(_filled_slots(each[names[1]], each[names[2]])) for each in (first, second))
+    slot = np.concatenate([places[0], others[0]])
+    row = np.concatenate([places[1], others[1] + len(first[names[1]])])
+    order = np.lexsort((row, slot))  # by slot, then by row: as `save` copies them
+    slots = ("window" + name for name in _SLOTS)
+    return joined | {name: np.concatenate([first[name], second[name]])[order] for name in slots}
+
+
 def _filled_slots(head: NDArray[np.int8], count: NDArray[np.int8]) -> NDArray[np.bool_]:
     """A mask (WIDTH, rows) of the slots that hold a commit."""
     # int8 is enough: WIDTH is small, and the remainder of a negative number is positive in numpy.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from koff.spark.job.batch_writer import BatchWriter, write_once
-from koff.spark.job.job import backfill_segments
+from koff.spark.job.segments_backfill import backfill_segments
 from koff.spark.rows.packing import PACKED, PACKED_DDL, pack_batches
 from koff.spark.tables import leases as module
 from koff.spark.tables.leases import ALL, Lease, LeaseHeld, LeaseLost, hold_leases

@@ -14,7 +14,8 @@ from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
 from koff.kafkatest import KafkaCluster
 from koff.spark.job.cluster_stream import PipelineConf
-from koff.spark.job.job import Job, backfill_segments
+from koff.spark.job.job import Job
+from koff.spark.job.segments_backfill import backfill_segments
 from koff.spark.tables.leases import LeaseHeld, hold_leases
 from koff.spark.tables.log_store import SINGLE_DRIVER, UnsafeLogStore
 from koff.spark.tables.schemas import Tables

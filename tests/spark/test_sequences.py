@@ -20,7 +20,8 @@ from koff.kafkatest import KafkaCluster
 from koff.spark.job import batch_writer
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.cluster_stream import PipelineConf
-from koff.spark.job.job import Job, backfill_segments
+from koff.spark.job.job import Job
+from koff.spark.job.segments_backfill import backfill_segments
 from koff.spark.tables.schemas import Tables
 from tests.kafka_groups import produce
 from tests.spark.test_exactly_once import DERIVED, rows

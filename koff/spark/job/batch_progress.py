@@ -2,74 +2,101 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
+import threading
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+STEPS = {"read": 0.5, "commits": 0.2, "current": 0.2, "groups": 0.1}
+"""The steps of a batch in their order, and which part of a batch each counts for. (A step that the batch does
+not have counts as done when the next step begins.)"""
 
 
 class ProgressCounter:
     """Counts work in offsets of a log, or in bytes of segments: `done` out of `todo`.
 
-    One batch may be the whole work. So half of a batch counts as done while its records are read, and the
-    other half when they are in the tables.
+    One batch may be the whole work. So the steps of a batch count, and within a step the tasks of Spark.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self.todo = 0
         self._spark = spark
-        self._batch: tuple[int, ReadProgress] | None = None
+        self._lock = threading.Lock()  # `done` is read by the thread of the bar
         self._done = 0
+        """The batches that are done."""
+        self._batch = 0
+        """The size of the running batch."""
+        self._running: tuple[float, float, JobsProgress] | None = None
+        """The running step: the part of the batch before it, its own part, its jobs."""
+        self._shown = 0
+        """The largest value of `done`: jobs that Spark forgets must not move it back."""
+        self._group: str | None = None
 
     def begin_batch(self, amount: int, job_group: str | None = None) -> None:
         """Begins a batch of `amount`. `job_group` is the group of its Spark jobs (None: no group)."""
-        self._batch = amount, ReadProgress(self._spark, job_group)
+        self._group = job_group
+        with self._lock:
+            self._batch = amount
+        self.begin_step("read")
+
+    def begin_step(self, name: str) -> None:
+        """Begins a step of the batch (one of `STEPS`). Without a batch, it does nothing."""
+        if not self._batch:
+            return
+        names = [*STEPS]
+        before = sum(STEPS[each] for each in names[: names.index(name)])
+        jobs = JobsProgress(self._spark, self._group)
+        with self._lock:
+            self._running = before, STEPS[name], jobs
 
     def end_batch(self) -> None:
         """Counts the batch as done. The caller calls this when the batch is in the tables."""
-        if self._batch is not None:
-            self._done += self._batch[0]
-            self._batch = None
+        with self._lock:
+            self._done += self._batch
+            self._batch, self._running = 0, None
 
     @property
     def done(self) -> int:
-        """How much of `todo` is done. May be read from any thread."""
-        # Read each attribute once: another thread may end the batch in between.
-        done, batch = self._done, self._batch
-        return done if batch is None else done + int(batch[0] * batch[1].fraction_read() / 2)
+        """How much of `todo` is done. May be read from any thread; never becomes smaller."""
+        with self._lock:
+            done, amount, running = self._done, self._batch, self._running
+        if running is not None:
+            before, part, jobs = running
+            done += int(amount * (before + part * jobs.fraction_done()))
+        with self._lock:
+            self._shown = max(self._shown, done)
+            return self._shown
 
 
-class ReadProgress:
-    """How far Spark has read from one of koff's sources, in the jobs of a group that start from now on."""
+class JobsProgress:
+    """How far Spark is with the jobs of a group that start from now on."""
 
     def __init__(self, spark: SparkSession, job_group: str | None) -> None:
-        self._context, self._group = spark.sparkContext, job_group
-        # Job numbers only grow: jobs up to this one belong to earlier batches.
+        self._tracker, self._group = spark.sparkContext.statusTracker(), job_group
+        # Job numbers only grow: jobs up to this one belong to earlier steps.
         self._last_old_job = max(self._list_jobs(), default=-1)
 
-    def fraction_read(self) -> float:
-        """The fraction that is read, 0 to 1. A task counts when it ends; tasks are about equal in size."""
-        return max((self._stage_fraction(stage) for stage in self._list_stages()), default=0.0)
+    def fraction_done(self) -> float:
+        """The fraction of the step that is done, 0 to 1.
+
+        How many jobs will follow is not known. So the first job is most of the step, and each later job is
+        most of what is left.
+        """
+        done, left = 0.0, 1.0
+        for job in sorted(job for job in self._list_jobs() if job > self._last_old_job):
+            part = 0.8 * left
+            done, left = done + part * self._find_fraction(job), left - part
+        return done
 
     def _list_jobs(self) -> list[int]:
-        return [*self._context.statusTracker().getJobIdsForGroup(self._group)]
+        return [*self._tracker.getJobIdsForGroup(self._group)]
 
-    def _list_stages(self) -> list[int]:
-        tracker = self._context.statusTracker()
-        infos = [tracker.getJobInfo(job) for job in self._list_jobs() if job > self._last_old_job]
-        return [stage for info in infos if info is not None for stage in info.stageIds]
-
-    def _stage_fraction(self, number: int) -> float:
-        """The fraction of the stage's tasks that are done; 0 for a stage that does not read a koff source."""
-        context: Any = self._context
-        try:
-            stage = context._jsc.sc().statusStore().lastStageAttempt(number)
-        except Py4JError:
-            return 0.0  # Spark does not have the stage yet, or no longer
-        # Spark counts input bytes of files and of its cache, but not of Python sources: a stage with
-        # records and without bytes reads a koff source.
-        if not stage.inputRecords() or stage.inputBytes():
-            return 0.0
-        return float(stage.numCompleteTasks() / stage.numTasks())
+    def _find_fraction(self, job: int) -> float:
+        """The fraction of the job's tasks that are done."""
+        info = self._tracker.getJobInfo(job)
+        if info is None or info.status == "SUCCEEDED":
+            return 1.0  # Spark no longer has it, or its last stages were not needed
+        stages = [stage for stage in map(self._tracker.getStageInfo, info.stageIds) if stage is not None]
+        tasks = sum(stage.numTasks for stage in stages)
+        return sum(stage.numCompletedTasks for stage in stages) / tasks if tasks else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +55,8 @@ class BatchWriter:
 
     `overlapping`: the tables may already have some of the rows. `begun`: the offsets of this batch of which
     an interrupted batch wrote some rows. `first`: the table `current` may be empty. `fresh`: the tables have
-    no rows of the cluster yet. `coverage`: records the extents of a frame that has some.
+    no rows of the cluster yet. `coverage`: records the extents of a frame that has some. `begin_step` is
+    called before each step of `koff.spark.job.batch_progress.STEPS`.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class BatchWriter:
         first: bool = True,
         fresh: bool = False,
         coverage: Coverage | None = None,
+        begin_step: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._begin_step = begin_step
         self.tables, self.cluster = tables, cluster
         self.overlapping, self._begun = overlapping, begun or {}
         self._first, self._fresh, self._coverage = first, fresh, coverage
@@ -82,6 +85,7 @@ class BatchWriter:
 
         # What the batch has: counts, times and extents. The first `collect` computes the frame, so here the
         # workers read the log.
+        self._begin_step("read")
         totals = packed.groupBy("what").agg(f.sum("records"), f.min("first_ms"), f.max("last_ms"))
         kinds = {row[0]: row for row in totals.collect()}
         counts = Counter({what: row[1] for what, row in kinds.items()})
@@ -92,9 +96,11 @@ class BatchWriter:
         if self._coverage is not None:
             self._coverage.begin(Span(each.partition, each.start, each.end) for each in extents)
 
+        self._begin_step("commits")
         if COMMIT in counts:
             self._append_new("commits", unpack_frame(packed, COMMIT))
 
+        self._begin_step("current")
         # The newest commit of each slot. Of a batch that was interrupted, the table may have commits that
         # Kafka has compacted since then.
         if COMMIT in counts or self._begun:
@@ -116,8 +122,11 @@ class BatchWriter:
                     begun=self._begun,
                 )
 
+        self._begin_step("groups")
         if UNDECODED in counts:
-            self._append_new("quarantine", unpack_frame(packed, UNDECODED))
+            # Damage of a segment may have no offset of its own, so it is in no extent for sure.
+            damage = self._coverage is not None and not self._fresh
+            self._append_new("quarantine", unpack_frame(packed, UNDECODED), overlapping=damage)
         if GROUP in counts:
             self._write_groups(unpack_frame(packed, GROUP), topic_names)
         if self._coverage is not None:
@@ -194,11 +203,11 @@ class BatchWriter:
         merging = merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll()
         retry_conflicts(merging.execute)
 
-    def _append_new(self, name: str, frame: DataFrame) -> None:
+    def _append_new(self, name: str, frame: DataFrame, *, overlapping: bool = False) -> None:
         """Appends the rows; of a batch that overlaps, only the rows that the table does not have yet."""
         from pyspark.sql import functions as f
 
-        if self.overlapping:
+        if overlapping or self.overlapping:
             # `day` is a partition column: only the days of the batch are read. It is null for rows without a
             # timestamp, such as a damaged place of a segment.
             days = [row[0] for row in frame.select(f.to_date("timestamp")).distinct().collect()]

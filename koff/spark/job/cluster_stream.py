@@ -324,6 +324,7 @@ class ClusterStream:
             begun=begun,
             first=self._is_first_batch,
             fresh=fresh,
+            begin_step=self.counter.begin_step,
         )
         assert self._coverage is not None
         self._coverage.topic_id = position.topic_id or self._coverage.topic_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,13 +14,8 @@ import structlog
 from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
-from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.log_segments import segments_size
-from koff.spark.spark_session import count_tasks, persist_frame, tune_for_batch
-from koff.spark.tables.coverage import Coverage
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
 from koff.spark.worker_errors import find_koff_error, is_java_gone, make_java_error, summarize_error
@@ -68,6 +63,10 @@ class Job:
         self._retries: dict[int, float] = {}
         """By number of a stream that has failed: when to start it again (monotonic)."""
         self._pauses_s: dict[int, float] = defaultdict(lambda: FIRST_PAUSE_S)
+        self.failures = Counter[str]()
+        """By name of a cluster: how often its stream has failed."""
+        self.why_down: dict[str, str] = {}
+        """By name of a cluster whose stream does not run now: why. (Any thread may read it.)"""
         self._leases: dict[str, Lease] = {}
         self.names: list[str] = []
 
@@ -150,12 +149,19 @@ class Job:
 
     def _note_down(self, number: int, stream: ClusterStream, error: KoffError) -> None:
         self.errors[number] = error
+        self._note_failure(number, error)
         if isinstance(error, DataLost):
             stream.write_unknown_lag()
         if len(self._pairs) > 1:
             log.error("a cluster is down: the others go on", cluster=stream.name, why=str(error))
 
+    def _note_failure(self, number: int, error: KoffError) -> None:
+        name = self.names[number]
+        self.failures[name] += 1
+        self.why_down[name] = str(error)
+
     def _plan_retry(self, number: int, stream: ClusterStream, error: ConnectError) -> None:
+        self._note_failure(number, error)
         # The pause doubles until a stream has written a batch.
         pause_s = FIRST_PAUSE_S if stream.batches else min(2 * self._pauses_s[number], LONGEST_PAUSE_S)
         self._pauses_s[number] = pause_s
@@ -180,6 +186,7 @@ class Job:
         del self._retries[number]
         try:
             self._streams[number] = self._start_stream(tables, number)
+            self.why_down.pop(self.names[number], None)
         except ConnectError as error:
             failed.batches = 0
             self._plan_retry(number, failed, error)
@@ -202,50 +209,3 @@ class Job:
         if found is not error:
             found.__cause__ = error
         return found
-
-
-def backfill_segments(
-    tables: Tables, path: str, cluster: str, counter: ProgressCounter | None = None
-) -> WrittenCounts:
-    """Writes log segments into the tables, without rows that the tables already have.
-
-    Returns how many records were read, including those that the tables had. `counter` counts bytes of
-    segments. Raises `KoffError`.
-    """
-    # The size of the work.
-    counter = counter or ProgressCounter(tables.spark)
-    counter.todo = segments_size(path)
-    counter.begin_batch(counter.todo)
-    fresh = tables.new_tables.issuperset(TABLES)
-    tables.new_tables.clear()
-    with hold_leases(tables, [cluster], "a backfill of segments") as leases:
-        written = _write_segments(tables, path, cluster, leases[cluster], fresh=fresh)
-    counter.end_batch()
-    return written
-
-
-def _write_segments(tables: Tables, path: str, cluster: str, lease: Lease, *, fresh: bool) -> WrittenCounts:
-    coverage = Coverage(tables, cluster, lease)
-    coverage.load(fresh=fresh)
-
-    # If the tables already have rows of the cluster, the new rows are compared with them.
-    names = () if fresh else ("commits", "groups", "quarantine")
-    overlapping = any(not tables.cluster_frame(name, cluster).isEmpty() for name in names)
-    output = {"packed": "true", "tasks": str(count_tasks(tables.spark))}
-    rows = tables.spark.read.format("koff.segments").options(cluster=cluster, **output).load(path)
-    try:
-        with (
-            tune_for_batch(tables.spark, small=False),
-            persist_frame(rows),
-            write_once(tables.spark, *lease.next_transaction()),
-        ):
-            writer = BatchWriter(tables, cluster, overlapping=overlapping, fresh=fresh, coverage=coverage)
-            written = writer.write(rows, {})
-        coverage.flush()
-        lease.check()
-    except Exception as error:
-        koff_error = find_koff_error(error)
-        if koff_error is None:
-            raise KoffError(f"segments {path}: Spark failed: {summarize_error(error)}") from error
-        raise koff_error from error
-    return written

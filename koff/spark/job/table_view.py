@@ -1,39 +1,35 @@
-"""`--listen`: the daemon's server and tracker, with the newest state of the tables."""
+"""What `--listen` serves of one cluster: the daemon's tracker, with the newest state of the tables."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import structlog
 
-from koff.lag import UNKNOWN, Reason
-from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server, Views
+from koff.lag import Reason
+from koff.serve import ClusterView, MonitorStats, PipelineStats, Readiness
 from koff.spark.job.cluster_stream import Progress
+from koff.spark.job.saved_rows import StateChange
+from koff.spark.tables.coverage import select_offsets
 from koff.spark.tables.schemas import Tables
-from koff.tracker import Snapshot, State, Tracker
-from koff.tracker.groups import GroupTable
-from koff.tracker.recent_commits import WindowTable
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker import Snapshot, Tracker
 
 if TYPE_CHECKING:
-    from koff.spark.job.job import Job
+    from pyspark.sql import DataFrame
 
-log = structlog.get_logger(component="spark.job")
 REPLAYED_S = 3600.0
 """The history of end offsets that is loaded when serving begins."""
 STALE_INTERVALS = 5
 """Lag is not served if the newest sample is older than this many sampling intervals (of at least 5 s)."""
+_NO_END = 2**63 - 1
 
 
 class TableView:
-    """A `ViewSource` of one cluster: a tracker, filled from `current`, `group_states` and `end_offsets`.
+    """The view of one cluster: a tracker, filled from `current`, `group_states` and `end_offsets`.
 
     One thread may call `apply_batch` while others take views.
     """
@@ -48,18 +44,19 @@ class TableView:
         self._sampled_at: float | None = None
         self._applied_until: Any = None
         """The time of the newest sample that the tracker has."""
-
-    def take_views(self) -> Views:
-        """The view of the cluster."""
-        return Views.from_one(self.take_view())
+        self._pipeline = PipelineStats(running=True)
+        self._why_down = ""
+        # By table and partition of the offsets topic: the log offset up to which the tracker has its rows.
+        # Only the thread that applies batches uses this.
+        self._read_to: dict[str, dict[int, int]] = {"current": {}, "group_states": {}}
 
     def take_view(self) -> ClusterView:
         """What may be served now. No lag is, if the newest sample of end offsets is stale."""
         with self._lock:
             snapshot = self._tracker.take_snapshot(time.time_ns() // 1_000_000)
             age_s = None if self._sampled_at is None else time.monotonic() - self._sampled_at
-            records, behind = dict(self._records), self._behind
-        readiness = self._assess_readiness(age_s, behind)
+            records, behind, pipeline = dict(self._records), self._behind, self._pipeline
+            readiness = self._assess_readiness(age_s, behind)
         rows = sum(int(snapshot.lags(shard).known.sum()) for shard in snapshot.shards.values())
         if not readiness.ready:
             snapshot = _withhold_ends(snapshot)
@@ -70,43 +67,88 @@ class TableView:
             rows=rows,
             withheld=snapshot.withheld_rows(),
             up=readiness.ready,
+            pipeline=pipeline,
         )
         return ClusterView(self._cluster, snapshot, readiness, stats)
 
-    def find_stall(self) -> str | None:
-        """None: a job that fails ends the process, and a batch may take as long as it needs."""
-        return None
+    @property
+    def is_starting(self) -> bool:
+        """Whether the stream runs and has no sample yet."""
+        with self._lock:
+            return self._sampled_at is None and not self._why_down
+
+    def note_stream(self, failures: int, why_down: str | None) -> None:
+        """Notes how often the stream has failed, and why it does not run now (None: it runs)."""
+        with self._lock:
+            self._why_down = why_down or ""
+            self._pipeline = replace(self._pipeline, running=why_down is None, failures=failures)
 
     def apply_batch(self, done: Progress, tables: Tables) -> None:
         """Brings the tracker up to the tables, after the batch `done` was written."""
         with self._lock:
             self._records["OffsetCommit"] = self._records.get("OffsetCommit", 0) + done.commits
             self._behind = done.behind
+            self._pipeline = replace(
+                self._pipeline,
+                batches=self._pipeline.batches + 1,
+                records=self._pipeline.records + done.records,
+                last_batch_s=round(time.time(), 3),
+                last_batch_took_s=round(done.seconds, 3),
+            )
         if done.sampled is None:
             return  # new commits wait for the next sample: lag needs both from about the same time
-
-        # Commits and groups by partition of the offsets topic, because the tracker restores whole partitions.
-        commits: dict[int, list[Any]] = {}
-        for row in tables.cluster_frame("current", self._cluster).where("NOT deleted").collect():
-            commits.setdefault(row.offsets_partition, []).append(row)
-        groups: dict[int, dict[str, Any]] = {}
-        for row in tables.cluster_frame("group_states", self._cluster).collect():
-            saved = json.loads(row.saved)["groups"] if row.saved else {}
-            groups.setdefault(row.offsets_partition, {}).update(saved)
-        states = {
-            partition: _build_state(commits.get(partition, []), groups.get(partition, {}))
-            for partition in commits.keys() | groups.keys()
-        }
+        changes = self._collect_changes(tables)
         samples, newest = self._collect_samples(tables)
 
         # All was read: Spark is not waited for while the lock is held.
         with self._lock:
-            for partition, state in states.items():
-                self._tracker.restore_partition(partition, state)
+            for partition, change in changes.items():
+                # The tracker restores whole partitions, because its state of a partition is one object.
+                before = self._tracker.save_partition(partition)
+                self._tracker.restore_partition(partition, change.apply(before))
             for at_ms, sample in sorted(samples.items()):
                 self._apply_sample(at_ms, sample)
             self._applied_until = newest
             self._sampled_at = time.monotonic()
+
+    def _collect_changes(self, tables: Tables) -> dict[int, StateChange]:
+        """What has changed in the partitions of the offsets topic since the last call.
+
+        Only rows come to the driver that are newer than those it has: each change of a row of `current` or
+        `group_states` has a larger log offset. A partition without rows so far may have taken groups from
+        others, because the offsets topic has more partitions now: then all rows are collected.
+        """
+        commits, groups = (self._collect_new(tables, name) for name in self._read_to)
+        known = self._read_to["current"].keys() | self._read_to["group_states"].keys()
+        if known and (commits.keys() | groups.keys()) - known:
+            self._read_to = {name: {} for name in self._read_to}
+            gone = {partition: StateChange.from_rows([], []) for partition in known}
+            return gone | self._collect_changes(tables)
+        for name, found in zip(self._read_to, (commits, groups), strict=True):
+            for partition, rows in found.items():
+                self._read_to[name][partition] = max(row.log_offset for row in rows)
+        return {
+            partition: StateChange.from_rows(
+                commits.get(partition, ()), groups.get(partition, ()), is_whole=partition not in known
+            )
+            for partition in commits.keys() | groups.keys()
+        }
+
+    def _collect_new(self, tables: Tables, name: str) -> dict[int, list[Any]]:
+        """The rows of the table that the tracker does not have, by partition of the offsets topic."""
+        found: dict[int, list[Any]] = {}
+        for row in self._select_new(tables.cluster_frame(name, self._cluster), name).collect():
+            found.setdefault(row.offsets_partition, []).append(row)
+        return found
+
+    def _select_new(self, frame: DataFrame, name: str) -> DataFrame:
+        from pyspark.sql import functions as f
+
+        read_to = self._read_to[name]
+        if not read_to:
+            return frame.where("NOT deleted") if name == "current" else frame
+        is_new = select_offsets({partition: [(at + 1, _NO_END)] for partition, at in read_to.items()})
+        return frame.where(is_new | ~f.col("offsets_partition").isin([*read_to]))
 
     def _collect_samples(self, tables: Tables) -> tuple[dict[int, list[Any]], Any]:
         """All samples that the tracker does not have, by time in ms, and the time of the newest.
@@ -145,12 +187,13 @@ class TableView:
 
     def _assess_readiness(self, age_s: float | None, behind: int | None) -> Readiness:
         """Ready when the stream has caught up and the newest sample of end offsets is not stale."""
+        down = f"; the stream is down: {self._why_down}" if self._why_down else ""
         if age_s is None:
             left = "" if behind is None else f", {behind} offsets behind"
-            return Readiness(False, f"not ready: reading the log{left}")
+            return Readiness(False, f"not ready: reading the log{left}{down}")
         if age_s > self._limit_s:
-            return Readiness(False, f"not ready: the end offsets are {age_s:.0f} s old")
-        return Readiness(True, "ready")
+            return Readiness(False, f"not ready: the end offsets are {age_s:.0f} s old{down}")
+        return Readiness(True, f"ready{down}")
 
 
 def _withhold_ends(snapshot: Snapshot) -> Snapshot:
@@ -160,64 +203,3 @@ def _withhold_ends(snapshot: Snapshot) -> Snapshot:
         for number, shard in snapshot.shards.items()
     }
     return snapshot.withhold(bits, {}, np.ones(len(snapshot.partitions.partition), np.bool_))
-
-
-def _build_state(rows: list[Any], groups: dict[str, Any]) -> State:
-    """The state of one partition of the offsets topic, as the tracker restores it.
-
-    `rows` are rows of `current`; `groups` maps a group to its saved state.
-    """
-    # Groups and topics are numbers in a state: their place in the lists of names.
-    group_names, topic_names = sorted({row["group"] for row in rows}), sorted({row.topic for row in rows})
-    group_numbers = {name: number for number, name in enumerate(group_names)}
-    topic_numbers = {name: number for number, name in enumerate(topic_names)}
-
-    # The last commits of each slot. `recent` has the newest first, the window takes the oldest first.
-    windows = WindowTable()
-    windows.resize(len(rows))
-    recent = [(number, *commit) for number, row in enumerate(rows) for commit in reversed(row.recent or ())]
-    if recent:
-        numbers, at_ms, committed, lag = zip(*recent, strict=True)
-        lags = [UNKNOWN if value is None else value for value in lag]
-        windows.add(*(np.array(column, np.int64) for column in (numbers, committed, at_ms, lags)))
-
-    # One entry for each slot. The types are those of the tracker's columns.
-    committed_at = [_to_ms(row.commit_timestamp) for row in rows]
-    columns: dict[str, Any] = {
-        "group": np.array([group_numbers[row["group"]] for row in rows], np.int32),
-        "topic": np.array([topic_numbers[row.topic] for row in rows], np.int32),
-        "partition": np.array([row.partition for row in rows], np.int32),
-        "committed": np.array([row.committed for row in rows], np.int64),
-        "committed_at": np.array(committed_at, np.int64),
-        "topic_id": np.array([fold_topic_id(row.topic_id or "") for row in rows], np.int64),
-        "seen_at": np.array([_to_ms(row.timestamp) for row in rows], np.int64),
-    }
-    group_state = {**GroupTable().to_state(), "groups": groups}
-    facts = {"groups": group_state, "group_names": group_names, "topic_names": topic_names}
-    return State(facts, columns | windows.save(np.arange(len(rows))))
-
-
-def _to_ms(at: Any) -> int:
-    return UNKNOWN if at is None else round(at.timestamp() * 1000)
-
-
-@contextmanager
-def serve_tables(listen: str, job: Job, tables: Tables) -> Iterator[Server | None]:
-    """Serves the job's newest state inside this block, and yields the server. If `listen` is "", yields None.
-
-    It serves the first cluster of the job. Enter it before `job.run`: it replaces `job.progress`.
-    """
-    if not listen:
-        yield None
-        return
-    view = TableView(job.names[0], job.conf.interval_s)
-    report_progress = job.progress
-
-    def apply_progress(done: Progress) -> None:
-        view.apply_batch(done, tables)
-        report_progress(done)
-
-    with Server(view, ServeConf(listen)) as server:
-        job.progress = apply_progress
-        log.info("listening", url=server.url)
-        yield server

@@ -125,7 +125,8 @@ class Canvas:
     def shade_unsampled(self, axes: Axes) -> str:
         """Shades the steps without a sample. Returns what the shade means; "" if there are none."""
         sampled = {row["step_ms"] for row in self.numbers["lag_over_time"]}
-        empty = [step for step in self.steps() if step not in sampled]
+        first, last = find_data_span(self.numbers, self.period)
+        empty = [step for step in self.steps() if step not in sampled and first <= step < last]
         if not sampled or not empty:
             return ""
         for step in empty:
@@ -134,7 +135,7 @@ class Canvas:
         return "; shaded: no samples"
 
     def format_time_axis(self, axes: Axes, *, most: int = 8) -> None:
-        """Makes the x axis the time of the period, in UTC, with at most about `most` ticks."""
+        """Makes the x axis the time that has data, in UTC, with at most about `most` ticks."""
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         locator = AutoDateLocator(tz=UTC, minticks=2, maxticks=most)  # type: ignore[no-untyped-call]  # untyped
@@ -147,8 +148,18 @@ class Canvas:
             show_offset=False,
         )
         axes.xaxis.set_major_formatter(dates)
-        since, until = to_datetime(self.period.since_ms), to_datetime(self.period.until_ms)
+        since, until = map(to_datetime, find_data_span(self.numbers, self.period))
         axes.set_xlim(since, until)  # type: ignore[arg-type]  # dates work
+
+
+def find_data_span(numbers: Numbers, period: Period) -> tuple[int, int]:
+    """The part of the period that has samples or events, in milliseconds; the whole period without any."""
+    begins = [row["step_ms"] for rows in numbers.values() for row in rows if "step_ms" in row]
+    begins += [row["at_ms"] for row in numbers["resets_over_time"]]
+    if not begins:
+        return period.since_ms, period.until_ms
+    begin, end = max(period.since_ms, min(begins)), min(period.until_ms, max(begins) + period.step_ms)
+    return begin, max(end, begin + 1)
 
 
 Drawing = Callable[[Canvas], str]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from koff.spark.report.charts import Numbers, clean_name, format_count, format_duration
+from koff.spark.report.charts import Numbers, clean_name, find_data_span, format_count, format_duration
 from koff.spark.report.history import Row, Rows
 from koff.spark.report.period import Period, format_span, format_time
 from koff.spark.report.sections import SECTIONS, Section
@@ -39,20 +41,56 @@ details { margin-bottom: .75rem } summary { cursor: pointer; color: var(--muted)
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-size: .87rem; width: 100% }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap }
-th { color: var(--muted); font-weight: 600 } .n { text-align: right; font-variant-numeric: tabular-nums }
-.none { background: var(--box); border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem }
+th { color: var(--muted); font-weight: 600 }
+th button { all: unset; cursor: pointer } th button:focus-visible { outline: 2px solid }
+th[aria-sort=ascending] button::after { content: " \\2191" }
+th[aria-sort=descending] button::after { content: " \\2193" }
+ .n { text-align: right; font-variant-numeric: tabular-nums }
 @media print { details { display: none } }
 """
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-"""The page loads nothing and runs no script, whatever names clients have chosen for groups."""
+_SCRIPT = """
+for (const table of document.querySelectorAll("table")) {
+  const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+  heads.forEach((head, column) => {
+    const button = document.createElement("button"), isNumber = head.className === "n";
+    button.type = "button";
+    button.textContent = head.textContent;
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const before = head.getAttribute("aria-sort");
+      const down = before ? before === "ascending" : isNumber;
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const read = row => row.cells[column].dataset.v ?? (isNumber ? null : row.cells[column].textContent);
+      const compare = (a, b) => isNumber ? a - b : a.localeCompare(b);
+      const rows = [...body.rows].map(row => [read(row), row]);
+      // Unknown numbers are last in both directions.
+      rows.sort(([a], [b]) => a === null || b === null ? (a === null) - (b === null)
+                                                       : compare(a, b) * (down ? -1 : 1));
+      body.append(...rows.map(([, row]) => row));
+    });
+  });
+}
+"""
+"""Sorts a table by the column whose heading is clicked. Without it, the page is the same, unsorted."""
+_HASH = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_HASH}'"
+"""The page loads nothing and runs no script but its own, whatever names clients have chosen for groups."""
 
 
 def render_page(numbers: Numbers, drawn: DrawnPictures, period: Period, *, title: str, made_ms: int) -> str:
     """The HTML of the page. `made_ms` is the time at which the report was made."""
     summary = numbers["summary"][0]
-    sections = "".join(_render_section(section, numbers, drawn) for section in SECTIONS)
-    links = "".join(f'<li><a href="#{section.name}">{escape(section.title)}</a></li>' for section in SECTIONS)
+    shown = [section for section in SECTIONS if _has_data(section, numbers, drawn)]
+    sections = "".join(_render_section(section, numbers, drawn) for section in shown)
+    links = "".join(f'<li><a href="#{section.name}">{escape(section.title)}</a></li>' for section in shown)
+    # Sections without data are one list at the end.
+    texts = dict.fromkeys(section.empty_text for section in SECTIONS if section not in shown)
+    if texts:
+        sections += _render_empty(list(texts))
+        links += '<li><a href="#nothing">Nothing to report</a></li>'
     since, until = format_time(period.since_ms), format_time(period.until_ms)
+    span = _describe_span(numbers, period)
     clusters, story = escape(name_clusters(numbers)), escape(" ".join(describe_period(numbers)))
     return f"""<!doctype html>
 <html lang="en">
@@ -66,7 +104,7 @@ def render_page(numbers: Numbers, drawn: DrawnPictures, period: Period, *, title
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p class="muted">{since} to {until}, in steps of {format_span(period.step_ms)}.
+<p class="muted">{since} to {until}, in steps of {format_span(period.step_ms)}.{span}
 Made by koff at {format_time(made_ms)}.{f" {clusters}." if clusters else ""}</p>
 <p class="story">{story}</p>
 {_render_tiles(summary, numbers)}
@@ -74,9 +112,18 @@ Made by koff at {format_time(made_ms)}.{f" {clusters}." if clusters else ""}</p>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 <main>
 {sections}</main>
+<script>{_SCRIPT}</script>
 </body>
 </html>
 """
+
+
+def _describe_span(numbers: Numbers, period: Period) -> str:
+    """A sentence about the time that has data, if that is less than the period by more than a step."""
+    begin, end = find_data_span(numbers, period)
+    if begin - period.since_ms <= period.step_ms and period.until_ms - end <= period.step_ms:
+        return ""
+    return f" There are samples from {format_time(begin)} to {format_time(end)} only."
 
 
 def _render_tiles(summary: Row, numbers: Numbers) -> str:
@@ -102,6 +149,17 @@ def _format_longest(summary: Row) -> str:
     return "unknown" if summary["longest_s"] is None else format_duration(summary["longest_s"])
 
 
+def _has_data(section: Section, numbers: Numbers, drawn: DrawnPictures) -> bool:
+    has_picture = any(picture.name in drawn for picture in section.pictures)
+    return has_picture or any(numbers[name] for name, _, _ in section.tables)
+
+
+def _render_empty(texts: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    title = '<h2 id="nothing-title">Nothing to report</h2>'
+    return f'<section id="nothing" aria-labelledby="nothing-title">\n{title}\n<ul>{items}</ul></section>\n'
+
+
 def _render_section(section: Section, numbers: Numbers, drawn: DrawnPictures) -> str:
     figures = "".join(
         _render_figure(*drawn[picture.name]) for picture in section.pictures if picture.name in drawn
@@ -111,14 +169,12 @@ def _render_section(section: Section, numbers: Numbers, drawn: DrawnPictures) ->
         for name, title, columns in section.tables
         if numbers[name]
     )
-    # A section without data has a text that says so.
-    body = figures + tables or f'<p class="none">{escape(section.empty_text)}</p>\n'
     rest = section.describe_rest(numbers)
     note = f'<p class="muted">{escape(rest)}</p>\n' if rest else ""
     return (
         f'<section id="{section.name}" aria-labelledby="{section.name}-title">\n'
         f'<h2 id="{section.name}-title">{escape(section.title)}</h2>\n<p>{escape(section.text)}</p>\n'
-        f"{body}{note}</section>\n"
+        f"{figures}{tables}{note}</section>\n"
     )
 
 
@@ -140,9 +196,7 @@ def _render_table(title: str, columns: Sequence[str], rows: Rows) -> str:
         f'<th scope="col"{_cell_class(numeric[name])}>{escape(column_heading(name))}</th>' for name in columns
     )
     body = "".join(
-        "<tr>"
-        + "".join(f"<td{_cell_class(numeric[name])}>{_render_cell(name, row[name])}</td>" for name in columns)
-        + "</tr>\n"
+        "<tr>" + "".join(_render_cell(name, row[name], numeric=numeric[name]) for name in columns) + "</tr>\n"
         for row in rows
     )
     return (
@@ -156,18 +210,29 @@ def _cell_class(numeric: bool) -> str:
 
 
 def column_heading(name: str) -> str:
-    """The column's name for people: the unit comes after a comma, and times have none."""
-    for suffix, unit in (("_ms", ""), ("_s", ", s"), ("_h", ", h")):
-        if name.endswith(suffix):
-            return name.removesuffix(suffix).replace("_", " ") + unit
-    return name.replace("_", " ")
+    """The column's name for people. Times and durations have their unit in the cells."""
+    return _HEADINGS.get(name) or re.sub("_(ms|s|h)$", "", name).replace("_", " ")
 
 
-def _render_cell(name: str, value: object) -> str:
+_HEADINGS = {"longest_s": "longest time lag", "last_s": "time lag at the end", "last_lag": "lag at the end"}
+
+
+def _render_cell(name: str, value: object, *, numeric: bool) -> str:
+    """The cell. A number has its exact value beside the text for people: tables are sorted by it."""
+    exact = f' data-v="{value}"' if numeric and value is not None else ""
+    return f"<td{_cell_class(numeric)}{exact}>{_format_value(name, value)}</td>"
+
+
+def _format_value(name: str, value: object) -> str:
     if value is None:
         return "-"
-    if name.endswith("_ms") and isinstance(value, int):
-        return format_time(value)
+    if isinstance(value, int | float):
+        if name.endswith("_ms"):
+            return format_time(int(value))
+        if name.endswith("_s"):
+            return format_duration(value)
+        if name.endswith("_h") or name == "hours":
+            return format_duration(value * 3600)
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) and name != "partition" else escape(clean_name(str(value)))

@@ -4,20 +4,21 @@ The path is the folder of a partition (`__consumer_offsets-7`), a broker's data 
 folders, or a .log file; or several of them with commas between. Workers read the path themselves: every
 machine has it under the same name, or it is a URI that pyarrow knows (s3://, gs://, hdfs://, abfs://), with
 credentials that pyarrow finds on the worker.
+
+Two options are koff's own. `files` has the only files to read, as JSON: `[[7, FIRST, LAST]]`, a partition and
+two names of files. `covered` has offsets to leave out, as for the source `koff`.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from pathlib import Path, PurePosixPath
+from dataclasses import astuple, dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import structlog
 from pyarrow import fs
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -26,33 +27,21 @@ from koff.records.segments import Damage, SegmentRecords, TransactionOutcomes, r
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import DDL, SCHEMA, Decoder, RecordFilter
 from koff.spark.rows.packing import PACKED_DDL, Extent, pack_batches
+from koff.spark.source.segment_files import (
+    ChosenFiles,
+    Segments,
+    choose_files,
+    list_logs,
+    open_filesystem,
+    split_logs,
+)
 from koff.spark.source.source_options import check_options, parse_filter, parse_flag, parse_number
+from koff.spark.tables.coverage import Interval, Intervals
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-log = structlog.get_logger(component="spark.source.log_segments")
 TASKS = 16
-_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Segments:
-    """The segment files of one partition in log order. The files from `first` to before `last` are read.
-
-    The files from `last` on are there because they may have markers that end transactions of earlier files.
-    """
-
-    partition: int
-    files: tuple[str, ...]
-    sizes: tuple[int, ...]
-    first: int
-    last: int
-
-    @property
-    def size(self) -> int:
-        """How many bytes to read."""
-        return sum(self.sizes[self.first : self.last])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +55,13 @@ class SegmentsOptions:
     tasks: int = TASKS
     check_crc: bool = True
     packed: bool = False
+    files: tuple[ChosenFiles, ...] = ()
+    covered: Intervals = field(default_factory=dict)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SegmentsOptions:
         """The options that Spark gives a source. Raises `ConfigError`."""
-        names = "path cluster offsetstopic group topic from until tasks checkcrc packed"
+        names = "path cluster offsetstopic group topic from until tasks checkcrc packed files covered"
         options = check_options("koff.segments", given, frozenset(names.split()))
         paths = tuple(path.strip() for path in options.get("path", "").split(",") if path.strip())
         if not paths:
@@ -83,7 +74,15 @@ class SegmentsOptions:
             tasks=parse_number(options, "tasks", TASKS),
             check_crc=parse_flag(options, "checkcrc", default=True),
             packed=parse_flag(options, "packed", default=False),
+            files=tuple(ChosenFiles(*each) for each in json.loads(options.get("files", "[]"))),
+            covered={int(p): spans for p, spans in json.loads(options.get("covered", "{}")).items()},
         )
+
+
+def make_batch_options(batch: Sequence[Segments], covered: Intervals) -> dict[str, str]:
+    """The options with which the source reads only the files of `batch`, without the offsets in `covered`."""
+    files = [astuple(ChosenFiles.from_segments(segments)) for segments in batch]
+    return {"files": json.dumps(files), "covered": json.dumps(covered)}
 
 
 class SegmentsTask(InputPartition):
@@ -102,8 +101,10 @@ class SegmentsReader(DataSourceReader):
 
     def partitions(self) -> list[SegmentsTask]:
         """The tasks. Raises `ConfigError` if a path has no segments."""
-        logs = [copy for path in self._options.paths for copy in _find_logs(path, self._options.topic)]
-        return [SegmentsTask(share) for share in split_logs(_drop_copies(logs), self._options.tasks)]
+        logs = list_logs(self._options.paths, self._options.topic)
+        if self._options.files:
+            logs = choose_files(logs, self._options.files)
+        return [SegmentsTask(share) for share in split_logs(logs, self._options.tasks)]
 
     def read(self, partition: SegmentsTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
         """The rows of one task, on a worker."""
@@ -143,110 +144,6 @@ class SegmentsSource(DataSource):
         return SegmentsReader(SegmentsOptions.parse(self.options))
 
 
-def segments_size(path: str) -> int:
-    """How many bytes the source reads at a path. Raises `ConfigError` if the path has no segments."""
-    shares = SegmentsReader(SegmentsOptions.parse({"path": path})).partitions()
-    return sum(segments.size for share in shares for segments in share.segments)
-
-
-def _find_logs(path: str, topic: str) -> Iterator[Segments]:
-    """The logs in a file or folder. In a folder of folders, only the logs of the topic."""
-    system, base = _open_filesystem(path)
-    # pyarrow returns paths without the scheme of the URI. Workers need it again.
-    prefix = path[: path.index(base)] if base in path else ""
-    info = system.get_file_info(base)
-    if info.type == fs.FileType.NotFound:
-        raise ConfigError(f"there is no {path}: every worker must have it under this name, or give a URI")
-    if info.type == fs.FileType.File:
-        yield _list_segments(str(PurePosixPath(base).parent), [info], prefix)
-        return
-
-    # The name of a segment file is its first offset with zeros in front: sorted by name, it is in log order.
-    infos = system.get_file_info(fs.FileSelector(base, recursive=True))
-    files = sorted((info for info in infos if info.base_name.endswith(".log")), key=lambda info: info.path)
-    logs = []
-    for folder, in_folder in groupby(files, key=lambda info: str(PurePosixPath(info.path).parent)):
-        match = _FOLDER.search(PurePosixPath(folder).name)
-        if folder == base.rstrip("/") or (match and match["topic"] == topic):
-            logs.append(_list_segments(folder, list(in_folder), prefix))
-    if not logs:
-        raise ConfigError(f"{path} has no .log files, and no folders such as {topic}-7 that have some")
-    yield from logs
-
-
-def _open_filesystem(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a path or URI, and the path within that file system."""
-    try:
-        if "://" not in path:
-            return fs.LocalFileSystem(), str(Path(path).absolute())
-        # pyarrow does not know s3a:// and s3n://, Hadoop's names for S3.
-        system, base = fs.FileSystem.from_uri(re.sub("^s3[an]://", "s3://", path))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ConfigError(f"cannot read {path}: {error}; mount it, or copy the files") from error
-    return system, base
-
-
-def _list_segments(folder: str, files: Sequence[fs.FileInfo], prefix: str) -> Segments:
-    """All files of a partition's folder; a folder with another name counts as partition 0."""
-    match = _FOLDER.search(PurePosixPath(folder).name)
-    return Segments(
-        partition=int(match["partition"]) if match else 0,
-        files=tuple(prefix + info.path for info in files),
-        sizes=tuple(info.size for info in files),
-        first=0,
-        last=len(files),
-    )
-
-
-def _drop_copies(logs: Sequence[Segments]) -> list[Segments]:
-    """One log for each partition: of copies from several brokers, the one that reaches furthest."""
-    best: dict[int, Segments] = {}
-    for copy in logs:
-        # Keep the copy that is known so far, unless this one reaches further.
-        kept, ignored = best.get(copy.partition, copy), copy
-        if _log_reach(copy) > _log_reach(kept):
-            kept, ignored = copy, kept
-        best[copy.partition] = kept
-        if kept is not ignored:
-            log.warning(
-                "a partition has two copies: reading the longer one",
-                partition=copy.partition,
-                read=kept.files[0],
-                ignored=ignored.files[0],
-            )
-    return [best[partition] for partition in sorted(best)]
-
-
-def _log_reach(segments: Segments) -> tuple[str, int]:
-    """A key that is larger for a copy that reaches further: the name of its last segment, then its size."""
-    return PurePosixPath(segments.files[-1]).name, sum(segments.sizes)
-
-
-def split_logs(logs: Sequence[Segments], tasks: int) -> list[list[Segments]]:
-    """Splits logs into at most `tasks` shares of about equal size; large logs are cut between files."""
-    share = sum(whole.size for whole in logs) / tasks
-    pieces = [piece for whole in logs for piece in _cut_log(whole, share)]
-    shares: list[list[Segments]] = [[] for _ in range(tasks)]
-    sizes = [0] * tasks
-    # Largest piece first, each to the share that is smallest so far.
-    for piece in sorted(pieces, key=lambda piece: -piece.size):
-        smallest = sizes.index(min(sizes))
-        shares[smallest].append(piece)
-        sizes[smallest] += piece.size
-    return [pieces for pieces in shares if pieces]
-
-
-def _cut_log(whole: Segments, share: float) -> Iterator[Segments]:
-    """Pieces of whole files, none larger than `share` unless a single file is."""
-    first, size = 0, 0
-    for last, file_size in enumerate(whole.sizes):
-        if size and size + file_size > share:
-            yield Segments(whole.partition, whole.files, whole.sizes, first, last)
-            first, size = last, 0
-        size += file_size
-    yield Segments(whole.partition, whole.files, whole.sizes, first, len(whole.files))
-
-
 def _read_rows(
     segments: Segments, decoder: Decoder, options: SegmentsOptions, extents: list[Extent]
 ) -> Iterator[pa.RecordBatch]:
@@ -260,10 +157,8 @@ def _read_rows(
         if number < segments.last or outcomes.has_open_transaction:
             outcomes.scan(_map_file(path))
 
-    # Then the records. `next_offset` places damage that has no readable offset of its own. The name of a file
-    # is its first offset.
-    name = PurePosixPath(segments.files[segments.first]).stem if segments.first < segments.last else ""
-    start = int(name) if name.isdigit() else None
+    # Then the records. `next_offset` places damage that has no readable offset of its own.
+    start, covered = segments.start, options.covered.get(segments.partition, ())
     next_offset, unsound = start or 0, []
     if outcomes.first_open_offset is not None:
         unsound.append(outcomes.first_open_offset)
@@ -274,18 +169,27 @@ def _read_rows(
             if len(chunk.records):
                 start = int(chunk.records.offset[0]) if start is None else start
                 next_offset = int(chunk.records.offset[-1]) + 1
-                yield _decode_records(segments.partition, chunk.records, decoder)
+                yield _decode_records(segments.partition, _drop_covered(chunk.records, covered), decoder)
             if chunk.damage:
                 yield _make_damage_rows(segments.partition, path, chunk.damage, next_offset, options.cluster)
 
+    # Between the last record and the next file are no records: they were compacted away, or are markers.
+    next_offset = max(next_offset, segments.end or 0)
     if start is not None and start < next_offset:
         sound_end = max(start, min([next_offset, *unsound]))
         extents.append(Extent(segments.partition, start, next_offset, sound_end))
 
 
+def _drop_covered(records: SegmentRecords, covered: Sequence[Interval]) -> SegmentRecords:
+    is_kept = np.ones(len(records), np.bool_)
+    for start, end in covered:
+        is_kept &= (records.offset < start) | (records.offset >= end)
+    return records if is_kept.all() else records.select_rows(is_kept)
+
+
 def _map_file(path: str) -> memoryview:
     """The bytes of a file: mapped if it is local, else read into memory."""
-    system, base = _open_filesystem(path)
+    system, base = open_filesystem(path)
     if isinstance(system, fs.LocalFileSystem):
         with pa.memory_map(base) as file:
             return memoryview(file.read_buffer())  # the buffer keeps the mapping after the file is closed

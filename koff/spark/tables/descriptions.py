@@ -138,7 +138,7 @@ _OWN_TEXTS: Mapping[str, Mapping[str, str]] = {
         "timestamp": "The time of the group's newest record.",
     },
     "coverage": {
-        "topic_id": "The id of the offsets topic; null for log segments.",
+        "topic_id": "The id of the offsets topic; null for log segments without a `partition.metadata` file.",
         "offsets_partition": "The partition of the offsets topic.",
         "from_offset": "The first offset.",
         "to_offset": "The offset after the last one.",

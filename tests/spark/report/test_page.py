@@ -83,11 +83,35 @@ def test_names_that_clients_chose_are_only_ever_text(found: dict[str, Any], tab:
                 row["group"] = wicked
     [path] = write_report(found, PERIOD, out=tmp_path / "report.html", form="html")
     tab.open(path, colors="dark")
-    assert tab.evaluate("document.scripts.length") == 0
+    assert tab.evaluate("document.scripts.length") == 1  # koff's own
     assert len(tab.evaluate(_IMAGES)) == FIGURES
     assert wicked.replace("\x00", "?").replace("\u202e", "?") == tab.evaluate(
         "document.querySelector('td:nth-child(2)').textContent"
     )
+    assert tab.complaints() == []
+
+
+_HEADING = "document.querySelector('#worst th:nth-child({}) button')"
+_COLUMN = "[...document.querySelectorAll('#worst table')[0].tBodies[0].rows].map(r => r.cells[{}].dataset.v)"
+
+
+def test_a_click_on_a_heading_sorts_the_table(page: Path, tab: Tab) -> None:
+    tab.open(page, colors="light")
+    column = tab.evaluate(
+        "[...document.querySelectorAll('#worst table')[0].tHead.rows[0].cells]"
+        ".findIndex(each => each.textContent === 'largest lag')"
+    )
+    before = [float(value) for value in tab.evaluate(_COLUMN.format(column))]
+    assert len(set(before)) > 2
+    button = _HEADING.format(column + 1)
+    tab.evaluate(f"{button}.click()")
+    assert [float(value) for value in tab.evaluate(_COLUMN.format(column))] == sorted(before, reverse=True)
+    tab.evaluate(f"{button}.click()")
+    assert [float(value) for value in tab.evaluate(_COLUMN.format(column))] == sorted(before)
+    assert tab.evaluate(f"{button}.parentNode.getAttribute('aria-sort')") == "ascending"
+    tab.evaluate(f"{_HEADING.format(2)}.click()")  # a column of names, from A on
+    names = tab.evaluate(_COLUMN.format(1).replace("dataset.v", "textContent"))
+    assert names == sorted(names)
     assert tab.complaints() == []
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import yaml
 
 from koff.cli.monitor import monitor
+from koff.cli.pipeline import run as pipeline_run
 from koff.config.koff_yaml import read_koff_yaml
 from koff.version import VERSION
 
@@ -53,11 +56,40 @@ def _close(schema: dict[str, Any]) -> dict[str, Any]:
 
 def check(document: dict[str, Any], kubernetes: str) -> None:
     key = document["apiVersion"], document["kind"]
-    if key in read_custom_schemas():
+    if key == ("sparkoperator.k8s.io/v1beta2", "SparkApplication"):
+        check_spark_fields(document["spec"])
+    elif key in read_custom_schemas():
         # The schemas themselves are not checked: their patterns are those of Go.
         jsonschema.Draft202012Validator(read_custom_schemas()[key]).validate(document)
     else:
         kubernetes_validate.validate(document, kubernetes, strict=True)
+
+
+SPARK_FIELDS = {
+    "": {
+        *("type", "mode", "sparkVersion", "image", "mainApplicationFile", "arguments", "restartPolicy"),
+        *("sparkConf", "hadoopConf", "driver", "executor"),
+    },
+    "restartPolicy": {"type", "onFailureRetryInterval", "onSubmissionFailureRetryInterval"},
+    "driver": {
+        *("cores", "memory", "memoryOverhead", "serviceAccount", "labels", "ports", "configMaps", "envFrom"),
+        *("terminationGracePeriodSeconds", "securityContext"),
+    },
+    "executor": {
+        *("instances", "cores", "memory", "memoryOverhead", "labels", "envFrom", "securityContext"),
+    },
+}
+"""The fields of a SparkApplication that the manifest may use: looked up in the operator's CRD
+(kubeflow/spark-operator, commit 38082f3), which is too large to be copied here."""
+
+
+def check_spark_fields(spec: dict[str, Any]) -> None:
+    """Checks the names of fields, and the types of the values that the operator passes to Spark as texts."""
+    for part, known in SPARK_FIELDS.items():
+        assert (spec[part] if part else spec).keys() <= known, part
+    for name in ("sparkConf", "hadoopConf"):
+        assert all(isinstance(value, str) for value in spec[name].values()), name
+    assert isinstance(spec["sparkVersion"], str)
 
 
 def find_koffs(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -146,6 +178,87 @@ def test_services_budgets_and_monitors_find_the_pods(name: str) -> None:
     (expression,) = selector["matchExpressions"]
     assert expression["operator"] == "In"
     assert objects["Service"]["metadata"]["labels"][expression["key"]] in expression["values"]
+
+
+def test_the_spark_application_runs_the_pipeline_and_is_scraped() -> None:
+    objects = read_plain("spark")
+    application = objects["SparkApplication"]["spec"]
+    assert application["image"] == f"koff:{VERSION}-spark"
+    command, *args = application["arguments"]
+    assert command == "run"
+    context = pipeline_run.make_context("koff pipeline run", args)
+    assert context.params["tables"].startswith("s3a://")
+    # On S3, koff refuses to write before a log store is chosen.
+    assert "spark.delta.logStore.s3a.impl" in application["sparkConf"]
+    driver, executor = application["driver"], application["executor"]
+    assert f"{driver['configMaps'][0]['path']}/koff.yaml" == str(context.params["config"])
+    assert driver["configMaps"][0]["name"] == objects["ConfigMap"]["metadata"]["name"]
+    (port,) = driver["ports"]
+    assert f":{port['containerPort']}" == context.params["listen"]
+    monitor_of = objects["PodMonitor"]["spec"]
+    assert {endpoint["port"] for endpoint in monitor_of["podMetricsEndpoints"]} == {port["name"]}
+    assert (
+        monitor_of["selector"]["matchLabels"].items() <= {**driver["labels"], "spark-role": "driver"}.items()
+    )
+    # Both kinds of pods can write to the store, and a namespace with the level `restricted` accepts them.
+    assert driver["envFrom"] == executor["envFrom"]
+    for pod in (driver, executor):
+        assert pod["securityContext"] == {
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+    bound = objects["RoleBinding"]
+    assert bound["roleRef"]["name"] == objects["Role"]["metadata"]["name"]
+    assert (
+        bound["subjects"][0]["name"]
+        == driver["serviceAccount"]
+        == objects["ServiceAccount"]["metadata"]["name"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (
+            ["driver", "--class", "C", "local:///a.py", "run", "a b"],
+            "spark-submit --deploy-mode client --conf spark.driver.bindAddress=10.0.0.1 "
+            "--conf spark.executorEnv.SPARK_DRIVER_POD_IP=10.0.0.1 --class C local:///a.py run [a b]",
+        ),
+        (
+            ["executor"],
+            "java -Done=1 [-Dtwo=a b] -Xms2g -Xmx2g -cp /extra.jar:HOME/jars/* "
+            "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend --driver-url spark://d "
+            "--executor-id 1 --cores 2 --app-id app --hostname 10.0.0.1 --resourceProfileId 0 --podName pod",
+        ),
+        (["pipeline", "--help"], "koff pipeline --help"),
+    ],
+)
+def test_the_entry_point_starts_what_spark_asks_for(args: list[str], expected: str, tmp_path: Path) -> None:
+    for name in ("spark-submit", "java", "koff"):
+        path = tmp_path / name
+        show = 'for a; do case $a in *" "*) a="[$a]";; esac; printf " %s" "$a"; done'
+        path.write_text(f"#!/bin/sh\nprintf {name}\n{show}\n")
+        path.chmod(0o755)
+    pod = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SPARK_DRIVER_BIND_ADDRESS": "10.0.0.1",
+        "SPARK_DRIVER_URL": "spark://d",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_MEMORY": "2g",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.1",
+        "SPARK_EXECUTOR_POD_NAME": "pod",
+        "SPARK_APPLICATION_ID": "app",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_CLASSPATH": "/extra.jar",
+        "SPARK_JAVA_OPT_0": "-Done=1",
+        "SPARK_JAVA_OPT_1": "-Dtwo=a b",
+    }
+    script = ROOT / "deploy" / "spark" / "entrypoint.sh"
+    done = subprocess.run(["sh", script, *args], env=pod, capture_output=True, text=True, check=True)
+    assert done.stdout.replace("/opt/koff/lib/python3*/site-packages/pyspark", "HOME") == expected
 
 
 def test_a_sidecar_does_not_keep_the_consumer_from_running() -> None:

@@ -56,6 +56,7 @@ def status_case(alert: str, status: str, values: str, fires: dict[int, bool]) ->
 SECONDS, LOST = "koff_group_max_lag_seconds", "koff_group_lost_records"
 MARGIN, REBALANCES = "koff_group_retention_margin_ratio", "koff_group_rebalances_total"
 HELD_BACK, UNDECODABLE = "koff_reader_held_back_seconds", "koff_reader_undecodable_total"
+LAST_BATCH, STREAM_UP = "koff_pipeline_last_batch_timestamp_seconds", "koff_pipeline_stream_up"
 WITHHELD, EXPECTED = "koff_rows_withheld", "koff_expected_group_present"
 CASES = [
     # A minute more each minute. Then the group has caught up.
@@ -96,6 +97,11 @@ CASES = [
     cluster_case("KoffHeldBack", HELD_BACK, "0 60+60x10 0x10", {4: False, 8: True, 13: False}),
     cluster_case("KoffHeldBack", HELD_BACK, "20x30", {20: False}),
     cluster_case("KoffUndecodable", UNDECODABLE, "0x5 2x90", {4: False, 10: True, 80: False}),
+    # At minute n, the time is 60 n seconds: a batch each minute, then none, then one again.
+    cluster_case("KoffPipelineLate", LAST_BATCH, "0+60x5 300x25 1860x9", {8: False, 25: True, 36: False}),
+    cluster_case(
+        "KoffPipelineStreamDown", "koff_pipeline_stream_up", "1x3 0x30 1x9", {8: False, 20: True, 40: False}
+    ),
     cluster_case("KoffUndecodable", UNDECODABLE, "2x90", {80: False}),  # from before Prometheus saw koff
 ]
 

@@ -19,7 +19,7 @@ from koff.serve.families import BY_NAME, FAMILIES
 from koff.serve.own_metrics import Rendered, list_numbers, list_process_numbers
 from koff.serve.rendering import Renderer
 from koff.serve.series import LISTED_SERIES, PARTITION_SERIES, SHARD_SERIES
-from koff.serve.view import ClusterFacts, MonitorStats, TopicFacts
+from koff.serve.view import ClusterFacts, MonitorStats, PipelineStats, StoredTable, TopicFacts
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 from tests.unit.serve.metrics_page import BLOCK, PAGE, SIZES, fill_page
@@ -73,11 +73,14 @@ def render_everything(form: Format) -> bytes:
         held_back_partitions=frozenset({0}),
         input_ages_s={"end_offsets": 7.5},
         requests={"offsets": 10},
+        pipeline=PipelineStats(running=True, last_batch_s=NOW_MS / 1000, last_batch_took_s=2.5),
     )
     facts = ClusterFacts(3, {"t": TopicFacts(2, 1)}, (1,), {1: {"t": 5}})
     snapshot = tracker.take_snapshot(NOW_MS)
     view = ClusterView("c", snapshot, READY, stats, facts, expected_groups={"g": True})
-    return b"".join(Renderer(Source(view), EVERYTHING).render(form).inflate())
+    source = Source(view)
+    source.tables = {"lag": StoredTable(3, 1_000)}
+    return b"".join(Renderer(source, EVERYTHING).render(form).inflate())
 
 
 @needs_promtool

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MetricsConf, MonitorStats, NoProgress, Readiness, Views
+from koff.serve import ClusterView, MetricsConf, MonitorStats, NoProgress, Readiness, StoredTable, Views
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import commit
 
@@ -57,9 +58,10 @@ class Source:
         self.taken = 0
         self.failure: str | None = None
         self.stall: str | None = None
+        self.tables: dict[str, StoredTable] = {}
 
     def take_views(self) -> Views:
-        return Views.from_one(self.take_view())
+        return replace(Views.from_one(self.take_view()), tables=self.tables)
 
     def take_view(self) -> ClusterView:
         self.taken += 1

@@ -1,0 +1,144 @@
+"""`koff pipeline backfill --segments`: copied log segments into the tables, in batches of bounded size.
+
+After each batch, the table `coverage` has its offsets. So a backfill that was interrupted continues: it does
+not read files again whose offsets are all in the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from koff.errors import KoffError
+from koff.records.topics import OFFSETS_TOPIC
+from koff.spark.job.batch_progress import ProgressCounter
+from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
+from koff.spark.source.kafka import make_recreated_error
+from koff.spark.source.log_segments import SegmentsOptions, make_batch_options
+from koff.spark.source.segment_files import Segments, list_logs, plan_batches, read_topic_id
+from koff.spark.spark_session import count_tasks, persist_frame, tune_for_batch
+from koff.spark.tables.coverage import Coverage, Intervals, intersect_spans
+from koff.spark.tables.leases import Lease, hold_leases
+from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.worker_errors import find_koff_error, summarize_error
+
+BYTES_PER_TASK = 64 << 20
+"""How many bytes of segments each task reads in a batch, about. (The offsets topic has files of 100 MB.)"""
+JOB_GROUP = "koff backfill of segments"
+
+
+class SegmentsBatch(NamedTuple):
+    """A batch that is in the tables: its number, from 1, and how many there are; what it wrote."""
+
+    number: int
+    batches: int
+    written: WrittenCounts
+
+
+def check_segments(path: str) -> None:
+    """Raises `ConfigError` if the path has no segments, or segments of several topics. Needs no Spark."""
+    read_topic_id(_list_logs(path))
+
+
+def backfill_segments(
+    tables: Tables,
+    path: str,
+    cluster: str,
+    counter: ProgressCounter | None = None,
+    progress: Callable[[SegmentsBatch], None] = lambda _: None,
+    *,
+    most_bytes: int | None = None,
+) -> WrittenCounts:
+    """Writes log segments into the tables, without the records that the tables already have.
+
+    Returns how many records were read that the tables did not have for certain. `counter` counts bytes of
+    segments; `progress` is called after each batch. A batch has at most `most_bytes`, or one larger file.
+    Raises `KoffError`.
+    """
+    counter = counter or ProgressCounter(tables.spark)
+    most_bytes = most_bytes or BYTES_PER_TASK * count_tasks(tables.spark)
+    logs = _list_logs(path)
+    fresh = tables.new_tables.issuperset(TABLES)
+    tables.new_tables.clear()
+    written = WrittenCounts(0, 0)
+    with hold_leases(tables, [cluster], "a backfill of segments") as leases:
+        lease = leases[cluster]
+        coverage = Coverage(tables, cluster, lease, topic_id=read_topic_id(logs))
+        coverage.load(fresh=fresh)
+        if other := coverage.find_other_topic():
+            raise make_recreated_error(cluster, OFFSETS_TOPIC, other, coverage.topic_id or "")
+        batches = plan_batches(logs, coverage.list_complete(), most_bytes)
+        sizes = [sum(segments.size for segments in batch) for batch in batches]
+        counter.todo = sum(sizes)
+        for number, (batch, size) in enumerate(zip(batches, sizes, strict=True), 1):
+            counter.begin_batch(size, JOB_GROUP)
+            writer = _SegmentsWriter(tables, path, cluster, lease, coverage, counter)
+            counts = writer.write(batch, fresh=fresh and number == 1, first=number == 1)
+            counter.end_batch()
+            written = WrittenCounts(written.records + counts.records, written.commits + counts.commits)
+            progress(SegmentsBatch(number, len(batches), counts))
+    return written
+
+
+class _SegmentsWriter:
+    """Writes the files of one batch."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        path: str,
+        cluster: str,
+        lease: Lease,
+        coverage: Coverage,
+        counter: ProgressCounter,
+    ) -> None:
+        self._tables, self._path, self._cluster = tables, path, cluster
+        self._lease, self._coverage, self._counter = lease, coverage, counter
+
+    def write(self, batch: list[Segments], *, fresh: bool, first: bool) -> WrittenCounts:
+        """Writes the batch and records that the tables have it. `first`, `fresh`: as in `BatchWriter`."""
+        spark = self._tables.spark
+        spans = [segments.span for segments in batch]
+        covered = intersect_spans(self._coverage.list_complete(), spans)
+        begun = intersect_spans(self._coverage.list_begun(), spans)
+        rows = spark.read.format("koff.segments").options(**self._source_options(batch, covered))
+        context = spark.sparkContext
+        context.setJobGroup(JOB_GROUP, f"segments of {self._cluster}")  # the counter looks at this group
+        try:
+            frame = rows.load(self._path)
+            with (
+                tune_for_batch(spark, small=False),
+                persist_frame(frame),
+                write_once(spark, *self._lease.next_transaction()),
+            ):
+                writer = BatchWriter(
+                    self._tables,
+                    self._cluster,
+                    overlapping=bool(begun),
+                    begun=begun,
+                    first=first,
+                    fresh=fresh,
+                    coverage=self._coverage,
+                    begin_step=self._counter.begin_step,
+                )
+                written = writer.write(frame, {})
+            self._coverage.flush()
+            self._lease.check()
+        except Exception as error:
+            koff_error = find_koff_error(error)
+            if koff_error is None:
+                raise KoffError(f"segments {self._path}: Spark failed: {summarize_error(error)}") from error
+            raise koff_error from error
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
+        return written
+
+    def _source_options(self, batch: list[Segments], covered: Intervals) -> dict[str, str]:
+        tasks = count_tasks(self._tables.spark)
+        chosen = make_batch_options(batch, covered)
+        return {"cluster": self._cluster, "packed": "true", "tasks": str(tasks), **chosen}
+
+
+def _list_logs(path: str) -> list[Segments]:
+    options = SegmentsOptions.parse({"path": path})
+    return list_logs(options.paths, options.topic)
