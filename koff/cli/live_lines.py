@@ -20,6 +20,7 @@ TREND_POINTS = 12
 MOST_TOLD = 20
 """If more groups get a new cause at once, those with the largest lags get a line each, the rest one line."""
 _BARS = "▁▂▃▄▅▆▇█"
+_PLAIN = str.maketrans({"…": "~", **dict(zip(_BARS, "_.-=+*#@", strict=True))})
 _LEAST_NAME, _NAME_PART = 12, 3
 """The name of a group takes a third of the width at most, if that is more than `_LEAST_NAME` columns."""
 _WORST_FIRST = (Status.ERR, Status.WARN, Status.UNKNOWN, Status.NOTFOUND, Status.OK)
@@ -80,6 +81,15 @@ def draw_trend(lags: Sequence[float]) -> str:
         " " if math.isnan(lag) else _BARS[math.ceil(lag / largest * (len(_BARS) - 1)) if largest > 0 else 0]
         for lag in lags
     )
+
+
+def fit_encoding(text: str, encoding: str) -> str:
+    """The text with characters that a terminal with this encoding has: other bars, and escapes in names."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def describe_catch_up(total: GroupTotal) -> str | None:

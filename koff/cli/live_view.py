@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -29,6 +30,7 @@ from koff.cli.live_lines import (
     Trends,
     describe_cluster,
     filter_totals,
+    fit_encoding,
     format_live_groups,
 )
 from koff.cli.live_state import HELP, LiveState, Screen, press_key
@@ -114,6 +116,7 @@ class LiveView(App[int]):
         self._happenings: deque[Happening] = deque(maxlen=_KEPT)
         self._text_lines = 0
         self._has_color = not os.environ.get("NO_COLOR")
+        self._encoding = (sys.__stderr__ and sys.__stderr__.encoding) or "utf-8"  # textual writes there
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="koff-live", daemon=True)
 
@@ -218,13 +221,17 @@ class LiveView(App[int]):
 
     def _join(self, lines: Sequence[Text | str]) -> Text:
         width = self.size.width
-        texts = [line if isinstance(line, Text) else Text(cut_end(line, width)) for line in lines]
+        texts = [line if isinstance(line, Text) else Text(self._fit(line, width)) for line in lines]
         text = Text("\n", no_wrap=True, overflow="crop").join(texts)
         text.no_wrap, text.overflow = True, "crop"
         return text
 
+    def _fit(self, text: str, width: int) -> str:
+        encoding = self._encoding
+        return fit_encoding(cut_end(fit_encoding(text, encoding), width), encoding)
+
     def _style(self, text: str, style: str) -> Text:
-        styled = Text(cut_end(text, self.size.width))
+        styled = Text(self._fit(text, self.size.width))
         words = style.split()
         styled.stylize(style if self._has_color else " ".join(w for w in words if w in ("bold", "reverse")))
         return styled
@@ -269,7 +276,7 @@ class LiveView(App[int]):
         result: list[Text | str] = [self._style(f"  {header}", "bold")]
         for number, (total, line) in enumerate(zip(shown, lines, strict=True)):
             is_chosen = top + number == self._state.window.cursor
-            text = Text(f"{'>' if is_chosen else ' '} {line}")
+            text = Text(self._fit(f"{'>' if is_chosen else ' '} {line}", self.size.width))
             if self._has_color and (style := _STYLES.get(total.status.name)):
                 text.stylize(style, 2, 2 + len(total.status.name))
             if is_chosen:

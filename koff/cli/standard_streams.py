@@ -67,8 +67,13 @@ def set_up_standard_streams() -> None:
 
 
 def has_terminal() -> bool:
-    """Whether all three streams are a terminal. The live view reads input, and writes to standard error."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    """Whether all three streams are a terminal that can do more than print.
+
+    The live view reads input, and writes to standard error. TERM=dumb: a shell in an editor, for example.
+    """
+    return os.environ.get("TERM") != "dumb" and all(
+        stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
+    )
 
 
 def _is_open(number: int) -> bool:

@@ -38,7 +38,8 @@ class FirstCause(NamedTuple):
 
     def describe(self) -> str:
         """The sentence with the evidence."""
-        return (find_group_causes(self.place) or ())[0].text
+        found = find_group_causes(self.place)
+        return found[0].text if found else self.cause.label
 
 
 def find_first_causes(view: ClusterView) -> dict[str, FirstCause | None]:

@@ -69,6 +69,12 @@ def test_the_view_leaves_the_terminal_as_it_was(kafka, end, code):
         assert colors == []
 
 
+def test_a_terminal_that_can_only_print_gets_the_plain_output(kafka):
+    with koff_in_terminal("lag", "--brokers", kafka.bootstrap, "--watch", env={"TERM": "dumb"}) as terminal:
+        wait_until(lambda: re.search("GROUP|no consumer groups", terminal.text), timeout_s=120, what="output")
+        assert b"\x1b" not in terminal.written
+
+
 def test_a_cluster_that_cannot_be_reached_is_one_line_after_the_view():
     with koff_in_terminal("lag", "--brokers", "127.0.0.1:1", "--watch") as terminal:
         assert terminal.wait_for_end() == 1

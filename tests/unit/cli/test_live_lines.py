@@ -16,6 +16,7 @@ from koff.cli.live_lines import (
     describe_cluster,
     draw_trend,
     filter_totals,
+    fit_encoding,
     format_live_groups,
 )
 from koff.cli.text_table import measure_text
@@ -54,6 +55,20 @@ def total(name: str, **values: Any) -> GroupTotal:
 )
 def test_a_trend_is_bars_up_to_the_largest_lag(lags, bars):
     assert draw_trend(lags) == bars
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "shown"),
+    [
+        ("▁▄█ a…b", "utf-8", "▁▄█ a…b"),
+        ("▁▄█ a…b", "ascii", "_=@ a~b"),
+        ("group 日", "ascii", "group \\u65e5"),
+        ("caf\xe9 █", "latin-1", "caf\xe9 @"),
+        ("plain", "ascii", "plain"),
+    ],
+)
+def test_a_terminal_without_utf_8_gets_characters_that_it_has(text, encoding, shown):
+    assert fit_encoding(text, encoding) == shown
 
 
 @pytest.mark.parametrize(

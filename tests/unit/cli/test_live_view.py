@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import queue
 import subprocess
 import sys
@@ -19,7 +20,10 @@ from koff.cli.text_table import measure_text
 from koff.errors import ConnectError
 from koff.serve import ClusterView
 from koff.serve.view import MonitorStats, Readiness
+from koff.tracker import Tracker
+from tests.unit.builders import commit
 from tests.unit.serve.test_causes import Life
+from tests.unit.serve.views import take_view
 
 
 class Screen:
@@ -184,6 +188,102 @@ def test_each_line_fits_also_after_the_size_has_changed(stuck):
         check(screen, 60)
 
     show(use, size=(160, 50))
+
+
+HOSTILE = {
+    "[bold red]markup[/]": "[bold red]markup[/]",
+    "[/nope]": "[/nope]",
+    "quote\"'`$(x)": "quote\"'`$(x)",
+    "new\nline\ttab\x1b[31m": "new\\nline\\ttab\\x1b[31m",
+    "\u202eright to left": "\\u202eright to left",
+    "\u0634\u0631\u0643\u0629": "\u0634\u0631\u0643\u0629",
+    "\u65e5\u672c\u8a9e\u30b0\u30eb\u30fc\u30d7": "\u65e5\u672c\u8a9e\u30b0\u30eb\u30fc\u30d7",
+    "\U0001f44d\U0001f3fd" * 30: "\u2026",
+    "\uff21" * 100: "\uff21\u2026\uff21",
+    "a" * 250: "aaa\u2026aaa",
+    "": "-",
+}
+"""Names of groups, and what is shown of them."""
+
+
+def take_view_of_many() -> ClusterView:
+    """The groups `HOSTILE`, with the largest lags, and 600 more."""
+    tracker = Tracker()
+    names = [*HOSTILE, *(f"group-{number:03}" for number in range(600))]
+    for number, name in enumerate(names):
+        key, value = commit(name, "t", 0, number)
+        tracker.apply(number % 50, [key], [value])
+    tracker.add_samples(ends={("t", 0): 1000})
+    return take_view(tracker)
+
+
+SIZES = [(60, 12), (80, 24), (160, 50), (20, 5), (1, 1), (200, 1), (1, 50), (80, 24)]
+KEYS = (
+    "enter",
+    "down",
+    "end",
+    "home",
+    "pagedown",
+    "escape",
+    "end",
+    "enter",
+    "question_mark",
+    "escape",
+    "s",
+    "l",
+)
+
+
+def test_no_name_and_no_size_of_the_terminal_breaks_the_view():
+    async def use(screen, pilot):
+        screen.views.put(take_view_of_many())
+        await wait_for(screen, pilot, "611 groups")
+        lines = screen.text.splitlines()
+        assert all(shown in line for shown, line in zip(HOSTILE.values(), lines[2:], strict=False))
+        for width, height in SIZES:
+            await pilot.resize_terminal(width, height)
+            await pilot.press(*KEYS, *reversed(KEYS))
+            await pilot.press("escape", "escape", "home")
+            if width >= 20:
+                shown = screen.text.split("\n")
+                assert max(map(measure_text, shown)) <= width
+                assert len(shown) <= max(
+                    height, 4
+                )  # the head, the columns, a group and the foot are always there
+        await wait_for(screen, pilot, "by lag")
+        assert screen.app.error is None
+
+    assert show(use, size=(100, 30)).return_value is None
+
+
+def test_a_terminal_without_utf_8_shows_no_escape_but_in_names(monkeypatch):
+    monkeypatch.setattr(sys, "__stderr__", io.TextIOWrapper(io.BytesIO(), "ascii"))
+
+    async def use(screen, pilot):
+        screen.views.put(take_view_of_many())
+        await wait_for(screen, pilot, "611 groups")
+        assert screen.text.isascii()
+        assert max(map(measure_text, screen.text.splitlines())) <= 80
+        assert "\\u65e5" in screen.text
+        assert "\\u2026" not in screen.text
+
+    show(use, size=(80, 24))
+
+
+def test_new_causes_are_told_also_of_many_groups():
+    life = Life()
+
+    async def use(screen, pilot):
+        for number in range(600):
+            life.apply([commit(f"other-{number:03}", "idle", 0, 1000, at=life.now_ms)])
+        life.tracker.add_samples(ends={("idle", 0): 1000})
+        screen.views.put(life.take_view())
+        await wait_for(screen, pilot, "601 groups")
+        life.pass_s(120, reads={1: 0, 3: 0})
+        screen.views.put(life.take_view())
+        await wait_for(screen, pilot, "group g: why it lags: ")
+
+    show(use, size=(160, 24))
 
 
 def test_an_error_ends_the_view_and_is_handed_on():
