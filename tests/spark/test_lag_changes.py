@@ -111,19 +111,20 @@ def test_a_job_writes_all_slots_in_its_first_sample_and_what_has_changed_in_the_
     record = {"offsets_partition": 0, "log_offset": 0}
     append(tables, "current", *({**slot, **record, "partition": number} for number in range(3)))
     curves, full = EndCurves("c", reach_s=86_400), FullSamples(600)
-    for number in range(3):
+    for number in range(4):
         at = BEGIN + timedelta(seconds=30 * number)
-        ends = (4, 4 + number, 4 if number < 2 else 9)
+        ends = (4, 4 + number, 4 if number < 3 else 9)
         rows = [Sample(at, "t", partition, None, 0, end, end, False) for partition, end in enumerate(ends)]
         taken = write_sample_and_lag(
             BatchWriter(tables, "c"), partial(take, rows), number, curves, full, reach_s=86_400
         )
         assert taken == 3
-    written = tables.frame("lag").selectExpr("batch", "partition").collect()
-    assert sorted(map(tuple, written)) == [(0, 0), (0, 1), (0, 2), (1, 1), (2, 1), (2, 2)]
-    held = hold_rows(tables.frame("lag"), tables.frame("samples")).where("batch = 2").collect()
-    assert sorted((row.partition, row.lag) for row in held) == [(0, 0), (1, 2), (2, 5)]
-    assert {row.at.astimezone(UTC) for row in held} == {BEGIN + timedelta(seconds=60)}
+    # From the second sample on, the rates of all partitions are known.
+    written = tables.frame("lag").where("batch <> 1").selectExpr("batch", "partition").collect()
+    assert sorted(map(tuple, written)) == [(0, 0), (0, 1), (0, 2), (2, 1), (3, 1), (3, 2)]
+    held = hold_rows(tables.frame("lag"), tables.frame("samples")).where("batch = 3").collect()
+    assert sorted((row.partition, row.lag) for row in held) == [(0, 0), (1, 3), (2, 5)]
+    assert {row.at.astimezone(UTC) for row in held} == {BEGIN + timedelta(seconds=90)}
 
 
 def take(rows: list[Sample], _current: DataFrame, _states: DataFrame) -> list[Sample]:
