@@ -104,7 +104,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
         {**slot, "group": "expired", "commit_timestamp": old, "deleted": False},
     )
     for name in TABLES.keys() - {"lag", "lag_hourly", "groups", "commits", "current"}:
-        times = {"timestamp": now, "at": now, "day": now.date()}
+        times = {"timestamp": now, "at": now, "day": now.date(), "full_at": now, "until": now}
         append(tables, name, *({**slot, **times, "group": group} for group in ("payments", "expired")))
     # Rows that are deleted or changed get a deletion vector: their file stays.
     tables.delta_table("current").delete("`group` = 'expired'")
