@@ -209,6 +209,8 @@ def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_ends_wit
     assert done.returncode == 0, done.stderr
     (line,) = plain_lines(done.stderr)
     assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), line)
+    (begun,) = [json.loads(each) for each in done.stderr.splitlines() if '"reading the log"' in each]
+    assert (begun["cluster"], begun["offsets"], begun["begins"]) == ("c", 1, "at the log start")
     done = run_koff("pipeline", "check", *told, "--max-behind", "0", "--format", "json", timeout_s=240)
     found = {each["name"]: each for each in json.loads(done.stdout) if each["of"] == "c"}
     assert found["continuous offsets"]["text"] == "without a gap"

@@ -243,7 +243,7 @@ def test_two_clusters_in_one_job_have_their_own_rows_and_one_that_is_down_holds_
         with running(tables, *both, listen="127.0.0.1:0") as job:
             job.wait_until(lambda: lags(tables, topic) >= {("one", 4), ("two", 5)}, "the lags")
             line = 'koff_group_lag{{cluster="{}",group="both",topic="{}",partition="1"}} {}'.format
-            served = [line("one", topic, 6), line("two", topic, 15)]
+            served = [line(name, topic, 0) for name in ("one", "two")]  # nothing was produced there
             job.wait_until(lambda: all(x in get(f"{job.url}/metrics") for x in served), "both clusters")
             with other.paused():
                 commit(broker, "both", topic, 1, 6)

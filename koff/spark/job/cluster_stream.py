@@ -157,6 +157,8 @@ class ClusterStream:
         """Offsets of which the tables had some rows at the start."""
         self._target: Mapping[int, int] = {}
         """The last stable offsets at the start: with `once` the stream ends there."""
+        self._log_starts: Mapping[int, int] = {}
+        """The log start offsets at the start."""
 
     def start(self) -> None:
         """Starts the query, from its checkpoint if there is one, otherwise from the start of the log.
@@ -168,6 +170,7 @@ class ClusterStream:
         self._coverage = self._load_coverage()
         self._begun = self._coverage.list_begun()
         self._target = self._last_stable = self._fetch_offsets(Isolation.READ_COMMITTED)
+        self._log_starts = self._fetch_offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
         spark = self._tables.spark
         clock = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("false")
         no_rows = clock.select(f.lit(None).cast("string").alias("what"))
@@ -289,8 +292,7 @@ class ClusterStream:
     def _count_batch(self, records: DataFrame, batch: int) -> None:
         """Sets the counter's total before the first batch, and begins this batch in the counter."""
         if self._counted_to is None:
-            first = self._read_position(batch - 1).offsets
-            self._counted_to = first or self._fetch_offsets(Isolation.READ_COMMITTED, OffsetSpec.EARLIEST)
+            self._counted_to = self._read_position(batch - 1).offsets or self._log_starts
             self.counter.todo = self._count_offsets_to(self._target)
         ends = self._read_position(batch).offsets
         group = records.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
@@ -311,6 +313,8 @@ class ClusterStream:
         app, version = self._lease.next_transaction()
         tables = Tables(spark, self._tables.root)
         starts = self._positions or self._read_position(batch - 1).offsets
+        if self._is_first_batch and self.conf.sample:  # a backfill has the bar
+            self._log_begin(starts)
         position = self._read_position(batch)
         self._positions = position.offsets
         small = self._is_small(tables, starts)
@@ -365,6 +369,16 @@ class ClusterStream:
             seconds = time.monotonic() - began
             left = sum(behind.values())
             self._progress(Progress(self.name, batch, count.records, seconds, left, sampled, count.commits))
+
+    def _log_begin(self, starts: Mapping[int, int]) -> None:
+        """Logs how much of the log there is to read: the first batch may take minutes."""
+        ends = self._target.items()
+        log.info(
+            "reading the log",
+            cluster=self.name,
+            offsets=sum(max(0, end - (starts or self._log_starts).get(p, 0)) for p, end in ends),
+            begins="where the last run ended" if starts else "at the log start",
+        )
 
     def _is_small(self, tables: Tables, starts: Mapping[int, int]) -> bool:
         """Whether the batch (from `starts` to the current positions) and the table `current` are small."""

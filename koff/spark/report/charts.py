@@ -155,7 +155,7 @@ class Canvas:
 def find_data_span(numbers: Numbers, period: Period) -> tuple[int, int]:
     """The part of the period that has samples or events, in milliseconds; the whole period without any."""
     begins = [row["step_ms"] for rows in numbers.values() for row in rows if "step_ms" in row]
-    begins += [row["at_ms"] for row in numbers["resets_over_time"]]
+    begins += [row["at_ms"] for row in numbers.get("resets_over_time", ())]
     if not begins:
         return period.since_ms, period.until_ms
     begin, end = max(period.since_ms, min(begins)), min(period.until_ms, max(begins) + period.step_ms)
