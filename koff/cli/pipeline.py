@@ -255,7 +255,7 @@ def backfill(
 @tables_options
 @option(
     "--keep",
-    default="90d",
+    default="lag_hourly=2y,90d",
     metavar="DAYS",
     help="Delete rows that are older: 90d, or by table commits=30d,lag=2y; the current state stays.",
 )

@@ -71,6 +71,7 @@ def cluster_status(newest_sample_ms: int | None) -> ClusterStatus:
         (NOW_MS - 301_000, False, "the newest sample is 301 s old, more than 300 s; no process writes"),
         (None, False, "lag was never sampled"),
     ],
+    ids=["in time", "too old", "never"],  # workers of pytest-xdist collect at different times
 )
 def test_a_sample_that_is_old_or_missing_fails(sample_ms: int | None, ok: bool, text: str) -> None:
     found = check_freshness(cluster_status(sample_ms), NOW_MS, 300)

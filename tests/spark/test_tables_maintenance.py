@@ -30,7 +30,7 @@ def days_ago(days: int) -> datetime:
     [
         ("90d", dict.fromkeys(list_expiring(), 90)),
         ("90", dict.fromkeys(list_expiring(), 90)),
-        ("commits=30d,lag=2y", {"commits": 30, "lag": 730}),
+        ("commits=30d,lag_hourly=2y", {"commits": 30, "lag_hourly": 730}),
         ("lag=1w, 90d", {**dict.fromkeys(list_expiring(), 90), "lag": 7}),
     ],
 )

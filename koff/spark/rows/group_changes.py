@@ -174,6 +174,11 @@ def _describe_group(group: Group | None) -> str:
     )
 
 
+def _list_texts(column: Iterable[Any]) -> list[str | None]:
+    """The texts of a column of pandas, None for null: since pandas 3, a null is NaN there, which is true."""
+    return [text if isinstance(text, str) else None for text in column]
+
+
 def derive_group_changes(records: DataFrame, states: DataFrame, topic_names: Mapping[str, str]) -> DataFrame:
     """`derive_changes` for all partitions of the offsets topic in a batch of one cluster: `CHANGE_DDL` rows.
 
@@ -187,10 +192,12 @@ def derive_group_changes(records: DataFrame, states: DataFrame, topic_names: Map
     def derive_in_partition(records_: pd.DataFrame, states_: pd.DataFrame) -> pd.DataFrame:
         # Spark passes a partition's rows in no particular order.
         ordered = records_.sort_values("log_offset")
-        columns = (ordered[name] for name in ("log_offset", "timestamp", "group", "key", "value"))
+        groups = _list_texts(ordered["group"])
+        columns = (ordered["log_offset"], ordered["timestamp"], groups, ordered["key"], ordered["value"])
         rows = (GroupRecord(*fields) for fields in zip(*columns, strict=True))
-        states_by_group = zip(states_["group"], states_["log_offset"], states_["saved"], strict=True)
-        saved = {group: (int(offset), state or None) for group, offset, state in states_by_group}
+        texts = (_list_texts(states_[name]) for name in ("group", "saved"))
+        states_by_group = zip(*texts, states_["log_offset"], strict=True)
+        saved = {group: (int(offset), state) for group, state, offset in states_by_group if group}
         table = pd.DataFrame(list(derive_changes(rows, saved, names)), columns=list(Change._fields))
         # Spark also calls this for a partition that has states but no records in this batch: it gets no rows.
         number = records_["offsets_partition"].iloc[0] if len(records_) else -1
