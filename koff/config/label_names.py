@@ -18,6 +18,7 @@ OWN_LABELS = frozenset(
         "kind",
         "type",
         "source",
+        "table",
         "input",
         "protocol",
         "protocol_type",

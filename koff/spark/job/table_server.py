@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from koff.spark.job.job import Job
 
 log = structlog.get_logger(component="spark.job")
-SIZES_S = 600.0
-"""The time between two looks at the sizes of the tables."""
+FIRST_SIZES_S, SIZES_S = 60.0, 600.0
+"""The time between two looks at the sizes of the tables. At the first look, new tables are empty."""
 
 
 class TableViews:
@@ -89,13 +89,15 @@ def serve_tables(listen: str, job: Job, tables: Tables) -> Iterator[Server | Non
 
 @contextmanager
 def _call_regularly(work: Callable[[], None]) -> Iterator[None]:
-    """Calls `work` now and then each `SIZES_S`, in a thread of its own, until the block ends."""
+    """Calls `work` now and again, in a thread of its own, until the block ends."""
     ended = threading.Event()
 
     def call() -> None:
         work()
-        while not ended.wait(SIZES_S):
+        pause_s = FIRST_SIZES_S
+        while not ended.wait(pause_s):
             work()
+            pause_s = SIZES_S
 
     # A daemon: a look that hangs in Spark must not keep the process from ending.
     thread = threading.Thread(target=call, name="koff-table-sizes", daemon=True)
