@@ -43,7 +43,7 @@ def main() -> None:
     """Takes all pictures."""
     command = [sys.executable, "-m", "koff", "demo", "--seconds", "480"]
     with (
-        tempfile.TemporaryDirectory() as profile,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo,  # noqa: S603 - our own command
         browser(Path(profile)) as tab,
     ):
