@@ -113,7 +113,7 @@ def main(groups: int, partitions: int) -> None:
     conf = ServeConf("127.0.0.1:0")
     with (
         Server(source, conf, events=Events()) as server,
-        tempfile.TemporaryDirectory() as profile,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         browser(Path(profile)) as tab,
     ):
         figures = measure(tab, server.url, groups)

@@ -28,11 +28,11 @@ def take(tab: Tab, name: str) -> None:
     (IMAGES / f"{name}.png").write_bytes(tab.screenshot())
 
 
-def find_page(demo: subprocess.Popen[str]) -> str:
-    """The address of the page, which the demo prints."""
+def find_in_output(demo: subprocess.Popen[str], name: str) -> str:
+    """The address of the page, or of Kafka, which the demo prints."""
     assert demo.stdout is not None
     for line in demo.stdout:
-        if found := re.search(r"^ +page +(\S+)", line):
+        if found := re.search(rf"^ +{name} +(\S+)", line):
             # The demo goes on printing: without a reader, it would wait.
             Thread(target=list, args=(demo.stdout,), daemon=True).start()
             return found[1]
@@ -43,11 +43,11 @@ def main() -> None:
     """Takes all pictures."""
     command = [sys.executable, "-m", "koff", "demo", "--seconds", "480"]
     with (
-        tempfile.TemporaryDirectory() as profile,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo,  # noqa: S603 - our own command
         browser(Path(profile)) as tab,
     ):
-        url = find_page(demo)
+        url = find_in_output(demo, "page")
         tab.open(url, colors="light")
         explained = "[...document.querySelectorAll('#groups td.why')].filter((cell) => cell.innerText).length"
         wait_until(lambda: tab.evaluate(explained) == INCIDENTS, timeout_s=120, what="the causes")

@@ -139,9 +139,9 @@ class Incidents:
 
     @contextmanager
     def _rebalance(self, group: str) -> Iterator[None]:
-        """A second member comes and leaves, and the first gets little done."""
+        """A second member comes and leaves and commits nothing, and the first gets little done."""
         ended, control = threading.Event(), self._traffic.controls[group]
-        own = {"client.id": f"{group}-flaky"}
+        own = {"client.id": f"{group}-flaky", "enable.auto.commit": False}
         (topic,) = next(each.topics for each in GROUPS if each.name == group)
 
         def come_and_leave() -> None:
@@ -152,7 +152,7 @@ class Incidents:
                     while time.monotonic() < until_s and not ended.is_set():
                         consumer.poll(_TICK_S)
 
-        control.pace = 0.3
+        control.pace = 0.1
         thread = threading.Thread(target=come_and_leave, name=f"{group}-flaky", daemon=True)
         thread.start()
         try:

@@ -15,7 +15,8 @@ window. A row may have several causes:
     open_transaction     standing, growing  the commit is at the last stable offset, which is below the end
                                             offset of `ENDS_SPAN_MS` ago (explains the lag beyond it)
     held_back_commits    standing           an open transaction may hold back commits of the group
-    rebalancing          standing, growing  `MANY_REBALANCES` or more within `REBALANCES_SPAN_MS`
+    rebalancing          standing, growing  `MANY_REBALANCES` or more within `REBALANCES_SPAN_MS` (also if the
+                                            row has read what was there `ENDS_SPAN_MS` ago)
     fewer_members        standing, growing  the group had more members within `MEMBERS_SPAN_MS`
 
 The others are of rows that neither no_members, not_assigned, open_transaction nor held_back_commits explains:
@@ -196,7 +197,9 @@ class _Rules:
         rows[Cause.SLOW_MEMBER] = standing[Cause.SLOW_MEMBER] | growing[Cause.SLOW_MEMBER]
         # What is true of the group.
         stuck &= ~rows[Cause.NOT_ASSIGNED]
-        rows[Cause.REBALANCING] = stuck & (facts.rebalances >= MANY_REBALANCES)[of_group]
+        # Rebalances and a burst at once are no chance: without a look at `end_before`, it is named sooner.
+        is_slower = self.behind & self.above & facts.never & ~rows[Cause.NOT_ASSIGNED]
+        rows[Cause.REBALANCING] = (stuck | is_slower) & (facts.rebalances >= MANY_REBALANCES)[of_group]
         fewer = (facts.members > 0) & (facts.members < facts.most_members)
         rows[Cause.FEWER_MEMBERS] = stuck & fewer[of_group]
         return {

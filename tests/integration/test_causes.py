@@ -24,6 +24,10 @@ EXPECTED = {
     "new-protocol": None,
     "two-members": None,
 }
+A_MINUTE = 60
+"""Of samples of end offsets, one each second: a busy machine takes fewer in a minute."""
+SAMPLES = {"open_transaction": 150}
+"""The causes that koff names later. A transaction must have been open for 100 s: shorter ones are usual."""
 
 
 def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cause(kafka):
@@ -101,25 +105,31 @@ def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_
             return all((row["committed"] or 0) > 300 for row in json.loads(body)["partitions"])
 
         wait_until(has_read_enough, timeout_s=180, every_s=1, what="records that were read")
+
         for incident in incidents.SCHEDULE:
             script.begin(incident)
         waiting = {incident.group: incident.cause for incident in incidents.SCHEDULE}
+        totals: set[float] = set()
+        """What was produced, in each sample of end offsets that was seen: koff's own clock."""
+        taken: dict[str, int] = {}
 
         def is_named() -> bool:
             """Each incident was named at some moment: the cause of a lag may change while it lasts."""
+            totals.add(sum(monitor.metrics()["koff_topic_messages_total"].values()))
             for name, group in find_groups().items():
                 causes = [cause["cause"] for cause in group["causes"] or ()]
                 if waiting.get(name) in causes:
-                    del waiting[name]
+                    taken[waiting.pop(name)] = len(totals)
             return not waiting
 
         try:
-            wait_until(is_named, timeout_s=240, every_s=1, what="the causes")
+            wait_until(is_named, timeout_s=400, every_s=1, what="the causes")
         except TimeoutError as error:
             raise AssertionError(f"not named: {waiting}") from error
         finally:
             for incident in incidents.SCHEDULE:
                 script.end(incident)
+        assert all(count <= SAMPLES.get(cause, A_MINUTE) for cause, count in taken.items()), taken
         wait_until(
             lambda: all(group["lag"] is not None and not group["causes"] for group in find_groups().values()),
             timeout_s=120,

@@ -11,7 +11,7 @@ const MOST_EVENTS = 1000;
 export const events = [];
 let cursor = null;
 let stream = null;
-let opened_ms = 0;
+let opened_ms = -AGAIN_MS; // by performance.now(): the clock may be set
 
 export async function fetchJson(path) {
   // Relative: koff may be behind a prefix.
@@ -25,9 +25,9 @@ export async function fetchJson(path) {
     throw new Error(`koff does not respond (${error.message})`);
   }
   if (response.status === 401) byId("login").hidden = false;
-  const body = await response.json().catch(() => ({}));
-  if (response.ok) return body;
-  const text = body.detail ?? `koff responds with ${response.status}`;
+  const body = await response.json().catch(() => null);
+  if (response.ok && body !== null) return body;
+  const text = body?.detail ?? (response.ok ? "what responds is not koff: perhaps a proxy between" : `koff responds with ${response.status}`);
   throw Object.assign(new Error(text), { isResponse: true });
 }
 
@@ -37,6 +37,14 @@ function add(event) {
   if (events.some((each) => each.id === event.id)) return;
   events.push(event);
   if (events.length > MOST_EVENTS) events.shift();
+}
+
+function parse(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
 }
 
 // The events that are new. While the stream is open, it brings them.
@@ -57,14 +65,15 @@ export function isLive() {
 // Opens the stream, unless it is open. A browser cannot send a token with it: then the page polls.
 export function openStream(onEvent) {
   if ((stream && stream.readyState !== EventSource.CLOSED) || sessionStorage.getItem("token")) return;
-  if (Date.now() - opened_ms < AGAIN_MS) return; // koff serves no events, or a proxy lets no stream through
-  opened_ms = Date.now();
+  if (performance.now() - opened_ms < AGAIN_MS) return; // koff serves no events, or a proxy lets no stream through
+  opened_ms = performance.now();
   const address = new URL("api/v1/events", document.baseURI);
   if (cursor) address.searchParams.set("since", cursor);
   stream = new EventSource(address);
   for (const kind of KINDS) {
     stream.addEventListener(kind, (message) => {
-      const event = JSON.parse(message.data);
+      const event = parse(message.data);
+      if (!event) return;
       cursor = event.id;
       add(event);
       onEvent();
@@ -76,5 +85,5 @@ export function openStream(onEvent) {
 export function closeStream() {
   stream?.close();
   stream = null;
-  opened_ms = 0;
+  opened_ms = -AGAIN_MS;
 }

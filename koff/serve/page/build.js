@@ -12,12 +12,17 @@ export function link(text, href) {
   return element("a", { href, textContent: text });
 }
 
-export function groupLink(cluster, group, text = group) {
+// A name of blanks alone could not be seen, nor clicked.
+export function visible(name) {
+  return /[^\p{White_Space}\p{C}]/u.test(name) ? name : JSON.stringify(name);
+}
+
+export function groupLink(cluster, group, text = visible(group)) {
   return link(text, `#/group/${encodeURIComponent(cluster)}/${encodeURIComponent(group)}`);
 }
 
 export function topicLink(cluster, topic) {
-  return link(topic, `#/topic/${encodeURIComponent(cluster)}/${encodeURIComponent(topic)}`);
+  return link(visible(topic), `#/topic/${encodeURIComponent(cluster)}/${encodeURIComponent(topic)}`);
 }
 
 export function status(name) {

@@ -1,15 +1,16 @@
 // One group in depth.
 
-import { byId, duration, element, facts, link, number, patchChildren, seconds, status, table, topicLink } from "./build.js";
+import { byId, duration, element, facts, link, number, patchChildren, seconds, status, table, topicLink, visible } from "./build.js";
 import { figure } from "./plot.js";
 
-export function showGroup(found, events) {
+// `back` is the address of the list from which the user came.
+export function showGroup(found, events, back) {
   const group = found.group;
   const key = `${found.cluster}\n${group.group}`;
   const unknown = group.unknown ? `, and ${group.unknown} partitions without a known lag` : "";
   patchChildren(byId("group"), [
-    element("p", {}, link("← all groups", "#/")),
-    element("h2", { textContent: group.group }),
+    element("p", {}, link("← all groups", back)),
+    element("h2", { textContent: visible(group.group) }),
     facts([
       ["Status", status(group.status)],
       ["Lag", group.lag === null ? `unknown: ${group.reason}` : `${group.lag.toLocaleString("en")} offsets${unknown}`],

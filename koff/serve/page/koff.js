@@ -12,7 +12,8 @@ const REFRESH_MS = 5000;
 const STALE_MS = 20_000;
 const SOON_MS = 300;
 const SHOWN_EVENTS = 30;
-const state = { timer: 0, asked: 0, good_ms: 0, failure: "", causes: false, names: [], isLost: false, shown: "" };
+const PARENTS = { group: "groups", topic: "topics" };
+const state = { timer: 0, asked: 0, good: null, failure: "", causes: false, names: [], isLost: false, shown: "", lists: {}, left: "" };
 
 // --- The address: what is shown ------------------------------------------------------------------------------
 
@@ -24,8 +25,8 @@ function decode(part) {
   }
 }
 
-function readAddress() {
-  const [path, query] = location.hash.replace(/^#/, "").split("?");
+function readAddress(hash = location.hash) {
+  const [path, query] = hash.replace(/^#/, "").split("?");
   const [view, cluster, name] = path.split("/").slice(1);
   const params = new URLSearchParams(query ?? "");
   if ((view === "group" || view === "topic") && name !== undefined) return { view, cluster: decode(cluster), name: decode(name), params };
@@ -42,6 +43,12 @@ function setParams(changes) {
   show();
 }
 
+// Back to the list, as it was when the user left it.
+function goBack({ view, cluster }) {
+  const query = view === "topic" ? `topics?${new URLSearchParams({ cluster })}` : "";
+  location.hash = state.lists[PARENTS[view]] ?? `#/${query}`;
+}
+
 // --- What every view has -------------------------------------------------------------------------------------
 
 function showParts({ view, params }) {
@@ -50,7 +57,7 @@ function showParts({ view, params }) {
   byId("topics").hidden = view !== "topics" && view !== "topic";
   byId("overview").hidden = view !== "clusters";
   byId("filters").hidden = view !== "groups" && view !== "topics";
-  const tab = { group: "groups", topic: "topics" }[view] ?? view;
+  const tab = PARENTS[view] ?? view;
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.view === tab) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
@@ -91,12 +98,12 @@ function showEvents(address) {
 
 // Says how old the numbers are. Runs also while nothing arrives.
 function showAge() {
-  const isStale = Date.now() - state.good_ms > STALE_MS;
-  const time = state.good_ms ? new Date(state.good_ms).toLocaleTimeString() : "";
+  const isStale = state.good !== null && performance.now() - state.good.at_ms > STALE_MS; // the clock may be set
+  const time = state.good?.time ?? "";
   if (time) byId("fresh").textContent = `as of ${time}`;
   const live = isStale || state.isLost ? "no contact" : isLive() ? "live" : "every 5 s";
   if (byId("live").textContent !== live) byId("live").textContent = live;
-  const isWrong = Boolean(state.failure) || (isStale && state.good_ms > 0);
+  const isWrong = Boolean(state.failure) || isStale;
   const text = time && state.shown ? `What is shown is of ${time}: ` : "";
   if (isWrong) byId("error").textContent = `${text}${state.failure || "koff has not responded since"}`;
   byId("error").hidden = !isWrong;
@@ -117,8 +124,8 @@ async function fetchView({ view, cluster, name, params }, names) {
 
 function showView(address, found, all, names) {
   switch (address.view) {
-    case "group": return showGroup(found, listEvents(address));
-    case "topic": return showTopic(found);
+    case "group": return showGroup(found, listEvents(address), state.lists.groups ?? "#/");
+    case "topic": return showTopic(found, state.lists.topics);
     case "topics": return found && showTopics(found, address.params);
     case "clusters": return showClusters(found, all, events);
     default: return showGroups(found, address.params, names, setParams);
@@ -145,14 +152,24 @@ async function show() {
     drawPlots();
     showEvents(address);
     document.title = address.name === undefined ? "koff" : `${address.name} – koff`;
-    Object.assign(state, { good_ms: Date.now(), failure: "", isLost: false });
+    const good = { at_ms: performance.now(), time: new Date().toLocaleTimeString() };
+    Object.assign(state, { good, failure: "", isLost: false });
+    focusLeft();
     if (!document.hidden) openStream(showSoon);
   } catch (error) {
     if (asked !== state.asked) return;
-    Object.assign(state, { failure: error.message, isLost: !error.isResponse });
+    const text = error instanceof TypeError ? `a response of koff cannot be shown (${error.message})` : error.message;
+    Object.assign(state, { failure: text, isLost: !error.isResponse });
   }
   showAge();
   state.timer = setTimeout(show, REFRESH_MS);
+}
+
+// Back in the list, the focus is on the group or topic that the user looked at.
+function focusLeft() {
+  const left = state.left && [...byId("main").querySelectorAll("td a")].find((link) => link.getAttribute("href") === state.left);
+  state.left = "";
+  if (left && document.activeElement === byId("main")) left.focus();
 }
 
 // Nothing of one group may be seen at the address of another, also if that cannot be loaded.
@@ -177,12 +194,14 @@ async function loadCauses() {
 }
 
 async function copy(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const field = element("textarea", { value: text }); // without TLS, there is no clipboard
+  // Without TLS there is no such clipboard, and the browser may forbid it.
+  if (await navigator.clipboard?.writeText(text).then(() => true, () => false)) return;
+  const field = element("textarea", { value: text, ariaLabel: "copied" });
   document.body.append(field);
   field.select();
-  document.execCommand("copy");
+  const isCopied = document.execCommand("copy");
   field.remove();
+  if (!isCopied) throw new Error("not copied");
 }
 
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
@@ -205,20 +224,26 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part after # is the address of what is shown
   byId("main").focus();
 });
-addEventListener("hashchange", () => {
+addEventListener("hashchange", ({ oldURL }) => {
+  const left = new URL(oldURL).hash;
+  const { view } = readAddress(left);
+  if (view === "groups" || view === "topics") state.lists[view] = left || "#/";
+  state.left = PARENTS[view] === readAddress().view ? left : "";
   scrollTo(0, 0);
   if (document.activeElement?.name !== "name") byId("main").focus({ preventScroll: true });
   show();
 });
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const { view } = readAddress();
+  const address = readAddress();
+  const { view } = address;
   if (event.key === "/" && !["INPUT", "SELECT"].includes(document.activeElement?.tagName)) {
     event.preventDefault();
-    if (byId("filters").hidden) location.hash = view === "topic" ? "#/topics" : "#/";
+    if (view in PARENTS) goBack(address);
+    else if (byId("filters").hidden) location.hash = "#/";
     byId("filters").hidden = false;
     byId("filters").elements.name.focus();
-  } else if (event.key === "Escape" && (view === "group" || view === "topic")) location.hash = view === "topic" ? "#/topics" : "#/";
+  } else if (event.key === "Escape" && view in PARENTS) goBack(address);
 });
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) closeStream();

@@ -43,11 +43,11 @@ function problems(topic) {
   return found.join(", ");
 }
 
-export function showTopic(found) {
+export function showTopic(found, back) {
   const readers = [...found.groups].sort((one, other) => (other.lag ?? -1) - (one.lag ?? -1));
   const more = found.total > readers.length ? ` The list has the first ${readers.length} of ${found.total} by name.` : "";
   patchChildren(byId("topics"), [
-    element("p", {}, link("← all topics", `#/topics?${new URLSearchParams({ cluster: found.cluster })}`)),
+    element("p", {}, link("← all topics", back ?? `#/topics?${new URLSearchParams({ cluster: found.cluster })}`)),
     element("h2", { textContent: found.topic }),
     facts([
       ["Partitions", number(found.partitions)],

@@ -155,6 +155,13 @@ def test_a_group_that_rebalances_without_end():
     assert explain(KEEPS_UP, rebalances=9) == {}
 
 
+def test_a_group_that_rebalances_is_named_before_its_lag_is_old():
+    young = {**TOO_SLOW, "end_before": 1000}
+    assert explain(young, rebalances=3) == {"rebalancing": [900]}
+    assert explain({**young, "never": False}, rebalances=3) == {}  # it catches up
+    assert explain({**young, "lag": 100}, rebalances=3) == {}
+
+
 def test_a_member_whose_partitions_all_stand():
     rows = [{**STALLED, "member": 0}, {**STALLED, "member": 0}, {**KEEPS_UP, "member": 1}]
     assert explain(*rows, members=2) == {"slow_member": [500, 500, 0]}

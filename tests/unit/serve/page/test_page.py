@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -13,15 +10,14 @@ from urllib.request import urlopen
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.serve import ServeConf, Server, Views
+from koff.serve import ServeConf, Server
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from koff.serve.page.files import PATHS
-from koff.serve.view import ClusterView
-from tests.chromium import Tab, browser, found
+from tests.chromium import Tab, found
 from tests.unit.serve.api.clusters import ODD, take_view
+from tests.unit.serve.page.shown import Shown, click, list_names, open_page, read, wait_for
 from tests.unit.serve.requests import request
-from tests.unit.serve.test_causes import Life
 from tests.unit.serve.views import Source
 
 pytestmark = [
@@ -32,62 +28,6 @@ pytestmark = [
 
 AXE = (Path(__file__).parents[3] / "axe" / "axe.min.js").read_text()
 ADDRESSES = ("", "/#/group/d/g", "/#/topics", "/#/topic/c/t", "/#/clusters")
-
-
-class Shown(Source):
-    """The clusters c (groups of every kind) and d (a group g, one partition of which stands still)."""
-
-    def __init__(self) -> None:
-        life = Life()
-        life.pass_s(120, reads={1: 0})
-        self.stuck = replace(life.take_view(), cluster="d")
-        super().__init__(take_view())
-
-    def take_views(self) -> Views:
-        clusters: tuple[ClusterView, ...] = (self.views[0], self.stuck)
-        return Views(clusters, self.views[0].readiness)
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[str]:
-    events = Events()
-    with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
-        text = "group g: its lag <b>grows</b>"
-        events.log.add(
-            [ClusterEvent("d", "status_changed", Severity.ERROR, text, group="g")], 1_800_000_000_000
-        )
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with browser(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
-
-
-def read(tab: Tab, selector: str) -> list[str]:
-    """The texts of the elements that match."""
-    script = f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.innerText)"
-    return list(tab.evaluate(script))
-
-
-def wait_for(tab: Tab, script: str) -> None:
-    wait_until(lambda: tab.evaluate(script), timeout_s=60, what=script)
-
-
-def open_page(tab: Tab, url: str, *, colors: str = "light", width: int = 1100) -> None:
-    tab.open("about:blank", colors=colors, width=width)  # a new address alone would not load the page again
-    tab.open(url, colors=colors, width=width)
-    wait_for(tab, "document.getElementById('fresh').textContent !== ''")
-
-
-def click(tab: Tab, selector: str, text: str) -> None:
-    elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
-    tab.evaluate(f"{elements}.find((each) => each.textContent === {json.dumps(text)}).click()")
-
-
-def list_names(tab: Tab) -> list[str]:
-    return read(tab, "#groups tbody td:nth-child(2)")
 
 
 def test_the_groups_are_there_with_their_causes(tab: Tab, page: str):
@@ -157,13 +97,6 @@ def test_a_click_on_a_column_sorts_and_another_turns_the_order(tab: Tab, page: s
         )
         names = sorted(list_names(tab), reverse=expected == "descending")
         wait_until(lambda names=names: list_names(tab) == names, timeout_s=60, what=expected)  # type: ignore[misc]  # bound at once
-
-
-def test_the_keyboard_reaches_the_search(tab: Tab, page: str):
-    open_page(tab, page)
-    for kind in ("keyDown", "keyUp"):
-        tab.call("Input.dispatchKeyEvent", type=kind, key="/", text="/" if kind == "keyDown" else "")
-    assert tab.evaluate("document.activeElement.name") == "name"
 
 
 @pytest.mark.parametrize("colors", ["light", "dark"])

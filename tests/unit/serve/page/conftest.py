@@ -1,0 +1,30 @@
+"""A browser, and a server with made-up clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from koff.serve import ServeConf, Server
+from koff.serve.events.event import ClusterEvent, Severity
+from koff.serve.events.watcher import Events
+from tests.chromium import Tab, browser
+from tests.unit.serve.page.shown import Shown
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[str]:
+    events = Events()
+    with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
+        text = "group g: its lag <b>grows</b>"
+        events.log.add(
+            [ClusterEvent("d", "status_changed", Severity.ERROR, text, group="g")], 1_800_000_000_000
+        )
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    with browser(tmp_path_factory.mktemp("profile")) as tab:
+        yield tab

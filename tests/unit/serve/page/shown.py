@@ -1,0 +1,83 @@
+"""What the tests of the page show, and how they read it in the browser."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from koff.kafkatest import wait_until
+from koff.serve import Views
+from koff.serve.view import ClusterView
+from tests.chromium import Tab
+from tests.unit.serve.api.clusters import take_view
+from tests.unit.serve.test_causes import Life
+from tests.unit.serve.views import Source
+
+
+class Shown(Source):
+    """The clusters c (groups of every kind) and d (a group g, one partition of which stands still)."""
+
+    def __init__(self) -> None:
+        life = Life()
+        life.pass_s(120, reads={1: 0})
+        self.stuck = replace(life.take_view(), cluster="d")
+        super().__init__(take_view())
+
+    def take_views(self) -> Views:
+        clusters: tuple[ClusterView, ...] = (self.views[0], self.stuck)
+        return Views(clusters, self.views[0].readiness)
+
+
+def read(tab: Tab, selector: str) -> list[str]:
+    """The texts of the elements that match."""
+    script = f"[...document.querySelectorAll({json.dumps(selector)})].map((each) => each.innerText)"
+    return list(tab.evaluate(script))
+
+
+def wait_for(tab: Tab, script: str) -> None:
+    wait_until(lambda: tab.evaluate(script), timeout_s=60, what=script)
+
+
+def open_page(tab: Tab, url: str, *, colors: str = "light", width: int = 1100) -> None:
+    tab.open("about:blank", colors=colors, width=width)  # a new address alone would not load the page again
+    tab.open(url, colors=colors, width=width)
+    wait_for(tab, "document.getElementById('fresh').textContent !== ''")
+
+
+def click(tab: Tab, selector: str, text: str) -> None:
+    elements = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    tab.evaluate(f"{elements}.find((each) => each.textContent === {json.dumps(text)}).click()")
+
+
+def list_names(tab: Tab) -> list[str]:
+    return read(tab, "#groups tbody td:nth-child(2)")
+
+
+_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "/": 191}
+
+
+def press(tab: Tab, key: str, *, shift: bool = False) -> None:
+    """Presses and releases a key."""
+    text = {"Enter": "\r", "/": "/"}.get(key, "")
+    for kind in ("keyDown", "keyUp"):
+        tab.call(
+            "Input.dispatchKeyEvent",
+            type=kind,
+            key=key,
+            code=key,
+            windowsVirtualKeyCode=_KEYS[key],
+            modifiers=8 if shift else 0,
+            **({"text": text} if kind == "keyDown" and text else {}),
+        )
+
+
+def focused(tab: Tab) -> str:
+    """The element with the focus: its text, or its name or id."""
+    return str(
+        tab.evaluate(
+            "(({ innerText, name, id, tagName, ariaLabel }) =>"
+            " name || (tagName === 'MAIN' ? id : tagName === 'BODY' ? tagName"
+            " : ariaLabel || innerText.trim()))"
+            "(document.activeElement)"
+        )
+    )
