@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -19,6 +18,8 @@ _IDLE_S = 1.0
 """The thread ends when there was no call for so long."""
 _CLOSE_S = 5.0
 """How long `close` waits for the reports of messages that were dropped."""
+_SETTLE_S = 5.0
+"""How long `close` waits after that until the thread has completed the futures."""
 
 
 class QueuedCall(Protocol):
@@ -67,7 +68,6 @@ class AsyncCalls:
 
     def close(self) -> None:
         """Waits until the calls that are under way are done. The producer has dropped their messages."""
-        until = time.monotonic() + _CLOSE_S
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -78,7 +78,7 @@ class AsyncCalls:
         for call in left:
             call.give_up(Closed("the producer is closed"))
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting, max(until + _CLOSE_S - time.monotonic(), 0))
+            self._changed.wait_for(lambda: not self._waiting, _SETTLE_S)
 
     def _run(self) -> None:
         self._thread = threading.get_ident()
