@@ -50,7 +50,10 @@ class Terminal:
         wait_until(lambda: text in self.text, timeout_s=120, what=f"{text!r} in the terminal")
 
     def wait_for_end(self) -> int:
-        return self.process.wait(timeout=60)
+        """The exit code, once all that koff wrote is in `written`."""
+        code = self.process.wait(timeout=60)
+        self._reading.join(60)  # it ends when nobody has the terminal open any more
+        return code
 
 
 @contextmanager

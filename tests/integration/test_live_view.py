@@ -64,7 +64,7 @@ def test_the_view_leaves_the_terminal_as_it_was(kafka, end, code):
         terminal.wait_for("q quit")
         end(terminal)
         assert terminal.wait_for_end() == code
-        wait_until(lambda: b"\x1b[?1049l" in terminal.written, what="the end of the alternate screen")
+        assert b"\x1b[?1049l" in terminal.written
         colors = re.findall(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|4[0-7]|38|48)[;m]", terminal.written)
         assert colors == []
 
@@ -78,5 +78,5 @@ def test_a_terminal_that_can_only_print_gets_the_plain_output(kafka):
 def test_a_cluster_that_cannot_be_reached_is_one_line_after_the_view():
     with koff_in_terminal("lag", "--brokers", "127.0.0.1:1", "--watch") as terminal:
         assert terminal.wait_for_end() == 1
-        wait_until(lambda: "Error: " in terminal.text, what="the error")
+        assert "Error: " in terminal.text
         assert "Traceback" not in terminal.text
