@@ -137,6 +137,7 @@ def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
     slot = {"cluster": "c", "group": "g", "topic": "t", "partition": 0}
     append(tables, "commits", *({**record, "log_offset": n} for n in range(3)))
     append(tables, "lag", {**slot, "at": NOW, "day": NOW.date(), "lag": 7})
+    append(tables, "samples", {"cluster": "c", "at": NOW, "full_at": NOW, "day": NOW.date(), "partitions": 1})
     append(tables, "current", {**slot, "deleted": False}, {**slot, "partition": 1, "deleted": True})
     span = {
         "cluster": "c",
