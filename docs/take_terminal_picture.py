@@ -43,9 +43,9 @@ async def take(brokers: str) -> str:
         while True:
             await pilot.pause(1.0)
             body = str(view.query_one("#body", Static).content)
-            told = len(str(view.query_one("#foot", Static).content).splitlines()) - 1
+            lines = len(str(view.query_one("#foot", Static).content).splitlines()) - 1
             explained = sum(not line.endswith(" -") for line in body.splitlines()[1:])
-            if explained >= EXPLAINED and told >= TOLD:
+            if explained >= EXPLAINED and lines >= TOLD:
                 return view.export_screenshot(title="koff lag --watch", simplify=True)
 
 

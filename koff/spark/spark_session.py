@@ -116,7 +116,7 @@ def count_tasks(spark: SparkSession) -> int:
 
 @contextmanager
 def tune_for_batch(spark: SparkSession, *, small: bool) -> Iterator[None]:
-    """In the body, Spark and Delta have the settings for a batch of little or of much data.
+    """Sets Spark and Delta up for a small or a large batch, and resets them at the end of the body.
 
     For a small batch, to compile each plan to Java takes longer than the work: expressions are interpreted. A
     large batch is not compacted: Delta would read and write it again at once, in one task for each day. Its

@@ -100,6 +100,19 @@ def test_hours_without_a_job_are_written_later_and_an_hour_that_is_written_again
     assert read_hours(tables) == after
 
 
+def test_a_year_without_samples_is_left_out_at_once(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_samples(tables, range(1))
+    HourlyLag("c").write_ended(tables, BEGIN + 3 * EVERY)
+    year = 3 * 24 * 365  # samples
+    add_samples(tables, range(year, year + 1))
+    spans: list[tuple[datetime, datetime]] = []
+    monkeypatch.setattr(HourlyLag, "_write", lambda _self, _tables, *span: spans.append(span))
+    HourlyLag("c").write_ended(tables, BEGIN + (year + 6) * EVERY)
+    hour = (BEGIN + year * EVERY).replace(minute=0, second=0, microsecond=0)
+    assert [begin for begin, _ in spans] == [hour]
+    assert spans[0][1] == hour + timedelta(hours=2)
+
+
 def test_rows_that_hold_count_in_each_of_their_samples_and_losses_by_the_moves_of_the_start(
     tables: Tables,
 ) -> None:

@@ -80,8 +80,8 @@ class JobsProgress:
     def fraction_done(self) -> float:
         """The fraction of the step that is done, 0 to 1.
 
-        How many jobs will follow is not known. So the first job is most of the step, and each later job is
-        most of what is left.
+        koff does not know how many jobs follow. So the first job counts for 0.8 of the step, and each later
+        job for 0.8 of the rest.
         """
         done, left = 0.0, 1.0
         for job in sorted(job for job in self._list_jobs() if job > self._last_old_job):

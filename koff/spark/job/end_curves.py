@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -160,23 +160,14 @@ def _extend_curves(
         if not batch.num_rows:
             continue
         history = EndHistory(batch.num_rows, points=points, gap_ms=_NO_GAPS_MS)
-        row, at_ms, end = _flatten_points(batch.column("points"))
-        if len(row):
-            epoch_ms, count = int(at_ms.min()), np.bincount(row, minlength=batch.num_rows)
-            index = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-            order = np.lexsort((row, index))  # `Curves` has the first point of every row, then the second
-            ticks = (at_ms[order] - epoch_ms) // TICK_MS
-            curves = Curves(
-                epoch_ms, int(ticks.max()), count.astype(np.uint8), end[order], ticks.astype(np.uint32)
-            )
-            history.restore(np.arange(batch.num_rows), curves)
+        restore_points(history, read_points(batch.column("points")))
 
         # The samples, one time after the other, as the daemon gets them.
-        row, at_ms, end = _flatten_points(batch.column("newer"))
-        order = np.argsort(at_ms, kind="stable")
-        times, first = np.unique(at_ms[order], return_index=True)
-        for time_ms, rows in zip(times.tolist(), np.split(order, first[1:]), strict=True):
-            history.add_samples(row[rows], end[rows], time_ms)
+        newer = read_points(batch.column("newer"))
+        order = np.argsort(newer.at_ms, kind="stable")
+        times, first = np.unique(newer.at_ms[order], return_index=True)
+        for time_ms, places in zip(times.tolist(), np.split(order, first[1:]), strict=True):
+            history.add_samples(newer.row[places], newer.end[places], time_ms)
         yield _make_curves(batch, history, since_ms)
 
 
@@ -198,12 +189,43 @@ def _make_curves(batch: pa.RecordBatch, history: EndHistory, since_ms: int) -> p
     return curves.filter(pa.array(count > 0))
 
 
-def _flatten_points(column: pa.Array) -> tuple[Ints, Ints, Ints]:
-    """The points of all lists: the row of each, its time and its end offset."""
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    items = column.flatten()
+class Points(NamedTuple):
+    """Points of several rows: how many each row has (N,); and of each point (P,) its row, its place among the
+    points of the row, its time and its end offset. The points of a row are in the order of time."""
+
+    counts: Ints
+    row: Ints
+    place: Ints
+    at_ms: Ints
+    end: Ints
+
+
+def read_points(column: pa.Array) -> Points:
+    """The points of a column of lists of (at_ms, end)."""
+    counts, row, place, items = split_lists(column)
     at_ms, end = (items.field(name).to_numpy(zero_copy_only=False) for name in ("at_ms", "end"))
-    return np.repeat(np.arange(len(lengths)), lengths), at_ms, end
+    return Points(counts, row, place, at_ms, end)
+
+
+def restore_points(history: EndHistory, points: Points) -> None:
+    """Gives an empty history the points of all its rows."""
+    if not len(points.row):
+        return
+    # `Curves` has the first point of every row, then the second of every row, and so on.
+    order = np.lexsort((points.row, points.place))
+    epoch_ms = int(points.at_ms.min())
+    ticks = (points.at_ms[order] - epoch_ms) // TICK_MS
+    count, end = points.counts.astype(np.uint8), points.end[order]
+    curves = Curves(epoch_ms, int(ticks.max()), count, end, ticks.astype(np.uint32))
+    history.restore(np.arange(len(count)), curves)
+
+
+def split_lists(column: pa.Array) -> tuple[Ints, Ints, Ints, Any]:
+    """The length of each list of a column; of each item its row and its place in the list; the items."""
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    index = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return lengths, row, index, column.flatten()
 
 
 def _select_samples(tables: Tables, cluster: str, after_ms: int, to_ms: int | None) -> DataFrame:

@@ -25,24 +25,33 @@ class HourlyLag:
         """The first hour that may not be written yet; None before the first call."""
 
     def write_ended(self, tables: Tables, now: datetime) -> int:
-        """Writes the hours that ended before `now`, the time of the newest sample. Returns how many."""
-        until, written = begin_hour(now), 0
-        if self._next is None:
-            self._next = self._find_next(tables) or until
+        """Writes the hours that ended before `now`, the time of the newest sample. Returns how many ended.
+
+        Hours without samples have no rows: after a long time without a job, they are left out at once.
+        """
+        until = begin_hour(now)
+        first = self._next or self._find_next(tables) or until
+        self._next = first
         while self._next < until:
-            begin, end = self._next, min(until, self._next + MOST_HOURS * HOUR)
-            self._write(tables, begin, end)
-            written += (end - begin) // HOUR
+            begin = self._find_sampled(tables, self._next) or until
+            end = min(until, begin + MOST_HOURS * HOUR)
+            if begin < end:
+                self._write(tables, begin, end)
             self._next = end
-        return written
+        return max(0, (until - first) // HOUR)
 
     def _find_next(self, tables: Tables) -> datetime | None:
         """The hour after the last one in the table, else the hour of the first sample; None without one."""
         of_cluster = tables.cluster_frame("lag_hourly", self._cluster)
         last = of_cluster.selectExpr("unix_millis(max(hour))").collect()[0][0]
-        if last is not None:
-            return _from_ms(last) + HOUR
+        return self._find_sampled(tables, _from_ms(0)) if last is None else _from_ms(last) + HOUR
+
+    def _find_sampled(self, tables: Tables, since: datetime) -> datetime | None:
+        """The hour of the first sample from `since` on; None without one."""
+        from pyspark.sql import functions as f
+
         samples = tables.cluster_frame("samples", self._cluster)
+        samples = samples.where((f.col("day") >= f.lit(since.date())) & (f.col("at") >= f.lit(since)))
         first = samples.selectExpr("unix_millis(min(at))").collect()[0][0]
         return None if first is None else begin_hour(_from_ms(first))
 

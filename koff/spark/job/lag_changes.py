@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from koff.spark.tables.held_rows import SLOT
-from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.tables.schemas import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +82,4 @@ def select_changed(
     values = {name: f.col(f"n.`{name}`") for name in before.columns}
     values |= {name: f.coalesce(f.col(f"n.`{name}`"), f.col(f"o.`{name}`")) for name in ("cluster", *SLOT)}
     fixed = {"at": f.lit(at), "full_at": f.lit(full_at), "day": f.lit(at.date()), "ended": is_end}
-    return needed.select(*((values | fixed)[name].alias(name) for name in _NAMES))
-
-
-_NAMES = [column.split(" ")[0].strip("`") for column in TABLES["lag"].ddl.split(", ")]
+    return needed.select(*((values | fixed)[name].alias(name) for name in before.columns))

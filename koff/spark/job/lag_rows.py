@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from koff.lag import (
     ENDS_SPAN_MS,
     UNKNOWN,
-    Curves,
     EndHistory,
     Features,
     Reason,
@@ -32,9 +31,8 @@ from koff.lag import (
     time_lag_s,
     window_features,
 )
-from koff.lag.end_history import TICK_MS
 from koff.lag.window import WINDOW
-from koff.spark.job.end_curves import RECENT_S
+from koff.spark.job.end_curves import RECENT_S, Points, read_points, restore_points, split_lists
 from koff.spark.tables.schemas import TABLES
 from koff.tracker.topic_partitions import fold_topic_id
 
@@ -137,8 +135,10 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
 
 def _read_features(batch: pa.RecordBatch) -> Features:
     """The features of each slot's last commits, from the column `recent` of the table `current`."""
-    size, count, (row, index), commits = _split_lists(batch.column("recent"))
-    columns = {name: np.full((size, WINDOW), UNKNOWN, np.int64) for name in ("at_ms", "committed", "lag")}
+    count, row, index, commits = split_lists(batch.column("recent"))
+    columns = {
+        name: np.full((len(count), WINDOW), UNKNOWN, np.int64) for name in ("at_ms", "committed", "lag")
+    }
     kept = index < WINDOW
     # `recent` has the newest commit first; `window_features` wants it last.
     at = (row[kept], WINDOW - 1 - index[kept])
@@ -150,11 +150,8 @@ def _read_features(batch: pa.RecordBatch) -> Features:
 
 def _read_end_history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
     """A history of the sampled end offsets of each row's partition, and the number of each row in it."""
-    size, count, (row, index), points = _split_lists(batch.column("ends"))
-    rows = np.arange(size)
-    if not len(row):
-        return EndHistory(size), rows
-    at_ms, end = (points.field(name).to_numpy(zero_copy_only=False) for name in ("at_ms", "end"))
+    count, row, index, at_ms, end = read_points(batch.column("ends"))
+    rows = np.arange(len(count))
 
     # Keep the newest points of each row, from the last end that is below the one before it: the log was
     # truncated there, and older points say nothing about the new records.
@@ -162,27 +159,11 @@ def _read_end_history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:
     fell = np.flatnonzero((row[1:] == row[:-1]) & (end[1:] < end[:-1])) + 1
     np.maximum.at(first, row[fell], index[fell])  # `.at`: a row may occur several times in `fell`
     kept = index >= first[row]
-    row, index, at_ms, end = row[kept], (index - first[row])[kept], at_ms[kept], end[kept]
-    count = count - first
+    points = Points(count - first, row[kept], (index - first[row])[kept], at_ms[kept], end[kept])
 
-    # `Curves` has the first point of every row, then the second of every row, and so on.
-    history = EndHistory(size, points=max(int(count.max()), 8))
-    order = np.lexsort((row, index))
-    epoch_ms = int(at_ms.min())
-    ticks = (at_ms[order] - epoch_ms) // TICK_MS
-    history.restore(
-        rows,
-        Curves(epoch_ms, int(ticks.max()), count.astype(np.uint8), end[order], ticks.astype(np.uint32)),
-    )
+    history = EndHistory(len(rows), points=max(int(points.counts.max(initial=0)), 8))
+    restore_points(history, points)
     return history, rows
-
-
-def _split_lists(column: pa.Array) -> tuple[int, Ints, tuple[Ints, Ints], Any]:
-    """A column of lists as: number of lists, length of each, (row, index in its list) of each item, items."""
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    row = np.repeat(np.arange(len(lengths)), lengths)
-    index = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return len(lengths), lengths, (row, index), column.flatten()
 
 
 def _read_ints(batch: pa.RecordBatch, name: str) -> Ints:

@@ -54,17 +54,17 @@ def write_sample_and_lag(
         if not rows:
             return None if rows is None else 0
         writer.write_sample(rows, batch)
+        now = rows[0].at
 
-        ends, older = curves.read(tables, rows[0].at)
-        at = (f.col("at") == f.lit(rows[0].at)) & (f.col("day") == f.lit(rows[0].at.date()))
-        sample = persist_small(ends.where(at))
+        ends, older = curves.read(tables, now)
+        at_now = (f.col("at") == f.lit(now)) & (f.col("day") == f.lit(now.date()))
+        sample = persist_small(ends.where(at_now))
         frame = join_lag_inputs(sample, current, states, ends, older, reach_s=reach_s)
         frame = frame.mapInArrow(lag_rows, TABLES["lag"].ddl)
-        now = rows[0].at
         full_at = now if full.is_due(now) else full.newest or now
         writer.write_lag(frame if full_at == now else select_changed(tables, cluster, frame, now, full_at))
     # Last: a sample is in `samples` when all of its rows are written.
     writer.note_sample(now, full_at, batch, len(rows))
     full.newest = full_at
-    curves.note_sample(rows[0].at)
+    curves.note_sample(now)
     return len(rows)

@@ -85,7 +85,7 @@ def build_state(rows: Sequence[Any], groups: Mapping[str, Any]) -> State:
 
 
 def update_state(old: State, changed: State, slots: Collection[Slot], gone_groups: Collection[str]) -> State:
-    """The `old` state, with the rows and the groups of `changed` in place of those that it had.
+    """The `old` state, in which the rows and the groups of `changed` replace its own.
 
     `slots` are all slots that have changed; those without a row in `changed` were deleted. `gone_groups` are
     the groups that were deleted.

@@ -17,7 +17,7 @@ from koff.spark.source.kafka import make_recreated_error
 from koff.spark.source.log_segments import SegmentsOptions, make_batch_options
 from koff.spark.source.segment_files import Segments, list_logs, plan_batches, read_topic_id
 from koff.spark.spark_session import count_tasks, persist_frame, tune_for_batch
-from koff.spark.tables.coverage import Coverage, Intervals, intersect_spans
+from koff.spark.tables.coverage import Coverage, intersect_spans
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
 from koff.spark.worker_errors import find_koff_error, summarize_error
@@ -70,9 +70,9 @@ def backfill_segments(
         batches = plan_batches(logs, coverage.list_complete(), most_bytes)
         sizes = [sum(segments.size for segments in batch) for batch in batches]
         counter.todo = sum(sizes)
+        writer = _SegmentsWriter(tables, path, cluster, lease, coverage, counter)
         for number, (batch, size) in enumerate(zip(batches, sizes, strict=True), 1):
             counter.begin_batch(size, JOB_GROUP)
-            writer = _SegmentsWriter(tables, path, cluster, lease, coverage, counter)
             counts = writer.write(batch, fresh=fresh and number == 1, first=number == 1)
             counter.end_batch()
             written = WrittenCounts(written.records + counts.records, written.commits + counts.commits)
@@ -81,7 +81,7 @@ def backfill_segments(
 
 
 class _SegmentsWriter:
-    """Writes the files of one batch."""
+    """Writes batches of files."""
 
     def __init__(
         self,
@@ -101,7 +101,8 @@ class _SegmentsWriter:
         spans = [segments.span for segments in batch]
         covered = intersect_spans(self._coverage.list_complete(), spans)
         begun = intersect_spans(self._coverage.list_begun(), spans)
-        rows = spark.read.format("koff.segments").options(**self._source_options(batch, covered))
+        options = make_batch_options(batch, covered) | {"packed": "true", "tasks": str(count_tasks(spark))}
+        rows = spark.read.format("koff.segments").options(cluster=self._cluster, **options)
         context = spark.sparkContext
         context.setJobGroup(JOB_GROUP, f"segments of {self._cluster}")  # the counter looks at this group
         try:
@@ -132,11 +133,6 @@ class _SegmentsWriter:
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
         return written
-
-    def _source_options(self, batch: list[Segments], covered: Intervals) -> dict[str, str]:
-        tasks = count_tasks(self._tables.spark)
-        chosen = make_batch_options(batch, covered)
-        return {"cluster": self._cluster, "packed": "true", "tasks": str(tasks), **chosen}
 
 
 def _list_logs(path: str) -> list[Segments]:

@@ -47,7 +47,7 @@ class TableViews:
             self._sizes = {name: StoredTable(*size) for name, size in sizes.items()}
 
     def take_views(self) -> Views:
-        """The views of all clusters, also of those whose stream is down."""
+        """The views of all clusters. A cluster whose stream has failed has a view, too."""
         for name, view in self._views.items():
             view.note_stream(self._job.failures[name], self._job.why_down.get(name))
         views = tuple(view.take_view() for view in self._views.values())

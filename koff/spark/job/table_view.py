@@ -97,8 +97,8 @@ class TableView:
             )
         if done.sampled is None:
             return  # new commits wait for the next sample: lag needs both from about the same time
-        changes = self._collect_changes(tables)
         samples, newest = self._collect_samples(tables)
+        changes = self._collect_changes(tables)  # last: it notes what was read, so nothing may fail after it
 
         # All was read: Spark is not waited for while the lock is held.
         with self._lock:

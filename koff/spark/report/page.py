@@ -45,7 +45,7 @@ th { color: var(--muted); font-weight: 600 }
 th button { all: unset; cursor: pointer } th button:focus-visible { outline: 2px solid }
 th[aria-sort=ascending] button::after { content: " \\2191" }
 th[aria-sort=descending] button::after { content: " \\2193" }
- .n { text-align: right; font-variant-numeric: tabular-nums }
+.n { text-align: right; font-variant-numeric: tabular-nums }
 @media print { details { display: none } }
 """
 _SCRIPT = """

@@ -38,7 +38,7 @@ class Period:
 
     @property
     def hourly(self) -> bool:
-        """Whether the steps are whole hours, so that the numbers of hours suffice."""
+        """Whether each step is one or more whole hours. Then the rows of `lag_hourly` are enough."""
         return self.step_ms % HOUR_MS == 0
 
     @property

@@ -1,4 +1,4 @@
-"""What each table and each column holds, in words: the comments in Delta, and the text of docs/tables.md."""
+"""The texts about tables and columns. Delta has them as comments, and docs/tables.md has them, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What maintenance did the last time, so that it need not look again at a table that has not changed.
+"""Notes about the last maintenance. With them, maintenance leaves out a table that has not changed.
 
 The notes of a cluster, or of all clusters (`*`), are a small JSON file in the folder `_maintenance` beside
 the tables. Without it, maintenance does everything again.

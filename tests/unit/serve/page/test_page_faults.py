@@ -127,19 +127,24 @@ def test_what_is_old_is_called_old_whatever_the_clock_says(tab: Tab, page: str):
         assert read(tab, "#live") == ["no contact"]
 
 
+def open_page_with_streams(tab: Tab, address: str) -> None:
+    """Opens the page, which keeps its streams of events in `streams`."""
+    tab.open("about:blank", colors="light")
+    script = tab.call(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source="window.streams = []; window.EventSource = class extends EventSource {"
+        " constructor(...all) { super(...all); streams.push(this); } };",
+    )
+    try:
+        open_page(tab, address)
+    finally:
+        tab.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+
+
 def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
     events = Events()
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
-        tab.open("about:blank", colors="light")
-        script = tab.call(
-            "Page.addScriptToEvaluateOnNewDocument",
-            source="window.streams = []; window.EventSource = class extends EventSource {"
-            " constructor(...all) { super(...all); streams.push(this); } };",
-        )
-        try:
-            open_page(tab, server.url)
-        finally:
-            tab.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+        open_page_with_streams(tab, server.url)
         wait_for(tab, "document.getElementById('live').textContent === 'live'")
         tab.evaluate("streams[0].close()")
         wait_for(tab, "document.getElementById('live').textContent === 'every 5 s'")
@@ -157,16 +162,7 @@ def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
 
 
 def test_an_event_that_cannot_be_read_is_skipped(tab: Tab, page: str):
-    tab.open("about:blank", colors="light")
-    script = tab.call(
-        "Page.addScriptToEvaluateOnNewDocument",
-        source="window.streams = []; window.EventSource = class extends EventSource {"
-        " constructor(...all) { super(...all); streams.push(this); } };",
-    )
-    try:
-        open_page(tab, page)
-    finally:
-        tab.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+    open_page_with_streams(tab, page)
     wait_until(lambda: tab.evaluate("streams.length === 1"), what="the stream")
     tab.evaluate("streams[0].dispatchEvent(new MessageEvent('rebalanced', { data: '{' }))")
     assert tab.complaints(page) == []
