@@ -55,8 +55,7 @@ SCHEDULE = (
     Incident("a consumer rewinds", "search-index", "reset", 80, 50),
     Incident("a group rebalances", "email-sender", "rebalancing", 140, 60),
     Incident("retention deletes records", "audit-archive", "fell_out_of_log", 200, 60),
-    # koff compares the last stable offset with the end offset of 100 seconds before
-    Incident("a transaction hangs", "settlement", "open_transaction", 250, 170),
+    Incident("a transaction hangs", "settlement", "open_transaction", 260, 60),
 )
 
 

@@ -10,10 +10,11 @@ window. A row may have several causes:
     cause                rows               when
     fell_out_of_log      behind             the committed offset is below the log start
     reset                above the limit    the committed offset went back, and is not back yet
-    no_members           behind             the group has no member, and the row is not OK or above the limit
+    no_members           behind             the row is not OK or above the limit, and the group has no member
     not_assigned         behind             as above, but no member has the row, and it does not advance
-    open_transaction     standing, growing  the commit is at the last stable offset, which is below the end
-                                            offset of `ENDS_SPAN_MS` ago (explains the lag beyond it)
+    open_transaction     behind             the row is not OK or above the limit, and the commit is at the
+                                            last stable offset, where a transaction has been open for
+                                            `OPEN_TRANSACTION_MS` (explains the lag beyond it)
     held_back_commits    standing           an open transaction may hold back commits of the group
     rebalancing          standing, growing  `MANY_REBALANCES` or more within `REBALANCES_SPAN_MS` (also if the
                                             row has read what was there `ENDS_SPAN_MS` ago)
@@ -49,6 +50,8 @@ Floats = NDArray[np.float64]
 
 MANY_REBALANCES, REBALANCES_SPAN_MS = 3, 300_000
 MEMBERS_SPAN_MS = 3_600_000
+OPEN_TRANSACTION_MS = 20_000
+"""Two samples of the last stable offset show that a transaction is so old. Shorter ones are usual."""
 ROSE = 1.5
 NOT_ASSIGNED = -2
 """Stands for the member of a row that no member of its group is assigned."""
@@ -92,8 +95,8 @@ class CauseFacts:
     - `lag` is 0 where it is unknown. `usual_lag` and the rates (offsets per second) are as in
       `koff.lag.rates`; an unknown rate is 0. `never` says that the row never catches up.
     - `is_silent` says that the pause since the last commit is longer than the time that the window spans.
-    - `stable` is the last stable offset, sampled within the last `ENDS_SPAN_MS`; `end_before` the end offset
-      `ENDS_SPAN_MS` ago.
+    - `stable` is the last stable offset. The transaction at that offset has been open for `held_ms` at least;
+      -1 if there is none. `end_before` is the end offset `ENDS_SPAN_MS` ago.
     - `went_back_from` is the committed offset before a reset, -1 without one.
     - `members` counts the present members of each group, -1 if it commits without any. `most_members`
       is the most within `MEMBERS_SPAN_MS`, `rebalances` how many there were within `REBALANCES_SPAN_MS`.
@@ -113,6 +116,7 @@ class CauseFacts:
     committed: Ints
     start: Ints
     stable: Ints
+    held_ms: Ints
     end_before: Ints
     went_back_from: Ints
     members: Ints
@@ -184,7 +188,7 @@ class _Rules:
         rows[Cause.NOT_ASSIGNED] = is_left & ~self.advances & (facts.member == NOT_ASSIGNED)
         at_stable = (facts.stable >= 0) & (facts.committed <= facts.stable)
         at_stable &= facts.committed >= facts.stable - facts.usual_lag
-        rows[Cause.OPEN_TRANSACTION] = stuck & at_stable & (facts.end_before > facts.stable)
+        rows[Cause.OPEN_TRANSACTION] = is_left & at_stable & (facts.held_ms >= OPEN_TRANSACTION_MS)
         beyond = facts.lag - np.maximum(facts.stable - facts.committed, 0)
         lags[Cause.OPEN_TRANSACTION] = np.maximum(beyond, 0)
         is_unread = rows[Cause.NO_MEMBERS] | rows[Cause.NOT_ASSIGNED]

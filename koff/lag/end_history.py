@@ -275,7 +275,8 @@ class EndHistory:
     def ends_at(self, rows: Rows, at_ms: int) -> NDArray[np.int64]:
         """The end offsets at `at_ms`, rounded down; UNKNOWN where `at_ms` is before the first sample.
 
-        At and after the newest sample, it is the end offset of that sample.
+        At and after the newest sample, it is the end offset of that sample. In a gap, it is that before the
+        gap: all records of that time may have come at its end.
         """
         # Every row gets the end of its newest sample. Then correct the rows for which `at_ms` is before the
         # first sample, and the rows for which it is between two samples.
@@ -283,7 +284,12 @@ class EndHistory:
         ends, live = self._newest[rows], self._live[rows]
         inside = np.flatnonzero((live <= tick) & (tick < self._newest_tick[rows]) & (ends >= 0))
         ends[live > tick] = UNKNOWN
-        ends[inside] = self._ends_at_tick(rows[inside], np.full(len(inside), tick, np.int64))
+        row, ticks = rows[inside], np.full(len(inside), tick, np.int64)
+        ends[inside] = self._ends_at_tick(row, ticks)
+        if (gap := np.flatnonzero(self._has_gaps[row])).size:
+            right = self._find_first_above(self._ticks, row[gap], ticks[gap])
+            before = self._offsets[right - 1, row[gap]]
+            ends[inside[gap]] = np.where(self._gaps[right, row[gap]], before, ends[inside[gap]])
         return ends
 
     def growth(self, rows: Rows, span_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -36,8 +36,11 @@ def produce_rates(history: EndHistory, rows: Rows, *, span_s: float = 300.0) -> 
     return Rates(np.divide(grown, in_s, out=np.zeros(len(rows)), where=known), known)
 
 
-def consume_rates(features: Features, now_ms: int) -> Rates:
-    """How fast the commits of each window advanced. `now_ms` is by the clock of the commit timestamps.
+def consume_rates(features: Features, now_ms: Integers | int) -> Rates:
+    """How fast the commits of each window advanced.
+
+    `now_ms` is up to when the commits are known (one time for all rows, or one for each), by the clock of
+    their timestamps.
 
     A pause longer than the mean time between commits counts as time without progress. So the rate of a group
     that stopped falls, where the window alone would show its last rate for ever. Unknown with fewer than two
@@ -46,7 +49,7 @@ def consume_rates(features: Features, now_ms: int) -> Rates:
     span_ms = features.last_ms - features.first_ms
     known = (features.commits >= 2) & (span_ms > 0)
     # The part of the pause since the last commit that is longer than usual for the group.
-    idle_ms = np.maximum(now_ms - features.last_ms - _mean_pause_ms(features), 0)
+    idle_ms = np.maximum(np.subtract(now_ms, features.last_ms) - _mean_pause_ms(features), 0)
     per_ms = np.divide(features.consumed, span_ms + idle_ms, out=np.zeros(len(known)), where=known)
     return Rates(per_ms * 1000, known)
 

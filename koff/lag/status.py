@@ -7,16 +7,18 @@ The first rule that matches wins:
     1  the current lag is allowed                                                     OK
     2  silent for longer than the window spans, and no sampled end was reached        STOP
     3  a commit is below its predecessor, which no later commit reached again         REWIND
-    a  silent, and ends have not been sampled for long enough to decide rule 2        UNKNOWN
-    4  the lag was allowed at some commit in the window                               OK
+    4  the lag was allowed at some commit in the window                               OK (a)
     b  fewer than `min_commits` commits in the window                                 UNKNOWN
     5  all committed offsets are equal                                                STALL
     c  fewer than two lags in the window are known                                    UNKNOWN
     6  no known lag is below the known lag before it                                  WARN
-    7  otherwise                                                                      OK
+    7  otherwise                                                                      OK (a)
 
-A row is silent when the time since its last commit is longer than the time that its window spans. Rule 2
-compares the commit with `oldest_end`: end offsets do not decrease, so all later samples are above it too.
+    a  UNKNOWN in place of OK: silent, and ends have not been sampled for long enough to decide rule 2
+
+A row is silent when no commit came for longer than its window spans. That time ends at the moment up to
+which the commits are known: a pause of koff is no silence of the group. Rule 2 compares the commit with
+`oldest_end`: end offsets do not decrease, so all later samples are above it too.
 
 Differences from Burrow, with their reasons:
 
@@ -25,10 +27,16 @@ Differences from Burrow, with their reasons:
   long ago has one commit left after compaction, and must still be found. Rule b excludes it from 5 and 6.
 - Burrow's ring of end offsets starts empty, so right after a start no end counts as reached: a group that
   was caught up and idle becomes STOP as soon as one record arrives. Here the end offset some time ago must
-  be known (rule a).
+  be known. Without it the row may have stopped, so it is not OK (rule a). What is worse than OK stays: STOP
+  would be no better.
 - Burrow stores no commit without a known end offset. Here the lags of commits that are older than the monitor
   are unknown, and rule 6 would give WARN without any evidence (rule c).
-- Where Burrow returns OK because it does not know, koff returns UNKNOWN.
+- Where Burrow returns OK because it does not know, koff returns UNKNOWN. So a group is not OK either while it
+  is behind in a row that is UNKNOWN (`group_status`): a group that is stuck in one partition of many would
+  seem to have recovered whenever nothing is known of that partition for a moment.
+- The lag at a commit counts only if it was computed from an end offset that was current when the commit was
+  read. After a pause of koff, or of its connection to a leader, commits come in a burst and end offsets are
+  old: lags would seem to shrink by what the group consumed meanwhile.
 - A window whose timestamps run backwards spans 0 ms, not a negative time.
 """
 
@@ -75,6 +83,7 @@ def _decide_all_cases() -> NDArray[np.uint8]:
         case_has: NDArray[np.bool_] = (case & bit) != 0
         return case_has
 
+    ok = np.where(has(_SILENT) & ~has(_ENDS_KNOWN), Status.UNKNOWN, Status.OK)
     # The order matters: np.select takes the first rule that matches.
     rules = [
         (~has(_COMMITTED), Status.NOTFOUND),
@@ -82,14 +91,13 @@ def _decide_all_cases() -> NDArray[np.uint8]:
         (has(_LAG_ALLOWED), Status.OK),
         (has(_SILENT) & has(_ENDS_KNOWN) & has(_NONE_REACHED), Status.STOP),
         (has(Mark.REWOUND), Status.REWIND),
-        (has(_SILENT) & ~has(_ENDS_KNOWN), Status.UNKNOWN),
-        (has(Mark.LAG_WAS_ALLOWED), Status.OK),
+        (has(Mark.LAG_WAS_ALLOWED), ok),
         (~has(_ENOUGH), Status.UNKNOWN),
         (has(Mark.STALLED), Status.STALL),
         (~has(Mark.LAGS_KNOWN), Status.UNKNOWN),
         (has(Mark.NEVER_DECREASED), Status.WARN),
     ]
-    verdicts = np.select([rule for rule, _ in rules], [status for _, status in rules], Status.OK)
+    verdicts = np.select([rule for rule, _ in rules], [np.asarray(verdict) for _, verdict in rules], ok)
     return verdicts.astype(np.uint8)
 
 
@@ -103,7 +111,7 @@ def status(
     current_lag_known: NDArray[np.bool_],
     committed: Integers,
     oldest_end: Integers,
-    now_ms: int,
+    now_ms: Integers | int,
     allowed_lag: int = 0,
     min_commits: int = 3,
     assumed_span_ms: int = 600_000,
@@ -112,10 +120,11 @@ def status(
 
     `current_lag` may be signed: below 0 counts as 0. `committed` is below 0 where there is no commit.
     `oldest_end` is the end offset `ENDS_SPAN_MS` before `now_ms` (`EndHistory.ends_at`), below 0 where it is
-    unknown; end offsets do not decrease, so it is a lower bound of all end offsets since. `now_ms` is by the
-    clock of the commit timestamps.
+    unknown; end offsets do not decrease, so it is a lower bound of all end offsets since. `now_ms` is up to
+    when the commits are known (one time for all rows, or one for each), by the clock of their timestamps.
     """
     size = len(committed)
+    known_until_ms = np.broadcast_to(np.asarray(now_ms, np.int64), (size,))
     statuses = np.empty(size, np.uint8)
     # Combine the marks of the window, which change only with a commit, with the facts that change with time.
     for first in range(0, size, _AT_ONCE):
@@ -126,14 +135,16 @@ def status(
         _set_bit(case, _COMMITTED, committed[part] >= 0)
         _set_bit(case, _LAG_KNOWN, current_lag_known[part])
         _set_bit(case, _LAG_ALLOWED, current_lag[part] <= allowed_lag)
-        _set_bit(case, _SILENT, _is_silent(window, now_ms, min_commits, assumed_span_ms))
+        _set_bit(case, _SILENT, _is_silent(window, known_until_ms[part], min_commits, assumed_span_ms))
         _set_bit(case, _NONE_REACHED, oldest_end[part] > committed[part])
         _set_bit(case, _ENDS_KNOWN, oldest_end[part] >= 0)
         statuses[part] = _VERDICTS[case]
     return statuses
 
 
-def _is_silent(window: Features, now_ms: int, min_commits: int, assumed_span_ms: int) -> NDArray[np.bool_]:
+def _is_silent(
+    window: Features, now_ms: Integers, min_commits: int, assumed_span_ms: int
+) -> NDArray[np.bool_]:
     span_ms = np.maximum(window.last_ms - window.first_ms, 0)
     span_ms[window.commits < min_commits] = assumed_span_ms
     silent: NDArray[np.bool_] = (now_ms - window.last_ms > span_ms) & (window.commits > 0)
@@ -153,11 +164,11 @@ def group_status(
 ) -> NDArray[np.uint8]:
     """The `Status` (G,) of `size` groups: the worst of their rows. `groups` (N,) is the group of each row.
 
-    STOP, STALL and REWIND become ERR, as in Burrow. A group is UNKNOWN only if no row has a better founded
-    verdict (`group_completeness` shows how much is known), and NOTFOUND if it has no row with a commit.
+    STOP, STALL and REWIND become ERR, as in Burrow. A group is NOTFOUND if it has no row with a commit.
 
-    A group with a row in the mask `undecided` is not OK, but UNKNOWN: the row is behind, and nothing shows
-    whether it keeps up (`lacks_commit_time`).
+    `undecided` is a mask of the rows that are UNKNOWN and behind. A group with such a row is not OK, but
+    UNKNOWN: nothing shows whether it keeps up in that row. It is WARN or ERR if another row is. Rows without
+    a known lag do not count.
     """
     worst = np.zeros(size, np.uint8)  # NOTFOUND
     np.maximum.at(worst, groups, statuses)

@@ -198,14 +198,16 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     withheld: dict[int, NDArray[np.uint8]] = {}
     are_current: dict[int, NDArray[np.bool_] | bool] = {}
     are_whole: dict[int, NDArray[np.bool_] | bool] = {}
+    commits_at: dict[int, NDArray[np.int64] | int] = {}
     share_ms = min((facts.current_ms(facts.share, p) for p in facts.share.partitions), default=NEVER_MS)
     rows = 0
     for number, shard in snapshot.shards.items():
         groups_ms = facts.groups_ms(number, shard)
+        commits_at[number] = facts.commits_ms(shard, groups_ms)
         found, with_lag = find_withheld(
             snapshot,
             shard,
-            commits_at_ms=facts.commits_ms(shard, groups_ms),
+            commits_at_ms=commits_at[number],
             topics_at_ms=topics_ms,
             oldest_ms=facts.oldest_ms,
         )
@@ -218,7 +220,7 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     readiness = assess_readiness(snapshot, facts, rows=rows, withheld=count)
     stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
     old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
-    served = snapshot.withhold(withheld, are_current, old_ends, are_whole)
+    served = snapshot.withhold(withheld, are_current, old_ends, are_whole, commits_at)
     return ClusterView(
         facts.cluster,
         served,

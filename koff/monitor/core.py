@@ -97,6 +97,7 @@ class Core:
     def __init__(self, conf: CoreConf, now: Moment) -> None:
         self.conf = conf
         self.tracker = Tracker()
+        self.tracker.expect_samples(conf.end_interval_s)
         self.topics = TopicList()
         self.outbox = Outbox()
         self._began = now

@@ -46,7 +46,7 @@ class CoreConf:
     log_sizes_interval_s: float | None = None
     zookeeper_interval_s: float | None = None
     end_interval_s: float = 5.0
-    start_interval_s: float = 60.0
+    start_interval_s: float = 30.0
     topics_interval_s: float = 20.0
     """Below the default limit: only the list of topics shows that the offsets topic has grown."""
     limit_intervals: int = 5

@@ -137,7 +137,7 @@ class EndOffsets:
             case "start":
                 self._tracker.add_samples(starts=known)
             case "stable":
-                self._tracker.add_samples(stables=known)
+                self._tracker.add_samples(stables=known, at_ms=asked_ms)
         return ask.request.kind == "end"
 
     @property

@@ -25,9 +25,9 @@ from koff.serve.view import ClusterView
 
 REQUEST_TIMEOUT_S = 4.0
 LOG_SIZES_INTERVAL_S = 60.0
-MOST_START_INTERVAL_S, START_INTERVALS = 60.0, 12
-"""Log start and last stable offsets are sampled so often, or at each 12th sample of end offsets if that is
-sooner."""
+MOST_START_INTERVAL_S, START_INTERVALS = 30.0, 6
+"""Log start and last stable offsets are sampled so often, or at each 6th sample of end offsets if that is
+sooner. Two samples show a transaction that hangs: it is named within a minute."""
 SAVE_S = 10.0
 """How long the last writes to the state directory may take."""
 LOOK_S, LOOK_PART = 0.02, 10

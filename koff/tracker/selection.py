@@ -46,7 +46,7 @@ def _select_shard(
     def select(column: NDArray[_Number] | None) -> NDArray[_Number] | None:
         return None if column is None else column[rows]
 
-    times = shard.time_lag
+    times, known_until = shard.time_lag, shard.commits_at_ms
     whole = np.broadcast_to(np.asarray(shard.groups_whole, np.bool_), (len(shard.groups),))
     return replace(
         shard,
@@ -68,4 +68,5 @@ def _select_shard(
         withheld=select(shard.withheld),
         groups_current=shard.current_groups()[places],
         groups_whole=whole[places],
+        commits_at_ms=known_until[rows] if isinstance(known_until, np.ndarray) else known_until,
     )

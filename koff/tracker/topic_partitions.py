@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,9 @@ from koff.tracker.saved_state import State, compact_codes, expand_codes
 Offsets = Mapping[tuple[str, int], int]
 RECENT_MS = 30_000
 """Samples that are older than the newest one by less are kept when the history is dropped."""
+RESPONSE_MS = 2_500
+"""A sample is one interval old when the next is requested, and older by up to this, or by half the interval,
+when that is returned."""
 KEEP_UNUSED_MS = 600_000
 """How long the end offsets of an unused partition are kept: a group may come back to it."""
 
@@ -42,7 +46,8 @@ class PartitionSnapshot:
 
     `gone` is set if the topic, or that partition of it, does not exist. `topic_id` is the present id of the
     topic (`fold_topic_ids`), 0 if unknown. `sampled_at` is the time of the request for the end offset, in ms
-    of the caller's clock.
+    of the caller's clock. `held_ms` is how long the last stable offset is known to have stayed where it is,
+    below the end offset: so long, at least, the transaction at that offset has been open.
     """
 
     topic: list[str]
@@ -51,6 +56,7 @@ class PartitionSnapshot:
     start: Ints
     stable: Ints
     sampled_at: Ints
+    held_ms: Ints
     gone: NDArray[np.bool_]
     topic_id: Ints
     end_before: Ints | None = None
@@ -59,7 +65,7 @@ class PartitionSnapshot:
     """The produce rates; None if the snapshot was taken without a time."""
 
 
-_OFFSETS = ("_end", "_start", "_stable", "_sampled_at")
+_SAMPLED = ("_end", "_start", "_stable", "_sampled_at", "_stable_at", "_held_since")
 
 
 class PartitionTable:
@@ -80,6 +86,9 @@ class PartitionTable:
         self._start = np.full(64, UNKNOWN, np.int64)
         self._stable = np.full(64, UNKNOWN, np.int64)
         self._sampled_at = np.full(64, UNKNOWN, np.int64)
+        self._stable_at = np.full(64, UNKNOWN, np.int64)
+        # When the last stable offset was first sampled as what it is now; unknown if no record was above it.
+        self._held_since = np.full(64, UNKNOWN, np.int64)
         self._unused_since = np.full(64, UNKNOWN, np.int64)
         # By topic name: the present id, which is that of the history of end offsets too. Until the topic is
         # identified, it is the id that a restored history was saved with.
@@ -87,6 +96,7 @@ class PartitionTable:
         self._identified: Collection[str] = ()  # the topics of the last `identify_topics`
         self._history = EndHistory()
         self._reach_s: float | None = None
+        self._oldest_ms: float = math.inf  # the age up to which a sample shows the lag at a commit
 
     def __len__(self) -> int:
         return self._count - len(self._free)
@@ -101,17 +111,18 @@ class PartitionTable:
 
         It is UNKNOWN without an end offset, and for history (`live_ms` is UNKNOWN). It is UNKNOWN too if
         the end offset was requested after the commits were read: commits may wait before they are applied.
+        And it is UNKNOWN if the end offset was requested too long before (`expect_samples`).
         """
         if live_ms == UNKNOWN:
             return np.full(len(committed), UNKNOWN, np.int64)
-        end = self._end[numbers]
-        known = (end >= 0) & (self._sampled_at[numbers] <= live_ms)
+        end, age_ms = self._end[numbers], live_ms - self._sampled_at[numbers]
+        known = (end >= 0) & (age_ms >= 0) & (age_ms <= self._oldest_ms)
         return np.where(known, np.maximum(end - committed, 0), UNKNOWN)
 
     def lag_at_commit(self, number: int, committed: int, live_ms: int) -> int:
         """The same for one commit, in less time."""
-        end = self._end.item(number)
-        is_known = end >= 0 and self._sampled_at.item(number) <= live_ms != UNKNOWN
+        end, age_ms = self._end.item(number), live_ms - self._sampled_at.item(number)
+        is_known = live_ms != UNKNOWN and end >= 0 and 0 <= age_ms <= self._oldest_ms
         return max(end - committed, 0) if is_known else UNKNOWN
 
     def fits_topic(self, numbers: NDArray[np.integer[Any]], topic_ids: Ints) -> NDArray[np.bool_]:
@@ -127,6 +138,15 @@ class PartitionTable:
         Until it has, time lags are unknown. `gap_ms` is the longest usual time between two samples.
         """
         self._reach_s, self._history.gap_ms = reach_s, gap_ms
+
+    def expect_samples(self, interval_s: float) -> None:
+        """Promises a sample of each end offset every `interval_s`.
+
+        So an end offset that is older by more than `RESPONSE_MS` shows no lag at commit: koff had a pause, or
+        has lost the leader. A commit above it would seem to have caught up, and of several commits each would
+        seem to be nearer to the end than the one before.
+        """
+        self._oldest_ms = 1000 * interval_s + max(500 * interval_s, RESPONSE_MS)
 
     def assign_numbers(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> Ints:
         """The number of each (topic code, partition) (N,). Partitions without a number get one."""
@@ -154,7 +174,7 @@ class PartitionTable:
         stables: Offsets | None = None,
         at_ms: int = UNKNOWN,
     ) -> None:
-        """Sets sampled offsets. `at_ms` is when the end offsets were requested; UNKNOWN keeps no history.
+        """Sets sampled offsets. `at_ms` is when they were requested; UNKNOWN keeps no history.
 
         Partitions that have no number get one.
         """
@@ -162,11 +182,22 @@ class PartitionTable:
             if not offsets:
                 continue
             rows = self.assign_numbers_by_name(offsets)  # before getattr: it may replace the columns
-            getattr(self, name)[rows] = np.fromiter(offsets.values(), np.int64, len(offsets))
+            values = np.fromiter(offsets.values(), np.int64, len(offsets))
+            if name == "_stable":
+                self._note_held(rows, values, at_ms)
+            getattr(self, name)[rows] = values
             if name == "_end":
                 self._sampled_at[rows], self._gone[rows] = at_ms, False  # it has an end, so it exists
                 if at_ms != UNKNOWN:
                     self._history.add_samples(rows, self._end[rows], at_ms)
+
+    def _note_held(self, rows: Ints, stables: Ints, at_ms: int) -> None:
+        """Notes since when these last stable offsets have been where they are now, below the end offset."""
+        held = (stables >= 0) & (stables < self._end[rows])
+        since = self._held_since[rows]
+        is_same = (since != UNKNOWN) & (stables == self._stable[rows])
+        self._held_since[rows] = np.where(held, np.where(is_same, since, at_ms), UNKNOWN)
+        self._stable_at[rows] = at_ms
 
     def add_past_ends(self, offsets: Offsets, at_ms: int) -> None:
         """Adds past end offsets to the history. Partitions without a number are ignored.
@@ -214,7 +245,7 @@ class PartitionTable:
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
         rows = self.assign_numbers_by_name(list(partitions))
-        for name in _OFFSETS:
+        for name in _SAMPLED:
             getattr(self, name)[rows] = UNKNOWN
         self._gone[rows] = gone
         # A failed request leaves the history as it is: the log is still the same.
@@ -259,7 +290,7 @@ class PartitionTable:
         if not len(rows):  # as a rule
             return
         self._index.remove(self._index_keys(self._topic[rows], self._partition[rows]))
-        for name in (*_OFFSETS, "_unused_since"):
+        for name in (*_SAMPLED, "_unused_since"):
             getattr(self, name)[rows] = UNKNOWN
         self._topic[rows] = self._partition[rows] = -1  # marks a free row
         self._gone[rows] = False
@@ -432,11 +463,16 @@ class PartitionTable:
             start=self._start[:n].copy(),
             stable=self._stable[:n].copy(),
             sampled_at=self._sampled_at[:n].copy(),
+            held_ms=self._held_ms(n),
             gone=self._gone[:n].copy(),
             topic_id=self._topic_ids_by_code()[self._topic[:n]],
             end_before=None if now_ms is None else self.ends_at(now_ms - ENDS_SPAN_MS),
             produce=None if now_ms is None else self.produce_rates(),
         )
+
+    def _held_ms(self, size: int) -> Ints:
+        since, at = self._held_since[:size], self._stable_at[:size]
+        return np.where((since != UNKNOWN) & (at != UNKNOWN), at - since, UNKNOWN)
 
     def _topic_ids_by_code(self) -> Ints:
         """The present id of each topic, 0 if unknown, and at last a 0 for code -1."""
@@ -451,7 +487,7 @@ class PartitionTable:
             self._topic = np.concatenate([self._topic, np.zeros(more, np.int32)])
             self._partition = np.concatenate([self._partition, np.zeros(more, np.int32)])
             self._gone = np.concatenate([self._gone, np.zeros(more, np.bool_)])
-            for name in (*_OFFSETS, "_unused_since"):
+            for name in (*_SAMPLED, "_unused_since"):
                 setattr(self, name, np.concatenate([getattr(self, name), np.full(more, UNKNOWN, np.int64)]))
 
 

@@ -422,6 +422,10 @@ class Tracker:
             self._refresh()
             self._registry.release_unused(at_ms)
 
+    def expect_samples(self, interval_s: float) -> None:
+        """Promises samples of end offsets every `interval_s`; see `PartitionTable.expect_samples`."""
+        self._registry.partitions.expect_samples(interval_s)
+
     def expect_past_ends(self, reach_s: float, *, gap_ms: int = 30_000) -> None:
         """Promises that `add_past_ends` will be called; see `PartitionTable.expect_past_ends`."""
         self._registry.partitions.expect_past_ends(reach_s, gap_ms=gap_ms)

@@ -26,8 +26,8 @@ def describe(since_s: float, until_s: float) -> list[tuple[float, bool, str]]:
         (0, 19.9, []),
         (19.9, 20, [(20, True, "no_members")]),
         (20, 79, [(70, False, "no_members")]),
-        (399, 439, [(420, False, "open_transaction"), (430, False, "reset")]),
-        (310, 325, [(320, True, "no_members")]),
+        (369, 439, [(370, False, "no_members"), (380, True, "reset"), (430, False, "reset")]),
+        (310, 325, [(320, False, "open_transaction"), (320, True, "no_members")]),
         (0, 0, []),
     ],
 )

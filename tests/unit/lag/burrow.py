@@ -63,14 +63,13 @@ def status(
         return "STOP"
     if rewound(commits):
         return "REWIND"
-    if quiet and oldest_end < 0:
-        return "UNKNOWN"
+    ok = "UNKNOWN" if quiet and oldest_end < 0 else "OK"
     if any(known <= allowed_lag for known in lags):
-        return "OK"
+        return ok
     if len(commits) < min_commits:
         return "UNKNOWN"
     if all(commit.offset == commits[0].offset for commit in commits):
         return "STALL"
     if len(lags) < 2:
         return "UNKNOWN"
-    return "WARN" if never_decreased(commits) else "OK"
+    return "WARN" if never_decreased(commits) else ok

@@ -21,6 +21,7 @@ ROW = {
     "committed": 1000,
     "start": 0,
     "stable": -1,
+    "held_ms": -1,
     "end_before": -1,
     "went_back_from": -1,
 }
@@ -203,20 +204,27 @@ def test_production_rose():
     assert explain(TOO_SLOW, produced_before=9.0) == {"too_slow": [900]}
 
 
+AT_STABLE = {**STOPPED, "committed": 1000, "stable": 1000, "held_ms": 24_000}
+
+
 def test_a_transaction_holds_back_the_records():
-    at_stable = {**STOPPED, "committed": 1000, "stable": 1000, "end_before": 1400}
-    assert explain(at_stable) == {"open_transaction": [500]}
-    assert explain({**at_stable, "committed": 990, "usual_lag": 10, "lag": 510}) == {
+    assert explain(AT_STABLE) == {"open_transaction": [500]}
+    assert explain({**AT_STABLE, "committed": 990, "usual_lag": 10, "lag": 510}) == {
         "open_transaction": [500]
     }
 
 
+def test_a_transaction_is_named_before_the_status_shows_anything():
+    assert explain({**AT_STABLE, "status": Status.OK}) == {"open_transaction": [500]}
+    assert explain({**AT_STABLE, "status": Status.OK, "lag": 150}) == {}  # as much may wait by chance
+
+
 @pytest.mark.parametrize(
-    "position", [{"committed": 900}, {"committed": 1100}, {"end_before": 1000}, {"stable": -1}]
+    "position",
+    [{"committed": 900}, {"committed": 1100}, {"held_ms": 0}, {"held_ms": -1}, {"stable": -1}],
 )
 def test_a_position_elsewhere_is_not_held_back(position):
-    at_stable = {**STOPPED, "committed": 1000, "stable": 1000, "end_before": 1400}
-    assert "open_transaction" not in explain({**at_stable, **position})
+    assert "open_transaction" not in explain({**AT_STABLE, **position})
 
 
 def test_a_transaction_holds_back_the_commits():

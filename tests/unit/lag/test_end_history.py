@@ -299,6 +299,16 @@ def test_a_pause_between_samples_is_a_gap():
     assert history.record_ages(rows, asked, 70_000).precise.tolist() == [True, False, True]
 
 
+def test_where_the_end_stood_in_a_gap_is_that_before_the_gap_and_may_be_known_better_later():
+    history = EndHistory(gap_ms=30_000)
+    for at_ms, end in ((0, 10), (20_000, 20), (220_000, 120), (240_000, 140)):
+        history.add_samples(ROW, np.array([end]), at_ms)
+    asked = [10_000, 20_000, 21_000, 219_900, 220_000, 230_000]
+    assert [history.ends_at(ROW, at).item() for at in asked] == [15, 20, 20, 20, 120, 130]
+    history.add_past_points(ROW, np.array([70]), 120_000)
+    assert [history.ends_at(ROW, at).item() for at in asked[2:]] == [20, 70, 120, 130]
+
+
 # Clocks
 
 

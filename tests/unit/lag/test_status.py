@@ -23,8 +23,7 @@ def verdicts(rows, **settings):
         current_lag_known=np.array([lag is not None for lag in lags]),
         committed=np.array(committed),
         oldest_end=np.array(oldest),
-        now_ms=NOW,
-        **settings,
+        **{"now_ms": NOW, **settings},
     )
     return [Status(code).name for code in codes]
 
@@ -107,9 +106,22 @@ def test_trap_one_commit_neither_stalls_nor_warns():
     assert verdict((100, 9, 50), (100, 2, 50)) == "UNKNOWN"
 
 
-def test_trap_ends_not_watched_for_long_enough_prove_no_stop():
-    idle = [(100 + i, 3600 + 50 - 5 * i, 5) for i in range(10)]
+@pytest.mark.parametrize("lags", [[0] * 10, [*range(10, 0, -1)]])
+def test_trap_ends_not_watched_for_long_enough_prove_no_stop_and_no_health(lags):
+    idle = [(100 + i, 3600 + 50 - 5 * i, lags[i]) for i in range(10)]
     assert verdict(*idle, lag=5, oldest_end=-1) == "UNKNOWN"
+    assert verdict(*idle, lag=5, oldest_end=100) == "OK"
+
+
+def test_trap_what_was_wrong_before_a_silence_is_not_unknown_for_want_of_ends():
+    for window, bad in ((STUCK, "STALL"), (FALLING_BEHIND, "WARN")):
+        assert verdict(*[(offset, ago + 60, lag) for offset, ago, lag in window], oldest_end=-1) == bad
+
+
+def test_trap_a_silence_ends_where_the_commits_are_known_to():
+    window = [Commit(100 + i, NOW - 1000 * (100 - 5 * i), 20 - i) for i in range(10)]  # spans 45 s, 55 s ago
+    rows, known_until_ms = [(window, 50, 109, 120)] * 2, np.array([NOW, NOW - 20_000])
+    assert verdicts(rows, now_ms=known_until_ms) == ["STOP", "OK"]
 
 
 def test_trap_lags_from_before_the_monitor_make_no_warning():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from koff.lag import Reason
@@ -20,6 +21,7 @@ from koff.records.placement import group_partition
 from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
+from koff.tracker.selection import select_groups
 from tests.unit.builders import Share, commit
 from tests.unit.serve.views import EVERYTHING
 from tests.unit.tracker.test_share_commits import share, snapshot_of
@@ -109,6 +111,17 @@ def test_a_row_with_two_current_sides_is_served(known: Known) -> None:
 def test_commits_that_are_not_current_hide_only_their_partition(known: Known, current: Moment | None) -> None:
     known.facts.offsets.partitions[1].current = current
     assert known.reasons() == {"g0": Reason(0), "g1": Reason.COMMITS_NOT_CURRENT}
+
+
+def test_a_row_is_silent_up_to_the_moment_up_to_which_its_commits_are_known(known: Known) -> None:
+    known.facts.offsets.partitions[1].current = Moment(80.0, 0)
+    snapshot = known.view().snapshot
+    known_until = [snapshot.commit_time_ms(snapshot.shards[number], NOW_MS) for number in (0, 1)]
+    assert known_until == [90_000, 80_000]
+    known.facts.offsets.partitions[1].stale_groups = {"g1": FRESH}
+    snapshot = known.view().snapshot
+    part = select_groups(snapshot, {1: [0]})
+    assert np.array_equal(part.commit_time_ms(part.shards[1], NOW_MS), [90_000])
 
 
 def test_an_old_end_offset_hides_its_rows(known: Known) -> None:

@@ -128,6 +128,37 @@ def test_the_lag_at_a_commit_is_that_to_the_end_offset_before_it():
         assert [table.lag_at_commit(*one, seen_at_ms) for one in each] == lags
 
 
+@pytest.mark.parametrize(("interval_s", "oldest_ms"), [(1.0, 3_500), (5.0, 7_500), (30.0, 45_000)])
+def test_an_end_offset_of_long_ago_shows_no_lag_at_a_commit(interval_s, oldest_ms):
+    table = table_of(end=100)
+    table.expect_samples(interval_s)
+    numbers, committed = table.assign_numbers_by_name([AT]), np.array([70])
+    for age_ms, lag in ((0, 30), (oldest_ms, 30), (oldest_ms + 1, UNKNOWN), (600_000, UNKNOWN)):
+        assert table.lags_at_commit(numbers, committed, NOW_MS + age_ms).tolist() == [lag]
+        assert table.lag_at_commit(int(numbers[0]), 70, NOW_MS + age_ms) == lag
+
+
+@pytest.mark.parametrize(("pause_s", "status"), [(10, "WARN"), (20, "WARN"), (60, "UNKNOWN")])
+def test_commits_that_are_read_in_a_burst_after_a_pause_do_not_make_a_group_seem_to_catch_up(pause_s, status):
+    tracker = Tracker()
+    tracker.expect_samples(5.0)
+
+    def read(at_s: int, *seconds: int) -> None:
+        """Reads the commits of these seconds: the group falls behind by 5 records a second."""
+        records = [commit("g", "t", 0, 500 + 5 * each, at=NOW_MS + each * 1_000) for each in seconds]
+        keys, values = zip(*records, strict=True)
+        tracker.apply(0, keys, values, seen_at_ms=NOW_MS + at_s * 1_000)
+
+    for second in range(0, 200, 5):
+        tracker.add_samples(ends={AT: 1_000 + 10 * second}, at_ms=NOW_MS + second * 1_000)
+        read(second, second)
+    last_s = 195 + pause_s
+    read(last_s, *range(200, last_s + 1, 5))
+    tracker.add_samples(ends={AT: 1_000 + 10 * last_s}, at_ms=NOW_MS + last_s * 1_000)
+    (row,) = tracker.take_snapshot(NOW_MS + last_s * 1_000).rows()
+    assert row.status.name == status
+
+
 @pytest.mark.parametrize(("waited_s", "status"), [(0, "OK"), (20, "UNKNOWN")])
 def test_a_commit_that_waited_has_no_lag_to_an_end_offset_that_is_newer(waited_s, status):
     tracker = Tracker()
@@ -217,3 +248,39 @@ def test_without_a_promise_to_fill_it_the_history_gives_bounds_from_its_first_sa
     table.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
     assert age(table, 4_627, NOW_MS + 5_000) == ">= 5"
     assert undated(table, 4_627) == []
+
+
+def held_ms(table, *samples, after_s=30):
+    """How long the last stable offset has been held, after each sample (end, last stable offset)."""
+    found = []
+    for number, (end, stable) in enumerate(samples):
+        at_ms = NOW_MS + number * after_s * 1000
+        table.add_samples(ends={AT: end}, at_ms=at_ms)
+        table.add_samples(stables={AT: stable}, at_ms=at_ms)
+        found.append(table.take_snapshot().held_ms.item())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("samples", "seconds"),
+    [
+        ([(100, 100), (100, 100), (100, 100)], [None, None, None]),  # nothing is written
+        ([(100, 100), (200, 100), (300, 100), (400, 100)], [None, 0, 30, 60]),
+        ([(100, 90), (200, 190), (300, 290)], [0, 0, 0]),  # one after another
+        ([(100, 90), (200, 90), (200, 200), (300, 200)], [0, 30, None, 0]),
+        ([(100, 90), (200, UNKNOWN), (300, 90)], [0, None, 0]),
+    ],
+)
+def test_an_open_transaction_is_as_old_as_samples_show(samples, seconds):
+    expected = [UNKNOWN if each is None else each * 1000 for each in seconds]
+    assert held_ms(PartitionTable(), *samples) == expected
+
+
+def test_what_held_the_log_before_it_was_made_again_is_forgotten():
+    table = PartitionTable()
+    assert held_ms(table, (100, 90), (200, 90)) == [0, 30_000]
+    table.forget_offsets([AT])
+    assert table.take_snapshot().held_ms.item() == UNKNOWN
+    assert held_ms(table, (200, 90)) == [0]
+    table.assign_numbers_by_name([("t", number) for number in range(200)])  # more columns
+    assert table.take_snapshot().held_ms.tolist() == [0, *[UNKNOWN] * 199]

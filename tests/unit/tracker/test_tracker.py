@@ -318,6 +318,23 @@ def test_a_group_that_fell_silent_behind_the_end_has_stopped():
     assert row.status.name == "STOP"
 
 
+def test_a_group_is_not_ok_while_it_is_behind_in_a_partition_of_which_too_little_is_known():
+    tracker = Tracker()
+    watched_for(tracker, consumed_a_second=10)
+    now_ms = START_MS + 400_000
+    tracker.add_samples(ends={("t", 1): 10}, at_ms=now_ms)
+    apply(tracker, commit("g", "t", 1, 4, at=now_ms))
+    for committed, status in ((4, "UNKNOWN"), (10, "OK")):
+        apply(tracker, commit("g", "t", 1, committed, at=now_ms))
+        snapshot = tracker.take_snapshot(now_ms)
+        assert [row.status.name for row in sorted(snapshot.rows(), key=lambda row: row.partition)] == [
+            "OK",
+            status,
+        ]
+        (total,) = snapshot.totals()
+        assert total.status.name == status
+
+
 def test_history_has_no_lag_of_its_time_and_no_snapshot_without_a_time_judges():
     tracker = Tracker()
     tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS)

@@ -1,0 +1,122 @@
+"""The status of a group does not change because koff, or a broker, had a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from koff.lag import Status
+from tests.simulation.steady_groups import HEALTHY, IN_TROUBLE, Habit, SteadyGroups
+
+BAD = {Status.WARN, Status.ERR}
+# The interval of end offsets, that of commits, when the fault begins, and the groups that are known to be in
+# trouble then. A group that commits more often than ends are sampled cannot be seen to fall behind. At 60 s
+# end offsets of 100 s ago are not known yet, and at 230 s they are.
+OFTEN = (5.0, 1.0, 60.0, ("stuck",))
+DEMO = (1.0, 1.0, 60.0, ("stuck",))
+SELDOM = (5.0, 12.0, 230.0, IN_TROUBLE)
+QUICK = (1.0, 3.0, 230.0, IN_TROUBLE)
+
+Pace = tuple[float, float, float, Sequence[Habit]]
+Fault = Callable[[SteadyGroups], None]
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[int, Pace], SteadyGroups]]:
+    """Starts a cluster with groups, and koff, and lets them run up to the fault."""
+    running: list[SteadyGroups] = []
+
+    def start_groups(seed: int, pace: Pace) -> SteadyGroups:
+        groups = SteadyGroups(seed, end_interval_s=pace[0], commit_s=pace[1])
+        running.append(groups)
+        groups.run(pace[2])
+        groups.watch()
+        return groups
+
+    yield start_groups
+    for each in running:
+        each.close()
+
+
+def list_statuses(groups: SteadyGroups, habit: Habit) -> list[Status]:
+    """The statuses that koff showed of the group, in order. Equal ones that follow each other are one."""
+    shown = [each.status for each in groups.shown if each.group == habit]
+    return [status for place, status in enumerate(shown) if place == 0 or status != shown[place - 1]]
+
+
+def freeze_koff(seconds: float, *, is_network_frozen: bool = True) -> Fault:
+    def happen(groups: SteadyGroups) -> None:
+        groups.later(seconds - 1.0, groups.write_rare_records)
+        groups.freeze_koff(seconds, is_network_frozen=is_network_frozen)
+
+    return happen
+
+
+def freeze_brokers(seconds: float, *, all_of_them: bool = True) -> Fault:
+    def happen(groups: SteadyGroups) -> None:
+        brokers = groups.list_brokers()
+        groups.freeze_brokers(brokers if all_of_them else brokers[:1])
+        groups.run(seconds)
+        groups.show_brokers()
+
+    return happen
+
+
+def hide_broker(seconds: float, place: int) -> Fault:
+    def happen(groups: SteadyGroups) -> None:
+        groups.hide_brokers([groups.list_brokers()[place]])
+        groups.run(seconds)
+        groups.show_brokers()
+
+    return happen
+
+
+def freeze_koff_then_brokers(seconds: float) -> Fault:
+    def happen(groups: SteadyGroups) -> None:
+        groups.freeze_koff(seconds, is_network_frozen=True)
+        groups.run(2.0)
+        freeze_brokers(seconds)(groups)
+
+    return happen
+
+
+FAULTS = {
+    "koff frozen for 3 s": freeze_koff(3),
+    "koff frozen for 20 s": freeze_koff(20),
+    "koff frozen for 20 s, with responses in its sockets": freeze_koff(20, is_network_frozen=False),
+    "koff frozen for 200 s": freeze_koff(200),
+    "brokers frozen for 12 s": freeze_brokers(12),
+    "brokers frozen for 45 s": freeze_brokers(45),
+    "a broker frozen for 45 s": freeze_brokers(45, all_of_them=False),
+    "a broker out of reach for 9 s": hide_broker(9, 0),
+    "a broker out of reach for 20 s": hide_broker(20, 0),
+    "another broker out of reach for 20 s": hide_broker(20, 1),
+    "a broker out of reach for 60 s": hide_broker(60, 0),
+    "koff, then brokers, frozen for 15 s": freeze_koff_then_brokers(15),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("pace", [OFTEN, DEMO, SELDOM, QUICK], ids=["often", "demo", "seldom", "quick"])
+def test_a_pause_makes_no_group_seem_to_recover_and_no_healthy_group_seem_to_fail(
+    start: Callable[[int, Pace], SteadyGroups], pace: Pace, fault: str
+) -> None:
+    groups = start(0, pace)
+    assert {list_statuses(groups, habit)[-1] in BAD for habit in pace[3]} == {True}
+    FAULTS[fault](groups)
+    groups.run(25.0)
+    for habit in pace[3]:
+        assert Status.OK not in list_statuses(groups, habit), habit
+        assert list_statuses(groups, habit)[-1] in BAD | {Status.UNKNOWN}
+    for habit in HEALTHY:
+        assert Status.ERR not in list_statuses(groups, habit), habit
+
+
+@pytest.mark.parametrize("pace", [OFTEN, SELDOM], ids=["often", "seldom"])
+def test_a_group_that_is_stuck_in_one_partition_is_not_ok_before_koff_knows_it(
+    start: Callable[[int, Pace], SteadyGroups], pace: Pace
+) -> None:
+    groups = start(0, (*pace[:2], 0.0, ()))
+    groups.run(120.0)
+    assert list_statuses(groups, "stuck") == [Status.UNKNOWN, Status.ERR]
