@@ -7,12 +7,15 @@ import os
 import pty
 import re
 import select
+import shlex
+import shutil
 import struct
 import subprocess
 import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from koff.kafkatest import wait_until
 from tests.koff_process import KOFF
@@ -76,3 +79,86 @@ def koff_in_terminal(*args: str, env: dict[str, str] | None = None) -> Iterator[
         process.kill()
         process.wait()
         os.close(master)
+
+
+HAS_TMUX = shutil.which("tmux") is not None
+
+
+class Tmux:
+    """A shell in a terminal of tmux, as a person has it: what is on the screen, keys, another size."""
+
+    def __init__(self, socket: str, folder: Path, width: int, height: int) -> None:
+        self._command = ("tmux", "-u", "-L", socket, "-f", "/dev/null")
+        self._env = {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "TMUX_TMPDIR": str(folder)}
+        self._env.pop("TMUX", None)  # this run may be in a tmux itself
+        self._env |= {"COLUMNS": "80", "LINES": "24"}  # the size is the terminal's, whatever these say
+        self._call(
+            "new-session",
+            "-d",
+            "-c",
+            str(folder),
+            "-x",
+            str(width),
+            "-y",
+            str(height),
+            "env PS1='$ ' HISTFILE= sh",
+        )
+
+    def _call(self, *args: str) -> str:
+        run = subprocess.run(
+            [*self._command, *args], env=self._env, check=True, capture_output=True, text=True, timeout=60
+        )
+        return run.stdout
+
+    def close(self) -> None:
+        """Ends the server, and with it all that runs in it."""
+        self._call("kill-server")
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines on the screen, without blanks at their ends."""
+        return self._call("capture-pane", "-p").splitlines()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def read(self, variable: str) -> str:
+        """A format of tmux, such as `cursor_flag`."""
+        return self._call("display-message", "-p", f"#{{{variable}}}").strip()
+
+    def press(self, *keys: str) -> None:
+        """Keys as tmux names them, such as `Enter` and `C-c`."""
+        self._call("send-keys", *keys)
+
+    def type_line(self, text: str) -> None:
+        self._call("send-keys", "-l", text)
+        self.press("Enter")
+
+    def start_koff(self, *args: str) -> None:
+        """Types the command. The shell says the exit code when koff has ended."""
+        self.type_line(f"clear; {shlex.join([*KOFF, *args])}; echo code=$?")
+
+    def resize(self, width: int, height: int) -> None:
+        self._call("resize-window", "-x", str(width), "-y", str(height))
+
+    def wait_for(self, text: str) -> None:
+        self.wait_until(lambda: text in self.text, what=repr(text))
+
+    def wait_until(self, condition: Callable[[], object], *, what: str) -> None:
+        """Waits for the condition. A failure shows the screen."""
+        try:
+            wait_until(lambda: bool(condition()), timeout_s=120, what=what)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}; the screen:\n{self.text}") from error
+
+
+@contextmanager
+def run_tmux(folder: Path, *, width: int = 80, height: int = 24) -> Iterator[Tmux]:
+    """A terminal on a server of its own."""
+    terminal = Tmux(f"koff-{os.getpid()}", folder, width, height)
+    try:
+        terminal.wait_for("$")
+        yield terminal
+    finally:
+        terminal.close()

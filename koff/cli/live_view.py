@@ -84,8 +84,10 @@ class Frame:
 
 def run_live_view(take_views: TakeViews, conf: LiveConf) -> int:
     """Shows the view until the user quits. Returns the exit code. Raises what `take_views` raises."""
+    for name in ("COLUMNS", "LINES"):  # textual would take them for the size, also after a resize
+        os.environ.pop(name, None)
     app = LiveView(take_views, conf)
-    code = app.run()
+    code = app.run(mouse=False)  # the terminal's own: the user can select names
     if app.error is not None:
         raise app.error
     return code or 0
@@ -98,6 +100,7 @@ class LiveView(App[int]):
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
     Static { background: ansi_default; color: ansi_default; height: auto; }
+    Static { text-wrap: nowrap; text-overflow: clip; }
     #body { height: 1fr; }
     """
     BINDINGS = [  # noqa: RUF012 - as textual declares it

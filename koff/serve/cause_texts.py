@@ -160,8 +160,8 @@ def _not_assigned(group: _Evidence, rows: list[int]) -> str:
 def _open_transaction(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
     return (
-        f"an open transaction holds back {group.show_place(row)} from offset "
-        f"{int(group.facts.stable[row]):,} on{_and_more(rows)}"
+        f"a transaction, open for {show_duration(group.facts.held_ms[row] / 1000)} at least, holds back "
+        f"{group.show_place(row)} from offset {int(group.facts.stable[row]):,} on{_and_more(rows)}"
     )
 
 

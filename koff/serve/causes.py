@@ -119,6 +119,7 @@ def _gather_facts(
         committed=shard.replace_described(snapshot.committed(shard), UNKNOWN),
         start=partitions.start[rows],
         stable=partitions.stable[rows],
+        held_ms=partitions.held_ms[rows],
         end_before=np.full(len(rows), UNKNOWN, np.int64) if end_before is None else end_before[rows],
         went_back_from=_find_resets(snapshot, shard, activity, names, lag > 0),
         members=members,
@@ -144,7 +145,7 @@ def _find_silent(snapshot: Snapshot, shard: ShardSnapshot) -> NDArray[np.bool_]:
     window = shard.features
     if snapshot.now_ms is None:
         return np.ones(len(shard.group), np.bool_)
-    pause_ms = snapshot.now_ms - shard.skew_ms - window.last_ms
+    pause_ms = snapshot.commit_time_ms(shard, snapshot.now_ms) - window.last_ms
     silent: NDArray[np.bool_] = pause_ms > np.maximum(window.last_ms - window.first_ms, 0)
     return silent
 

@@ -351,7 +351,7 @@ FAMILIES: tuple[Family, ...] = (
         "koff_partition_start_offset",
         ("topic", "partition"),
         "offset",
-        "Log start offset: the first that can be read (sampled every minute).",
+        "Log start offset: the first that can be read (sampled every 30 s).",
         "it is unknown, or the end offset is absent",
         "koff_partition_end_offset - koff_partition_start_offset",
         default=False,

@@ -26,8 +26,6 @@ EXPECTED = {
 }
 A_MINUTE = 60
 """Of samples of end offsets, one each second: a busy machine takes fewer in a minute."""
-SAMPLES = {"open_transaction": 150}
-"""The causes that koff names later. A transaction must have been open for 100 s: shorter ones are usual."""
 
 
 def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cause(kafka):
@@ -129,7 +127,7 @@ def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_
         finally:
             for incident in incidents.SCHEDULE:
                 script.end(incident)
-        assert all(count <= SAMPLES.get(cause, A_MINUTE) for cause, count in taken.items()), taken
+        assert all(count <= A_MINUTE for count in taken.values()), taken
         wait_until(
             lambda: all(group["lag"] is not None and not group["causes"] for group in find_groups().values()),
             timeout_s=120,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from koff.serve.api import queries
@@ -28,7 +28,10 @@ _MAX_OFFSET = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class ApiEndpoint:
-    """A path, in which `{name}` stands for one segment, and what a GET returns."""
+    """A path, in which `{name}` stands for one segment, and what a GET returns.
+
+    `answer` gets the names in the path and the parameters that are required.
+    """
 
     path: str
     summary: str
@@ -45,6 +48,21 @@ class ApiEndpoint:
     def names(self) -> list[str]:
         """The names in the path."""
         return [part[1:-1] for part in self.segments if part.startswith("{")]
+
+    @property
+    def required(self) -> list[str]:
+        """The names in the query without which there is no response."""
+        return [parameter.name for parameter in self.parameters if parameter.is_required]
+
+    @property
+    def operation_id(self) -> str:
+        """The name of the endpoint in OpenAPI."""
+        return f"{self.answer.__name__}_by_query" if self.required else self.answer.__name__
+
+    @property
+    def has_names(self) -> bool:
+        """Whether a request may name something that does not exist."""
+        return bool(self.names) or any(parameter.name == "cluster" for parameter in self.parameters)
 
     def match(self, segments: list[str]) -> dict[str, str] | None:
         """The values of the names in these segments of a path; None if the path is another one."""
@@ -101,7 +119,18 @@ _LAST_HOUR = nullable(
     }
 )
 
-ENDPOINTS = (
+
+def _ask_in_query(path: str, endpoint: ApiEndpoint) -> ApiEndpoint:
+    """The endpoint at a path without names: the query has them.
+
+    Browsers and proxies change a path with the names "." and "..", encoded slashes, or empty segments. They
+    leave a query alone.
+    """
+    names = (any_text(name, f"The name of the {name}.", is_required=True) for name in endpoint.names)
+    return replace(endpoint, path=path, parameters=(*names, *endpoint.parameters))
+
+
+_BY_PATH = (
     ApiEndpoint(
         f"{ROOT}/clusters",
         "All clusters, and whether koff is ready.",
@@ -169,8 +198,20 @@ ENDPOINTS = (
         ),
     ),
     ApiEndpoint(
-        f"{ROOT}/groups", "The groups of all clusters.", queries.list_all_groups, _GROUP_LIST, _GROUPS
+        f"{ROOT}/groups",
+        "The groups of all clusters, or of one.",
+        queries.list_all_groups,
+        _GROUP_LIST,
+        (any_text("cluster", "Only groups of this cluster."), *_GROUPS),
     ),
+)
+_PATHS = {endpoint.path: endpoint for endpoint in _BY_PATH}
+ENDPOINTS = (
+    *_BY_PATH,
+    _ask_in_query(f"{ROOT}/cluster", _PATHS[f"{ROOT}/clusters/{{cluster}}"]),
+    _ask_in_query(f"{ROOT}/topics", _PATHS[f"{ROOT}/clusters/{{cluster}}/topics"]),
+    _ask_in_query(f"{ROOT}/topic", _PATHS[f"{ROOT}/clusters/{{cluster}}/topics/{{topic}}"]),
+    _ask_in_query(f"{ROOT}/group", _PATHS[f"{ROOT}/clusters/{{cluster}}/groups/{{group}}"]),
 )
 
 

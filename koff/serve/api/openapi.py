@@ -55,10 +55,9 @@ def _describe(endpoint: ApiEndpoint) -> dict[str, Any]:
         for name in endpoint.names
     ]
     problem = {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    # Without names in the path, nothing can be missing.
-    errors = {status: text for status, text in _ERRORS.items() if status != 404 or in_path}
+    errors = {status: text for status, text in _ERRORS.items() if status != 404 or endpoint.has_names}
     return {
-        "operationId": endpoint.answer.__name__,
+        "operationId": endpoint.operation_id,
         "summary": endpoint.summary,
         "parameters": [*in_path, *(parameter.describe() for parameter in endpoint.parameters)],
         "responses": {
@@ -86,7 +85,7 @@ def _render_page() -> Iterator[str]:
     )
     for endpoint in ENDPOINTS:
         path = f"<code>{html.escape(endpoint.path)}</code>"
-        head = path if endpoint.names else f'<a href="{endpoint.path}">{path}</a>'
+        head = path if endpoint.names or endpoint.required else f'<a href="{endpoint.path}">{path}</a>'
         yield f"<h2>{head}</h2><p>{html.escape(endpoint.summary)}</p>\n"
         if endpoint.parameters:
             yield "<table><tr><th>parameter<th>meaning<th>allowed<th>default\n"

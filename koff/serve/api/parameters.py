@@ -18,7 +18,10 @@ _MAX_FIELDS = 100
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A query parameter. `parse` raises `ValueError`. If `is_list`, it may be given several times."""
+    """A query parameter. `parse` raises `ValueError`. If `is_list`, it may be given several times.
+
+    A request without a parameter that `is_required` is refused.
+    """
 
     name: str
     text: str
@@ -27,6 +30,7 @@ class Parameter:
     parse: Callable[[str], Any]
     default: Any = None
     is_list: bool = False
+    is_required: bool = False
 
     def describe(self) -> dict[str, Any]:
         """The parameter as OpenAPI has it."""
@@ -36,7 +40,9 @@ class Parameter:
         elif self.default is not None:
             schema["default"] = self.default
         text = f"{self.text} Allowed: {self.allowed}."
-        described = {"name": self.name, "in": "query", "description": text, "schema": schema}
+        described: dict[str, Any] = {"name": self.name, "in": "query", "description": text, "schema": schema}
+        if self.is_required:
+            described["required"] = True
         return {**described, "style": "form", "explode": True} if self.is_list else described
 
 
@@ -75,7 +81,10 @@ def regex(name: str, text: str) -> Parameter:
 
 
 def parse_query(query: bytes, parameters: Iterable[Parameter]) -> Query:
-    """The values of the parameters. Raises `Problem` for any other parameter, and for a wrong value."""
+    """The values of the parameters.
+
+    Raises `Problem` for any other parameter, for a wrong value, and if a required one is missing.
+    """
     known = {parameter.name: parameter for parameter in parameters}
     values = {name: [] if each.is_list else each.default for name, each in known.items()}
     given = set()
@@ -101,4 +110,8 @@ def parse_query(query: bytes, parameters: Iterable[Parameter]) -> Query:
             values[name].append(value)
         else:
             values[name] = value
+    for name, parameter in known.items():
+        if parameter.is_required and name not in given:
+            text = f"the parameter {name} is missing"
+            raise Problem(400, text, parameter=name, allowed=parameter.allowed)
     return values

@@ -32,7 +32,7 @@ from koff.serve.process_memory import read_memory_bytes
 from koff.serve.view import ClusterView, Views
 
 Names = Mapping[str, str]
-"""The names in the path."""
+"""The names in the path, or in the query."""
 BROKERS = '"$BROKERS"'
 """Stands for the addresses of the brokers in commands: the API does not say how koff connects."""
 
@@ -87,7 +87,9 @@ def show_topic(views: Views, names: Names, query: Query) -> dict[str, Any]:
 
 
 def list_all_groups(views: Views, _names: Names, query: Query) -> dict[str, Any]:
-    """A page of the groups of all clusters."""
+    """A page of the groups of all clusters, or of the one in the query."""
+    if query["cluster"] is not None:
+        return _list_groups([find_cluster(views, query["cluster"])], query)
     return _list_groups(views.clusters, query)
 
 

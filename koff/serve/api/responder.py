@@ -99,6 +99,7 @@ class Responder:
             return _Content(200, build(), content_type)
         endpoint, names = found
         query = parse_query(request.query, endpoint.parameters)
+        names |= {name: query[name] for name in endpoint.required}
         return _Content(200, endpoint.answer(self._source.take_views(), names, query))
 
     def _answer_burrow(self, request: ApiRequest, segments: list[str]) -> _Content:

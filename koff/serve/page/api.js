@@ -11,27 +11,44 @@ const MOST_EVENTS = 1000;
 export const events = [];
 let cursor = null;
 let stream = null;
+let missing = []; // ids of events that the open stream has yet to bring
+const streamed = new Set(); // ids of events that it has brought since the last request
 let opened_ms = -AGAIN_MS; // by performance.now(): the clock may be set
+
+const asked = new Set(); // of each request without a response, what ends it
+
+// Ends all requests: what they would bring is not wanted any more. On a slow network, they would delay what is.
+export function abortRequests() {
+  for (const controller of asked) controller.abort();
+}
 
 export async function fetchJson(path) {
   // Relative: koff may be behind a prefix.
   const headers = { Accept: "application/json" };
   const token = sessionStorage.getItem("token");
   if (token) headers.Authorization = `Bearer ${token}`;
-  let response;
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(new Error(`not within ${LATE_MS / 1000} s`)), LATE_MS);
+  asked.add(controller);
+  let response, text;
   try {
-    response = await fetch(new URL(path, document.baseURI), { headers, signal: AbortSignal.timeout(LATE_MS) });
+    response = await fetch(new URL(path, document.baseURI), { headers, signal: controller.signal });
+    text = await response.text();
   } catch (error) {
     throw new Error(`koff does not respond (${error.message})`);
+  } finally {
+    clearTimeout(timer);
+    asked.delete(controller);
   }
   if (response.status === 401) byId("login").hidden = false;
-  const body = await response.json().catch(() => null);
+  const body = parse(text);
   if (response.ok && body !== null) return body;
-  const text = body?.detail ?? (response.ok ? "what responds is not koff: perhaps a proxy between" : `koff responds with ${response.status}`);
-  throw Object.assign(new Error(text), { isResponse: true });
+  const why = body?.detail ?? (response.ok ? "what responds is not koff: perhaps a proxy between" : `koff responds with ${response.status}`);
+  throw Object.assign(new Error(why), { isResponse: true });
 }
 
-export const clusterPath = (cluster) => `api/v1/clusters/${encodeURIComponent(cluster)}`;
+// The path of an endpoint. Names are in the query: browsers and proxies change a path that has `..` or `%2F` in it.
+export const apiPath = (name, params = {}) => `api/v1/${name}?${new URLSearchParams(params)}`;
 
 function add(event) {
   if (events.some((each) => each.id === event.id)) return;
@@ -47,13 +64,16 @@ function parse(text) {
   }
 }
 
-// The events that are new. While the stream is open, it brings them.
+// The events that are new. An open stream brings them, too, unless it has ended and the browser was not told: the
+// computer slept, or a proxy dropped it. A stream that has not brought them until the next call is replaced.
 export async function fetchEvents() {
-  if (isLive()) return;
   const query = new URLSearchParams({ limit: 1000 });
   if (cursor) query.set("since", cursor);
   const found = await fetchJson(`api/v1/events?${query}`).catch(() => null); // koff may serve no events
   if (!found) return;
+  if (isLive() && missing.some((id) => !streamed.has(id))) closeStream();
+  missing = isLive() ? found.events.map((event) => event.id).filter((id) => !streamed.has(id)) : [];
+  streamed.clear();
   found.events.forEach(add);
   cursor = found.events.at(-1)?.id ?? cursor;
 }
@@ -75,6 +95,7 @@ export function openStream(onEvent) {
       const event = parse(message.data);
       if (!event) return;
       cursor = event.id;
+      streamed.add(event.id);
       add(event);
       onEvent();
     });

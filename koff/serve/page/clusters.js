@@ -1,6 +1,6 @@
 // All clusters at a glance, and how koff itself is.
 
-import { clusterPath, fetchJson } from "./api.js";
+import { apiPath, fetchJson } from "./api.js";
 import { byId, duration, element, facts, link, number, patchChildren, status } from "./build.js";
 import { figure } from "./plot.js";
 
@@ -8,8 +8,8 @@ const STATUSES = ["ERR", "WARN", "OK", "UNKNOWN", "NOTFOUND"];
 
 export async function fetchClusters(names) {
   return Promise.all(names.map(async (name) => {
-    const counts = STATUSES.map((each) => fetchJson(`${clusterPath(name)}/groups?limit=1&status=${each}`));
-    const [cluster, ...pages] = await Promise.all([fetchJson(clusterPath(name)), ...counts]);
+    const counts = STATUSES.map((each) => fetchJson(apiPath("groups", { cluster: name, limit: 1, status: each })));
+    const [cluster, ...pages] = await Promise.all([fetchJson(apiPath("cluster", { cluster: name })), ...counts]);
     return { cluster, counts: pages.map((page) => page.total) };
   }));
 }

@@ -1,5 +1,6 @@
 // The list of groups.
 
+import { apiPath } from "./api.js";
 import { byId, element, groupLink, number, patch, seconds, sparkline, status } from "./build.js";
 
 export const PAGE = 100;
@@ -17,13 +18,12 @@ const COLUMNS = [
 let rows = new Map();
 
 export function groupsPath(params) {
-  const query = new URLSearchParams({ limit: PAGE });
-  for (const name of ["name", "status", "cause", "sort", "order", "offset"]) {
-    if (params.get(name)) query.set(name, params.get(name));
+  const query = { limit: PAGE };
+  for (const name of ["cluster", "name", "status", "cause", "sort", "order", "offset"]) {
+    if (params.get(name)) query[name] = params.get(name);
   }
-  if (params.get("lagging")) query.set("min_lag", 1);
-  const cluster = params.get("cluster");
-  return cluster ? `api/v1/clusters/${encodeURIComponent(cluster)}/groups?${query}` : `api/v1/groups?${query}`;
+  if (params.get("lagging")) query.min_lag = 1;
+  return apiPath("groups", query);
 }
 
 function showHead(columns, params, setParams) {

@@ -1,6 +1,6 @@
 // The page of koff. It shows what the API says, and computes nothing itself.
 
-import { closeStream, clusterPath, events, fetchEvents, fetchJson, isLive, openStream } from "./api.js";
+import { abortRequests, apiPath, closeStream, events, fetchEvents, fetchJson, isLive, openStream } from "./api.js";
 import { byId, element, groupLink, patchChildren, setOptions } from "./build.js";
 import { fetchClusters, showClusters } from "./clusters.js";
 import { showGroup } from "./group.js";
@@ -11,9 +11,10 @@ import { showTopic, showTopics, topicsPath } from "./topics.js";
 const REFRESH_MS = 5000;
 const STALE_MS = 20_000;
 const SOON_MS = 300;
+const BUSY_MS = 1000;
 const SHOWN_EVENTS = 30;
 const PARENTS = { group: "groups", topic: "topics" };
-const state = { timer: 0, asked: 0, good: null, failure: "", causes: false, names: [], isLost: false, shown: "", lists: {}, left: "" };
+const state = { timer: 0, asked: 0, good: null, failure: "", causes: false, names: [], isLost: false, shown: "", lists: {}, left: "", isLoading: false, isWanted: false };
 
 // --- The address: what is shown ------------------------------------------------------------------------------
 
@@ -90,7 +91,7 @@ function showEvents(address) {
   const items = listEvents(address).slice(-SHOWN_EVENTS).reverse().map((event) => {
     const time = element("time", { dateTime: event.time, textContent: new Date(event.time).toLocaleTimeString() });
     const target = event.group && address.view !== "group" ? groupLink(event.cluster, event.group, event.text) : event.text;
-    return element("li", { className: { error: "ERR", warning: "WARN" }[event.severity] ?? "" }, time, target);
+    return element("li", { className: { error: "ERR", warning: "WARN" }[event.severity] ?? "" }, time, " ", target);
   });
   if (!items.length) items.push(element("li", { className: "soft", textContent: "nothing since koff started" }));
   patchChildren(byId("events"), items);
@@ -112,10 +113,9 @@ function showAge() {
 // --- The loop ------------------------------------------------------------------------------------------------
 
 async function fetchView({ view, cluster, name, params }, names) {
-  const path = encodeURIComponent(name ?? "");
   switch (view) {
-    case "group": return fetchJson(`${clusterPath(cluster)}/groups/${path}`);
-    case "topic": return fetchJson(`${clusterPath(cluster)}/topics/${path}?limit=1000`);
+    case "group": return fetchJson(apiPath("group", { cluster, group: name }));
+    case "topic": return fetchJson(apiPath("topic", { cluster, topic: name, limit: 1000 }));
     case "topics": return names.length ? fetchJson(topicsPath(params, names)) : null;
     case "clusters": return fetchClusters(names);
     default: return fetchJson(groupsPath(params));
@@ -134,7 +134,9 @@ function showView(address, found, all, names) {
 
 async function show() {
   clearTimeout(state.timer);
+  abortRequests();
   const asked = ++state.asked;
+  Object.assign(state, { isLoading: true, isWanted: false });
   const address = readAddress();
   const key = [address.view, address.cluster, address.name].join("\n");
   if (key !== state.shown) clear();
@@ -162,7 +164,8 @@ async function show() {
     Object.assign(state, { failure: text, isLost: !error.isResponse });
   }
   showAge();
-  state.timer = setTimeout(show, REFRESH_MS);
+  state.isLoading = false;
+  state.timer = setTimeout(show, state.isWanted ? BUSY_MS : REFRESH_MS);
 }
 
 // Back in the list, the focus is on the group or topic that the user looked at.
@@ -179,7 +182,12 @@ function clear() {
   byId("events").replaceChildren();
 }
 
+// After an event. What is under way is finished first, and many events do not put it off: else a slow network, or a
+// busy cluster, would leave the page as it is.
 function showSoon() {
+  if (state.isWanted) return;
+  state.isWanted = true;
+  if (state.isLoading) return;
   clearTimeout(state.timer);
   state.timer = setTimeout(show, SOON_MS);
 }

@@ -4,6 +4,8 @@ import { element } from "./build.js";
 
 const HEIGHT = 170;
 const SHORTEST_S = 300;
+// A label of the time line has minutes, and room for "06:44 PM".
+const LABEL = { space: 66, incrs: [60, 120, 180, 300, 600, 900, 1800, 3600] };
 const MARKS = {
   rebalanced: ["R", "--link", "rebalanced"],
   members_changed: ["M", "--link", "members changed"],
@@ -42,10 +44,10 @@ function create(entry, label, show) {
   const options = {
     width: Math.max(entry.box.clientWidth, 200),
     height: HEIGHT,
-    padding: [18, 8, 0, 0],
+    padding: [18, 32, 0, 0],
     cursor: { drag: { x: false, y: false } },
     scales: { x: { time: true, range: () => entry.span }, y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.05] } },
-    axes: [{ ...axis, values: (_, splits) => splits.map(showMinute) }, { ...axis, size: 64, values: (_, values) => values.map((value) => compact(value)) }],
+    axes: [{ ...axis, ...LABEL, values: (_, splits) => splits.map(showMinute) }, { ...axis, size: 64, values: (_, values) => values.map((value) => compact(value)) }],
     series: [
       { value: (_, at_s) => (at_s === null ? "–" : new Date(at_s * 1000).toLocaleTimeString()) },
       { label, stroke: color("--link"), width: 2, points: { show: false }, value: (_, value) => (value === null ? "–" : show(value)) },

@@ -1,14 +1,14 @@
 // Topics with their readers.
 
-import { clusterPath } from "./api.js";
-import { byId, element, facts, groupLink, link, number, patchChildren, table, topicLink } from "./build.js";
+import { apiPath } from "./api.js";
+import { byId, element, facts, groupLink, link, number, patchChildren, table, topicLink, visible } from "./build.js";
 
 const PAGE = 100;
 
 export function topicsPath(params, clusters) {
-  const query = new URLSearchParams({ limit: PAGE });
-  for (const name of ["name", "offset"]) if (params.get(name)) query.set(name, params.get(name));
-  return `${clusterPath(params.get("cluster") || clusters[0])}/topics?${query}`;
+  const query = { cluster: params.get("cluster") || clusters[0], limit: PAGE };
+  for (const name of ["name", "offset"]) if (params.get(name)) query[name] = params.get(name);
+  return apiPath("topics", query);
 }
 
 export function showTopics(found, params) {
@@ -48,7 +48,7 @@ export function showTopic(found, back) {
   const more = found.total > readers.length ? ` The list has the first ${readers.length} of ${found.total} by name.` : "";
   patchChildren(byId("topics"), [
     element("p", {}, link("← all topics", back ?? `#/topics?${new URLSearchParams({ cluster: found.cluster })}`)),
-    element("h2", { textContent: found.topic }),
+    element("h2", { textContent: visible(found.topic) }),
     facts([
       ["Partitions", number(found.partitions)],
       ["Replicas", number(found.replicas)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import queue
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from koff.cli.live_view import LiveConf, LiveView
+from koff.cli.live_view import LiveConf, LiveView, run_live_view
 from koff.cli.text_table import measure_text
 from koff.errors import ConnectError
 from koff.serve import ClusterView
@@ -190,6 +191,16 @@ def test_each_line_fits_also_after_the_size_has_changed(stuck):
     show(use, size=(160, 50))
 
 
+def test_the_size_is_that_of_the_terminal_whatever_the_environment_says(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    seen: dict[str, str] = {}
+    monkeypatch.setattr(LiveView, "run", lambda _, **__: seen.update(os.environ))
+    assert run_live_view(lambda _: iter(()), LiveConf("b:1")) == 0
+    assert seen
+    assert not {"COLUMNS", "LINES"} & seen.keys()
+
+
 HOSTILE = {
     "[bold red]markup[/]": "[bold red]markup[/]",
     "[/nope]": "[/nope]",
@@ -201,6 +212,8 @@ HOSTILE = {
     "\U0001f44d\U0001f3fd" * 30: "\u2026",
     "\uff21" * 100: "\uff21\u2026\uff21",
     "a" * 250: "aaa\u2026aaa",
+    "\u2764\ufe0f" * 10: "\u2764\ufe0f",
+    "\u0915\u094d\u0937\u093f": "\u0915\u094d\u0937\u093f",
     "": "-",
 }
 """Names of groups, and what is shown of them."""
@@ -237,7 +250,7 @@ KEYS = (
 def test_no_name_and_no_size_of_the_terminal_breaks_the_view():
     async def use(screen, pilot):
         screen.views.put(take_view_of_many())
-        await wait_for(screen, pilot, "611 groups")
+        await wait_for(screen, pilot, "613 groups")
         lines = screen.text.splitlines()
         assert all(shown in line for shown, line in zip(HOSTILE.values(), lines[2:], strict=False))
         for width, height in SIZES:
@@ -256,12 +269,26 @@ def test_no_name_and_no_size_of_the_terminal_breaks_the_view():
     assert show(use, size=(100, 30)).return_value is None
 
 
+def test_a_line_is_one_line_whatever_textual_takes_for_its_width(stuck):
+    """textual takes some characters for wider than koff does, and must not wrap the line."""
+
+    async def use(screen, pilot):
+        screen.views.put(take_view_of_many())
+        await wait_for(screen, pilot, "613 groups")
+        body = screen.app.query_one("#body", Static)
+        wanted = [line[:10] for line in str(body.content).splitlines()]
+        assert len(wanted) == body.size.height
+        assert [body.render_line(y).text[:10] for y in range(body.size.height)] == wanted
+
+    show(use, size=(46, 24))
+
+
 def test_a_terminal_without_utf_8_shows_no_escape_but_in_names(monkeypatch):
     monkeypatch.setattr(sys, "__stderr__", io.TextIOWrapper(io.BytesIO(), "ascii"))
 
     async def use(screen, pilot):
         screen.views.put(take_view_of_many())
-        await wait_for(screen, pilot, "611 groups")
+        await wait_for(screen, pilot, "613 groups")
         assert screen.text.isascii()
         assert max(map(measure_text, screen.text.splitlines())) <= 80
         assert "\\u65e5" in screen.text

@@ -285,8 +285,20 @@ def test_a_position_that_fell_out_of_the_log():
 def test_a_transaction_that_hangs():
     life = Life()
     life.stable = {0: 3000}
+    life.pass_s(40, reads={0: 0})
+    assert life.explain() == {
+        "open_transaction": "a transaction, open for 30 s at least, holds back t-0 from offset 3,000 on"
+    }
     life.pass_s(180, reads={0: 0})
-    assert life.explain() == {"open_transaction": "an open transaction holds back t-0 from offset 3,000 on"}
+    assert life.explain()["open_transaction"].startswith("a transaction, open for 3 min 30 s at least")
+
+
+def test_transactions_that_follow_one_another_are_no_cause():
+    life = Life()
+    for _ in range(18):
+        life.stable = {0: life.ends[0]}  # the next one begins
+        life.pass_s(STEP_S)
+        assert life.find() == []
 
 
 def test_a_transaction_that_holds_back_the_commits():

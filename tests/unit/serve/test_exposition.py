@@ -45,7 +45,7 @@ koff_group_catch_up_seconds{cluster="c",group="g"} 0.0
 # TYPE koff_group_completeness_ratio gauge
 koff_group_completeness_ratio{cluster="c",group="g"} 0.0
 # TYPE koff_group_status gauge
-koff_group_status{cluster="c",group="g",status="OK"} 1
+koff_group_status{cluster="c",group="g",status="UNKNOWN"} 1
 # TYPE koff_group_state gauge
 koff_group_state{cluster="c",group="g",state="Stable"} 1
 # TYPE koff_group_members gauge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -44,12 +44,16 @@ VALUES = {
 }
 
 
-def list_paths(endpoint: ApiEndpoint) -> list[str]:
-    """The paths with all names that there are, and with one that there is not."""
-    choices = product(*(VALUES[name] for name in endpoint.names))
+def list_requests(endpoint: ApiEndpoint) -> list[tuple[str, str]]:
+    """Paths and queries with all names that there are, and with one that there is not."""
+    names = [*endpoint.names, *endpoint.required]
+    choices = [dict(zip(names, values, strict=True)) for values in product(*(VALUES[name] for name in names))]
     return [
-        endpoint.path.format_map({n: quote(v, safe="") for n, v in zip(endpoint.names, names, strict=True)})
-        for names in choices
+        (
+            endpoint.path.format_map({name: quote(value, safe="") for name, value in given.items()}),
+            urlencode({name: given[name] for name in endpoint.required}),
+        )
+        for given in choices
     ]
 
 
@@ -64,22 +68,23 @@ def document() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.answer.__name__)
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation_id)
 def test_every_response_has_the_shape_that_is_described(
     document: dict[str, Any], endpoint: ApiEndpoint
 ) -> None:
     responses = document["paths"][endpoint.path]["get"]["responses"]
     statuses = set()
     for clusters in SOURCES.values():
-        for path in list_paths(endpoint):
-            for query in ("", "wrong=1"):
-                response = clusters.request(path, query)
+        for path, query in list_requests(endpoint):
+            for more in ("", "&wrong=1"):
+                response = clusters.request(path, query + more)
                 content = responses[str(response.status)]["content"]
                 schema = resolve(document, content[response.headers["Content-Type"]]["schema"])
                 jsonschema_rs.validator_for(schema).validate(response.json)
                 statuses.add(response.status)
-    assert statuses - {503} == ({200, 400, 404} if endpoint.names else {200, 400})
-    assert (503 in statuses) == bool({"group", "topic"} & set(endpoint.names))
+    names = {*endpoint.names, *endpoint.required}
+    assert statuses - {503} == ({200, 400, 404} if names else {200, 400})
+    assert (503 in statuses) == bool({"group", "topic"} & names)
 
 
 def test_everything_in_the_table_is_described_and_nothing_else(document: dict[str, Any]) -> None:
@@ -89,7 +94,7 @@ def test_everything_in_the_table_is_described_and_nothing_else(document: dict[st
         assert {p["name"] for p in described["parameters"] if p["in"] == "path"} == set(endpoint.names)
         for parameter in endpoint.parameters:
             (found,) = [p for p in described["parameters"] if p["name"] == parameter.name]
-            assert not found.get("required")
+            assert found.get("required", False) == (parameter.name in endpoint.required)
     ids = [each["get"]["operationId"] for each in document["paths"].values()]
     assert len(ids) == len(set(ids))
 
@@ -97,7 +102,7 @@ def test_everything_in_the_table_is_described_and_nothing_else(document: dict[st
 def test_described_values_are_accepted_and_others_refused(document: dict[str, Any]) -> None:
     clusters, count = SOURCES["usual"], 0
     for endpoint in ENDPOINTS:
-        path = list_paths(endpoint)[0]
+        path, names = list_requests(endpoint)[0]
         for parameter in document["paths"][endpoint.path]["get"]["parameters"]:
             if parameter["in"] == "path":
                 continue
@@ -112,10 +117,10 @@ def test_described_values_are_accepted_and_others_refused(document: dict[str, An
             if schema["type"] == "integer":
                 bad += [schema["minimum"] - 1, schema["maximum"] + 1]
             for value in [value for value in good if value is not None]:
-                assert clusters.request(path, f"{parameter['name']}={value}").status == 200
+                assert clusters.request(path, f"{names}&{parameter['name']}={value}").status == 200
                 count += 1
             for value in bad:
-                assert clusters.request(path, f"{parameter['name']}={value}").status == 400
+                assert clusters.request(path, f"{names}&{parameter['name']}={value}").status == 400
             if parameter["schema"]["type"] == "array":
                 assert (
                     clusters.request(path, "&".join([f"{parameter['name']}={v}" for v in good if v])).status

@@ -59,10 +59,50 @@ def test_any_name_of_a_group_round_trips(server: Server, name: str) -> None:
     path = f"/api/v1/clusters/c%2Fd/groups/{quote(name, safe='')}"
     status, _, body = request(server, path)
     assert (status, json.loads(body)["group"]["group"]) == (200, name)
+    in_query = f"/api/v1/group?cluster=c%2Fd&group={quote(name, safe='')}"
+    assert request(server, in_query)[::2] == (status, body)
     status, _, body = request(server, f"/v3/kafka/c%2Fd/consumer/{quote(name, safe='')}")
     assert status == 200
     status, _, body = request(server, f"/api/v1/groups?name={quote(name, safe='')}&sort=name&limit=1000")
     assert name in [group["group"] for group in json.loads(body)["groups"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "same"),
+    [
+        ("cluster", "", "clusters/c"),
+        ("topics", "&match=%5Et", "clusters/c/topics?match=%5Et"),
+        ("topic", "&topic=t&limit=2", "clusters/c/topics/t?limit=2"),
+        ("groups", "&sort=name", "clusters/c/groups?sort=name"),
+    ],
+)
+def test_names_in_the_query_mean_the_same_as_in_the_path(
+    server: Server, path: str, query: str, same: str
+) -> None:
+    status, _, body = request(server, f"/api/v1/{path}?cluster=c{query}")
+    assert status == 200
+    assert (status, body) == request(server, f"/api/v1/{same}")[::2]
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "missing"),
+    [
+        ("group", "", "cluster"),
+        ("group", "cluster=c", "group"),
+        ("topic", "cluster=c", "topic"),
+        ("topics", "limit=1", "cluster"),
+        ("cluster", "", "cluster"),
+    ],
+)
+def test_a_name_that_is_missing_is_named(clusters: Clusters, path: str, query: str, missing: str) -> None:
+    problem = clusters.request(f"/api/v1/{path}", query).problem
+    assert (problem["status"], problem["parameter"]) == (400, missing)
+    assert problem["detail"] == f"the parameter {missing} is missing"
+
+
+def test_groups_of_a_cluster_that_does_not_exist_are_not_found(clusters: Clusters) -> None:
+    for name in ("x", ""):
+        assert clusters.request("/api/v1/groups", f"cluster={name}").problem["status"] == 404
 
 
 def test_a_slash_that_is_not_encoded_separates(server: Server) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from koff.kafkatest import wait_until
@@ -42,6 +44,16 @@ def open_page(tab: Tab, url: str, *, colors: str = "light", width: int = 1100) -
     tab.open("about:blank", colors=colors, width=width)  # a new address alone would not load the page again
     tab.open(url, colors=colors, width=width)
     wait_for(tab, "document.getElementById('fresh').textContent !== ''")
+
+
+@contextmanager
+def running_first(tab: Tab, script: str) -> Iterator[None]:
+    """Lets this script run before those of each page that is opened in the block."""
+    added = tab.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+    try:
+        yield
+    finally:
+        tab.call("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
 
 
 def click(tab: Tab, selector: str, text: str) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import json
+from importlib.resources import files
 from pathlib import Path
-from threading import Thread
-from urllib.request import urlopen
 
 import pytest
 
 from koff.kafkatest import wait_until
 from koff.serve import ServeConf, Server
-from koff.serve.events.event import ClusterEvent, Severity
+from koff.serve.events.event import KINDS, ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from koff.serve.page.files import PATHS
 from tests.chromium import Tab, found
 from tests.unit.serve.api.clusters import ODD, take_view
-from tests.unit.serve.page.shown import Shown, click, list_names, open_page, read, wait_for
+from tests.unit.serve.page.proxy import run_proxy
+from tests.unit.serve.page.shown import Shown, click, list_names, open_page, read, running_first, wait_for
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import Source
 
@@ -72,6 +72,28 @@ def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: 
     assert event.endswith("group g: its lag <b>grows</b>")
     assert tab.evaluate("document.title") == "g \u2013 koff"
     assert tab.complaints(page) == []
+
+
+@pytest.mark.parametrize("width", [320, 1400])
+def test_the_times_below_a_plot_differ_and_do_not_touch(tab: Tab, page: str, width: int):
+    script = (
+        "window.times = new Map(); const draw = CanvasRenderingContext2D.prototype.fillText;"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {"
+        " const { width } = this.measureText(text);"
+        " if (text.includes(':')) times.set(`${text} ${x}`, [text, x, width, this.canvas]);"
+        " draw.call(this, text, x, y); };"
+    )
+    with running_first(tab, script):
+        open_page(tab, f"{page}/#/group/d/g", width=width)
+        wait_for(tab, "times.size >= 2")
+    first = "[...times.values()].filter((each, _, all) => each[3] === all[0][3])"
+    labels, limit = tab.evaluate(
+        f"[{first}.map((each) => each.slice(0, 3)).sort((a, b) => a[1] - b[1]), {first}[0][3].width]"
+    )
+    assert len({text for text, _, _ in labels}) == len(labels)
+    ends = [0, *(x + width / 2 for _, x, width in labels)]
+    begins = [*(x - width / 2 for _, x, width in labels), limit]
+    assert all(begin > end for begin, end in zip(begins, ends, strict=True)), labels
 
 
 def test_the_address_has_the_filters(tab: Tab, page: str):
@@ -152,48 +174,19 @@ def test_nothing_of_one_group_is_seen_at_the_address_of_another(tab: Tab, page: 
     assert read(tab, "#live") != ["no contact"]
 
 
-class Proxy(BaseHTTPRequestHandler):
-    """Serves `target` below /koff, without streams."""
-
-    target = ""
-
-    def do_GET(self) -> None:
-        path = self.path.removeprefix("/koff")
-        if path == self.path or self.headers["Accept"] == "text/event-stream":
-            self.send_error(404)
-            return
-        with urlopen(self.target + path) as response:
-            body = response.read()
-            self.send_response(200)
-            self.send_header("Content-Type", response.headers["Content-Type"])
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
-
-
 def test_the_page_works_behind_a_prefix_and_a_proxy_without_streams(tab: Tab, page: str):
-    Proxy.target = page
-    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-        thread = Thread(target=proxy.serve_forever)
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{proxy.server_port}/koff/"
-            open_page(tab, f"{url}#/group/d/g")
-            wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
-            assert read(tab, "#live") == ["every 5 s"]
-            assert len(read(tab, "#events li")) == 1
-            fetched = [
-                event["params"]["request"]["url"]
-                for event in tab.events
-                if event.get("method") == "Network.requestWillBeSent"
-            ]
-            assert fetched
-            assert all(each.startswith((url, "data:")) for each in fetched)
-        finally:
-            proxy.shutdown()
-            thread.join()
+    with run_proxy(page) as url:
+        open_page(tab, f"{url}#/group/d/g")
+        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+        assert read(tab, "#live") == ["every 5 s"]
+        assert len(read(tab, "#events li")) == 1
+        fetched = [
+            event["params"]["request"]["url"]
+            for event in tab.events
+            if event.get("method") == "Network.requestWillBeSent"
+        ]
+        assert fetched
+        assert all(each.startswith((url, "data:")) for each in fetched)
 
 
 def test_an_event_arrives_at_once_and_a_stream_that_ends_is_replaced_by_polling(tab: Tab):
@@ -225,6 +218,12 @@ def test_a_response_that_fails_leaves_what_is_shown_and_says_so(tab: Tab, page: 
     assert text.endswith("koff does not respond (no answer)")
     assert read(tab, "#live") == ["no contact"]
     assert list_names(tab) == names
+
+
+def test_the_page_listens_to_every_kind_of_event():
+    script = files("koff.serve.page").joinpath("api.js").read_text()
+    listed = script.partition("const KINDS = [")[2].partition("]")[0]
+    assert set(json.loads(f"[{listed}]")) == set(KINDS)
 
 
 def test_files_have_a_strict_policy_and_are_sent_once(page: str):

@@ -13,7 +13,7 @@ from koff.serve import ServeConf, Server
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from tests.chromium import Tab, found
-from tests.unit.serve.page.shown import Shown, list_names, open_page, read, wait_for
+from tests.unit.serve.page.shown import Shown, list_names, open_page, read, running_first, wait_for
 
 pytestmark = [
     pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
@@ -63,8 +63,12 @@ def refresh(tab: Tab) -> None:
             "await new Promise((_, reject) => setTimeout(() => reject(new Error('late')), 50))",
             "koff does not respond (late)",
         ),
+        (
+            "new Response(new ReadableStream({ start: (body) => body.error(new TypeError('cut')) }))",
+            "koff does not respond (",
+        ),
     ],
-    ids=["502", "503", "HTML", "wrong", "late"],
+    ids=["502", "503", "HTML", "wrong", "late", "cut"],
 )
 def test_a_wrong_response_is_said_what_is_shown_stays_and_it_ends_with_the_fault(
     tab: Tab, page: str, answer: str, text: str
@@ -87,7 +91,7 @@ def test_what_arrives_late_is_not_shown_at_another_address(tab: Tab, page: str):
         "await new Promise((resolve) => {"
         " (window.held ??= []).push(() => resolve(window.real(url, options))); })"
     )
-    with answering(tab, f"url.includes('/groups/g') ? {slow} : await window.real(url, options)"):
+    with answering(tab, f"url.includes('/group?') ? {slow} : await window.real(url, options)"):
         tab.evaluate("location.hash = '#/group/d/g'")
         wait_for(tab, "window.held?.length > 0")
         tab.evaluate("location.hash = '#/clusters'")
@@ -98,6 +102,37 @@ def test_what_arrives_late_is_not_shown_at_another_address(tab: Tab, page: str):
     assert tab.evaluate("document.title") == "koff"
     assert tab.evaluate("document.getElementById('group').hidden")
     assert tab.complaints(page) == []
+
+
+def test_many_events_and_slow_responses_do_not_keep_the_page_from_being_refreshed(tab: Tab):
+    with Server(Shown(), ServeConf("127.0.0.1:0"), events=Events()) as server:
+        open_page_with_streams(tab, server.url)
+        wait_for(tab, "document.getElementById('live').textContent === 'live'")
+        tab.evaluate(
+            "setInterval(() => streams.at(-1).dispatchEvent(new MessageEvent('rebalanced', {"
+            " data: JSON.stringify({ id: '', cluster: 'd', text: 'group g' }) })), 50);"
+            "const real = window.fetch; window.fetch = async (...all) => {"
+            " await new Promise((resolve) => setTimeout(resolve, 1000)); return await real(...all); }; 0"
+        )
+        for _ in range(3):
+            tab.evaluate("window.before = document.getElementById('fresh').textContent")
+            wait_for(tab, "document.getElementById('fresh').textContent !== window.before")
+
+
+def test_what_is_not_wanted_any_more_is_not_waited_for(tab: Tab, page: str):
+    open_page(tab, page)
+    hanging = (
+        "await new Promise((_, reject) => { const { signal } = options;"
+        " (window.waiting ??= new Set()).add(signal);"
+        " signal.onabort = () => { waiting.delete(signal); reject(signal.reason); }; })"
+    )
+    with answering(tab, hanging):
+        for name in ("a", "ab", "abc"):
+            tab.evaluate("window.first = [...waiting][0]; 0")
+            tab.evaluate(f"location.hash = '#/?name={name}'")
+            wait_for(tab, "first.aborted && waiting.size === 1")
+        assert tab.evaluate("document.getElementById('error').hidden")
+    wait_for(tab, "document.getElementById('count').textContent === 'no group fits'")
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
@@ -127,18 +162,16 @@ def test_what_is_old_is_called_old_whatever_the_clock_says(tab: Tab, page: str):
         assert read(tab, "#live") == ["no contact"]
 
 
-def open_page_with_streams(tab: Tab, address: str) -> None:
-    """Opens the page, which keeps its streams of events in `streams`."""
-    tab.open("about:blank", colors="light")
-    script = tab.call(
-        "Page.addScriptToEvaluateOnNewDocument",
-        source="window.streams = []; window.EventSource = class extends EventSource {"
-        " constructor(...all) { super(...all); streams.push(this); } };",
+def open_page_with_streams(tab: Tab, address: str, *, silent: int = 0) -> None:
+    """Opens the page, which keeps its streams of events in `streams`. The first `silent` bring nothing."""
+    script = (
+        "window.streams = []; window.EventSource = class extends EventSource {"
+        " constructor(...all) { super(...all); streams.push(this); }"
+        " addEventListener(...all) {"
+        f" if (streams.indexOf(this) >= {silent}) super.addEventListener(...all); }} }};"
     )
-    try:
+    with running_first(tab, script):
         open_page(tab, address)
-    finally:
-        tab.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
 
 
 def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
@@ -159,6 +192,21 @@ def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
             " performance.now = () => now() + 61e3; })()"
         )
         wait_for(tab, "document.getElementById('live').textContent === 'live'")
+
+
+def test_a_stream_that_is_open_and_brings_nothing_is_replaced(tab: Tab):
+    """As after a sleep of the computer: nobody tells the browser that the connection is gone."""
+    events = Events()
+    with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
+        open_page_with_streams(tab, server.url, silent=1)
+        wait_for(tab, "document.getElementById('live').textContent === 'live'")
+        for number, opened in ((1, 2), (2, 2)):
+            text = f"group g: change {number}"
+            event = ClusterEvent("d", "status_changed", Severity.ERROR, text, group="g")
+            events.log.add([event], 1_800_000_000_000)
+            shown = f"document.querySelector('#events li a')?.textContent === {json.dumps(text)}"
+            wait_for(tab, f"{shown} && streams.length === {opened} && streams.at(-1).readyState === 1")
+        assert tab.evaluate("streams[0].readyState") == 2  # closed
 
 
 def test_an_event_that_cannot_be_read_is_skipped(tab: Tab, page: str):

@@ -1,0 +1,64 @@
+"""Groups, topics and a cluster with names that mean something in an address, behind a proxy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from koff.serve import ServeConf, Server
+from koff.serve.view import ClusterFacts, TopicFacts
+from koff.tracker import Tracker
+from tests.chromium import Tab, found
+from tests.unit.builders import commit
+from tests.unit.serve.page.proxy import run_proxy
+from tests.unit.serve.page.shown import click, list_names, open_page, read, wait_for
+from tests.unit.serve.views import Source, take_view
+
+pytestmark = [
+    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
+    pytest.mark.timeout(300),
+]
+NAMES = ("", ".", "..", "../..", "a/../b", "//", "%", "%2E%2E", "%2F", "#", "?group=x&a", "a+b c", "\\")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    tracker = Tracker()
+    for name in NAMES:
+        key, value = commit(name, name, 0, 4)
+        tracker.apply(0, [key], [value])
+    tracker.add_samples(ends={(name, 0): 10 for name in NAMES})
+    facts = ClusterFacts(1, {name: TopicFacts(1, 1) for name in NAMES})
+    view = replace(take_view(tracker, ".."), facts=facts)
+    with Server(Source(view), ServeConf("127.0.0.1:0")) as server, run_proxy(server.url) as url:
+        yield url
+
+
+def test_all_are_listed(tab: Tab, url: str):
+    for address in ("#/?sort=name", "#/?sort=name&cluster=.."):
+        open_page(tab, f"{url}{address}")
+        assert list_names(tab) == [name or '""' for name in sorted(NAMES)]
+    open_page(tab, f"{url}#/topics?cluster=..")
+    wait_for(tab, f"document.querySelectorAll('#topics tbody tr').length === {len(NAMES)}")
+    open_page(tab, f"{url}#/clusters")
+    wait_for(tab, "document.querySelector('.cluster h3')?.textContent === '..'")
+    assert tab.evaluate("document.getElementById('error').hidden")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_can_be_opened_and_its_address_too(tab: Tab, url: str, name: str):
+    shown = name or '""'
+    open_page(tab, url)
+    click(tab, "#groups tbody a", shown)
+    title = "document.querySelector('#group h2')?.textContent"
+    wait_for(tab, f"{title} === {json.dumps(shown)}")
+    open_page(tab, tab.evaluate("location.href"))
+    wait_for(tab, f"{title} === {json.dumps(shown)}")
+    click(tab, "#group td a", shown)  # the topic has the same name
+    wait_for(tab, "document.querySelectorAll('#topics .scroll').length === 2")
+    assert read(tab, "#topics h2")[0] == shown
+    assert read(tab, "#topics .scroll tbody a") == [shown]
+    assert tab.evaluate("document.getElementById('error').hidden")
