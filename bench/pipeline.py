@@ -7,7 +7,11 @@ Python workers: on a machine that has other work to do they say more than the cl
 the log grows from one to the next; with several `--master`, each is measured. With `--s3`, tables on an S3
 server on this machine (versitygw) are measured, too.
 
+`tasks_s` is how long the tasks ran, summed up. With executors that are processes of their own
+(`local-cluster`), `driver_share` is the part of the CPU seconds that the driver used: its JVM and its Python.
+
     python -m bench.pipeline --records 1000000 --records 5000000 --records 20000000 --groups 2000
+    python -m bench.pipeline --master local-cluster[1,1,2048] --master local-cluster[2,1,2048] --repeat 2
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import click
+import pyspark
 from confluent_kafka import KafkaException, TopicPartition
 
 from bench.catchup import OFFSETS, as_installed, write
@@ -103,21 +109,33 @@ def ways(
     return found
 
 
-def used_s(process: int) -> float:
-    """CPU seconds of a process and all below it, those that ended included."""
+def used_s(process: int, *, alone: bool = False) -> float:
+    """CPU seconds of a process and all below it, those that ended included; `alone`: only of itself."""
+    if alone:
+        return sum(_ticks(process)[:2]) / os.sysconf("SC_CLK_TCK")
     told = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     parents = {int(pid): int(parent) for pid, parent in map(str.split, told.splitlines())}
     family = {process}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    ticks = 0
-    for pid in family:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except FileNotFoundError:  # it ended: its parent counts it
-            continue
-        ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(sum(_ticks(pid)) for pid in family) / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(process: int) -> list[int]:
+    """The user and system time of a process, and of its children that ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    except FileNotFoundError:  # it ended: its parent counts it
+        return []
+    return [int(field) for field in fields[11:15]]
+
+
+def tasks_s(spark: Any) -> float:
+    """How long the tasks of all stages so far ran, by Spark's REST API."""
+    context = spark.sparkContext
+    url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages"
+    with urlopen(url) as response:
+        return float(sum(stage["executorRunTime"] for stage in json.load(response))) / 1000
 
 
 def measured(
@@ -129,28 +147,38 @@ def measured(
 ) -> dict[str, dict[str, Any]]:
     """Records a second of each way: the median of turns, after one that does not count."""
     process = spark.sparkContext._gateway.proc.pid
+
+    def used() -> tuple[float, ...]:
+        driver = used_s(process, alone=True) + used_s(os.getpid(), alone=True)
+        return used_s(process) + used_s(os.getpid(), alone=True), tasks_s(spark), driver
+
     seconds: dict[str, list[float]] = {name: [] for name in found}
-    cpu: dict[str, list[float]] = {name: [] for name in found}
+    used_by: dict[str, list[tuple[float, ...]]] = {name: [] for name in found}
     for turn in range(repeat + 1):
         for name, work in found.items():
             on = store if ON_S3 in name else None
             with new_tables(spark, on) if INTO in name else nullcontext() as tables:
-                started, used = time.monotonic(), used_s(process)
+                before, started = used(), time.monotonic()
                 work(tables)
                 taken = time.monotonic() - started
                 if turn:
                     seconds[name].append(taken)
-                    cpu[name].append(used_s(process) - used)
+                    used_by[name].append(tuple(now - then for now, then in zip(used(), before, strict=True)))
             print(f"{name}: {taken:.2f} s", file=sys.stderr)
-    return {
-        name: {
-            "seconds": [round(each, 2) for each in taken],
-            "records_per_s": round(total / statistics.median(taken)),
-            "cpu_s": round(statistics.median(cpu[name]), 2),
-            "records_per_cpu_s": round(total / statistics.median(cpu[name])),
+    has_executors = not spark.sparkContext.master.startswith("local[")
+    figures: dict[str, dict[str, Any]] = {}
+    for name, clock in seconds.items():
+        cpu, tasks, driver = (statistics.median(each) for each in zip(*used_by[name], strict=True))
+        figures[name] = {
+            "seconds": [round(each, 2) for each in clock],
+            "records_per_s": round(total / statistics.median(clock)),
+            "cpu_s": round(cpu, 2),
+            "records_per_cpu_s": round(total / cpu),
+            "tasks_s": round(tasks, 2),
         }
-        for name, taken in seconds.items()
-    }
+        if has_executors:
+            figures[name]["driver_share"] = round(driver / cpu, 3)
+    return figures
 
 
 @contextmanager
@@ -198,14 +226,16 @@ def of_master(
     store: ObjectStore | None,
 ) -> Any:
     """All ways on so many cores, in a session of their own."""
-    import pyspark
-
     from koff.spark import session
 
     jars = [DELTA]
     jars += [f"{CONNECTOR}:{pyspark.__version__}"] if connector else []
     jars += [HADOOP_AWS] if store else []
-    settings = {"spark.jars.packages": ",".join(jars), "spark.ui.showConsoleProgress": "false"}
+    settings = {
+        "spark.jars.packages": ",".join(jars),
+        "spark.ui.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+    }
     spark = session("bench", master=master, settings=settings | dict(store.settings if store else {}))
     try:
         spark.sparkContext.setLogLevel("OFF")
@@ -255,6 +285,8 @@ def main(
     """Measures and prints JSON."""
     os.environ.update(as_installed(sys.executable))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Without it, the worker of a local-cluster does not find Spark's programs.
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     found = []
     with ExitStack() as stack:
         kafka = None

@@ -169,7 +169,7 @@ def run(
         handle_signals(job)
         koff_tables = Tables(spark, tables)
         if not job.stopped:  # a signal may have come while Java started
-            _create_tables(koff_tables)
+            _prepare_tables(koff_tables)
         with serve_tables(listen, job, koff_tables), counts.report_total() if once else nullcontext():
             job.run(koff_tables)
 
@@ -231,7 +231,7 @@ def backfill(
         settings = check_spark(spark_conf, jars, tables, create=True)
         with open_session(master, settings) as spark:
             koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
-            _create_tables(koff_tables)
+            _prepare_tables(koff_tables)
             with (
                 counts.report_total(),
                 show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
@@ -246,7 +246,7 @@ def backfill(
     with job, stop_on_signals(job, tables), open_session(master, settings) as spark:
         handle_signals(job)
         koff_tables = Tables(spark, tables)
-        _create_tables(koff_tables)
+        _prepare_tables(koff_tables)
         with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
             job.run(koff_tables)
 
@@ -276,7 +276,7 @@ def maintain(
         from koff.spark.tables.retention import parse_retention
         from koff.spark.tables.schemas import TABLES, Tables
     conf = MaintainConf(parse_retention(keep))
-    settings = check_spark(spark_conf, jars, tables, create=False)
+    settings = check_spark(spark_conf, jars, tables, create=False, write=True)
     with show_status_line() as show:
         show("maintain: Spark is starting")
         with open_session(master, settings) as spark:
@@ -370,8 +370,10 @@ def report(
     click.echo(f"files: {len(paths)}, in {time.monotonic() - began:,.0f} s", err=True)
 
 
-def _create_tables(tables: Tables) -> None:
-    tables.create_tables()
+def _prepare_tables(tables: Tables) -> None:
+    from koff.spark.tables.migrations import prepare_tables
+
+    prepare_tables(tables)
     log.info("the tables are ready", folder=tables.root, created=len(tables.new_tables))
 
 

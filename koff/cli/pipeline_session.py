@@ -30,9 +30,12 @@ def read_watched_clusters() -> list[WatchedCluster]:
 
 
 def check_spark(
-    spark_conf: tuple[str, ...], jars: Path | None, tables: str, *, create: bool
+    spark_conf: tuple[str, ...], jars: Path | None, tables: str, *, create: bool, write: bool = False
 ) -> dict[str, str]:
-    """The settings for Spark. Checks all that can be checked before Spark starts. Raises `KoffError`."""
+    """The settings for Spark. Checks all that can be checked before Spark starts. Raises `KoffError`.
+
+    `create`, `write`: as for `check_root`.
+    """
     pairs = dict(setting.partition("=")[::2] for setting in spark_conf)  # [::2]: key and value, without "="
     if not all(pairs) or not all("=" in setting for setting in spark_conf):
         raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
@@ -43,7 +46,7 @@ def check_spark(
     check_versions()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
         check_java()
-    check_root(tables, create=create)
+    check_root(tables, create=create, write=write)
     if jars is not None:
         pairs["spark.jars"] = ",".join([*filter(None, [pairs.get("spark.jars")]), *list_jars(jars)])
     return {"spark.ui.showConsoleProgress": "false", **pairs}

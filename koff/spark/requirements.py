@@ -73,6 +73,8 @@ def check_writable(path: Path, *, folder: bool) -> None:
     if present.is_file() and present != path.absolute():
         raise ConfigError(f"cannot write {path}: {present} is a file and not a folder")
     if not os.access(present, os.W_OK | (os.X_OK if present.is_dir() else 0)):
+        if os.statvfs(present).f_flag & os.ST_RDONLY:
+            raise ConfigError(f"cannot write {path}: the file system of {present} is read-only")
         raise ConfigError(f"cannot write {path}: this user may not write to {present}")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
+from koff.spark.tables.compaction import COMPACT_BELOW, change_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +35,9 @@ ALWAYS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Each batch adds files to each table: without compaction there would soon be thousands of small files.
+    # Those of a large batch are larger than this: Delta would read and write them again in one task.
     "spark.databricks.delta.autoCompact.enabled": "true",
+    COMPACT_BELOW: str(256 << 10),
     # A task writes a file for each day. With several open files, Spark need not sort the rows by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "100",
     "spark.sql.parquet.compression.codec": "zstd",
@@ -116,23 +119,13 @@ def count_tasks(spark: SparkSession) -> int:
 
 @contextmanager
 def tune_for_batch(spark: SparkSession, *, small: bool) -> Iterator[None]:
-    """Sets Spark and Delta up for a small or a large batch, and resets them at the end of the body.
+    """Sets Spark up for a small or a large batch, and resets it at the end of the body.
 
-    For a small batch, to compile each plan to Java takes longer than the work: expressions are interpreted. A
-    large batch is not compacted: Delta would read and write it again at once, in one task for each day. Its
-    files are few and not small, and later small batches or maintenance compact them.
+    For a small batch, to compile each plan to Java takes longer than the work: expressions are interpreted.
     """
-    settings = {"spark.databricks.delta.autoCompact.enabled": "false"}
-    if small:
-        settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {name: str(spark.conf.get(name)) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    with change_settings(spark, settings if small else {}):
         yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
 
 
 @contextmanager

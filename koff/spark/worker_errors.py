@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from koff.errors import ConfigError, ConnectError, Denied, KoffError
 from koff.spark.rows.decoding import DataLost
@@ -15,29 +16,57 @@ _FAMILIES: dict[str, type[KoffError]] = {
 # The last line of a Python traceback. Spark passes a worker's exception to the driver only as text, so
 # the message of a KoffError that a worker raises must be a single line.
 _RAISED = re.compile(r"^koff\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
+_LOST_WORKER = re.compile(r"Python worker exited unexpectedly|\bPythonStreamingSourceRunner\b")
+_REFUSED = re.compile("No space left on device|Disk quota exceeded|Read-only file system|Permission denied")
+
+
+class WorkerLost(KoffError):
+    """A Python process of Spark has ended. Spark can start another."""
 
 
 def summarize_error(error: BaseException) -> str:
-    """The first line of a foreign error's text that says something, at most 300 characters."""
+    """The first line of a foreign error's text that says something, at most 300 characters.
+
+    If the store refused to write, that comes first: Spark has it only in the last of its causes.
+    """
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines = lines[1:]  # py4j's first line names only the Java method that was called
-    return lines[0][:300] if lines else type(error).__name__
+    first = lines[0] if lines else type(error).__name__
+    cause = _REFUSED.search(str(error))
+    return (f"{cause[0]}: {first}" if cause and cause[0] not in first else first)[:300]
 
 
 def find_koff_error(error: BaseException) -> KoffError | None:
-    """The `KoffError` that caused a Spark exception, or None if the cause is not an error of koff's.
+    """The `KoffError` that caused a Spark exception, or None if the cause is none that koff knows.
 
-    Its type is one of `ConfigError`, `ConnectError`, `DataLost`, `Denied`; otherwise `KoffError`.
+    Its type is one of `ConfigError`, `ConnectError`, `DataLost`, `Denied`, `WorkerLost`; otherwise
+    `KoffError`.
     """
     if isinstance(error, KoffError):
         return error
     raised = _RAISED.findall(str(error))
     if not raised:
-        return None
+        return _find_lost_worker(error)
     # If an exception has causes, Python prints them first: the last one is the one that was raised.
     family, text = raised[-1]
     return _FAMILIES.get(family, KoffError)(text.strip())
+
+
+def _find_lost_worker(error: BaseException) -> WorkerLost | None:
+    """The error for a Python process of Spark that has ended, if it caused this exception."""
+    # The text of a query's exception is then only "null", and its cause has a stack trace. (So has an error
+    # that was raised in the process, but that error has Python's traceback, too.)
+    cause: Any = None if "Traceback (most recent call last)" in str(error) else error
+    while cause is not None:
+        if _LOST_WORKER.search(f"{cause}\n{getattr(cause, '_stackTrace', '')}"):
+            return WorkerLost(
+                "a Python process of Spark has ended (it was killed, or there was too little memory): the "
+                "command continues when it is started again; with fewer tasks at once it needs less memory: "
+                "--master 'local[1]'"
+            )
+        cause = getattr(cause, "_cause", None)
+    return None
 
 
 def is_java_gone(error: BaseException | None) -> bool:

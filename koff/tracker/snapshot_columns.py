@@ -60,6 +60,9 @@ class ShardSnapshot:
     all its other values are unknown. Where `groups_whole` (the same) is False, rows of the group may be
     missing: it has no sums.
 
+    `commits_at_ms` is up to when the commits of the rows are known (one time for all rows, or one for each);
+    None: up to the time of the snapshot. Later commits may exist, so a pause in the commits ends there.
+
     `skew_ms` is how far koff's clock is ahead of that of the broker that set the commit timestamps, below 0
     if it is behind; 0 if it is not known. Without `has_share_groups`, no group is a share group.
     """
@@ -80,6 +83,7 @@ class ShardSnapshot:
     withheld: NDArray[np.uint8] | None = None
     groups_current: NDArray[np.bool_] | bool = True
     groups_whole: NDArray[np.bool_] | bool = True
+    commits_at_ms: NDArray[np.int64] | int | None = None
     skew_ms: int = 0
     has_share_groups: bool = True
 
@@ -88,12 +92,16 @@ class ShardSnapshot:
         withheld: NDArray[np.uint8] | None,
         groups_current: NDArray[np.bool_] | bool,
         groups_whole: NDArray[np.bool_] | bool,
+        commits_at_ms: NDArray[np.int64] | int | None,
     ) -> ShardSnapshot:
         """A copy with these. Of groups that are not current, only the names are left."""
-        now = self.groups_current, self.groups_whole, groups_current, groups_whole
-        if withheld is self.withheld and all(each is True for each in now):
-            return self
-        shard = replace(self, withheld=withheld, groups_current=groups_current, groups_whole=groups_whole)
+        shard = replace(
+            self,
+            withheld=withheld,
+            groups_current=groups_current,
+            groups_whole=groups_whole,
+            commits_at_ms=commits_at_ms,
+        )
         current = shard.current_groups()
         if current.all():
             return shard
@@ -161,12 +169,13 @@ class SnapshotColumns:
         groups_current: Mapping[int, NDArray[np.bool_] | bool],
         old_ends: NDArray[np.bool_] | None = None,
         groups_whole: Mapping[int, NDArray[np.bool_] | bool] | None = None,
+        commits_at_ms: Mapping[int, NDArray[np.int64] | int] | None = None,
     ) -> Self:
         """A copy in which rows are withheld: by shard, what `ShardSnapshot` has under these names.
 
         A shard that is not in a mapping keeps what it has. So do the end offsets, if `old_ends` is None.
         """
-        whole = groups_whole or {}
+        whole, known_until = groups_whole or {}, commits_at_ms or {}
         return replace(
             self,
             old_ends=self.old_ends if old_ends is None else old_ends,
@@ -175,6 +184,7 @@ class SnapshotColumns:
                     shards.get(number, shard.withheld),
                     groups_current.get(number, shard.groups_current),
                     whole.get(number, shard.groups_whole),
+                    known_until.get(number, shard.commits_at_ms),
                 )
                 for number, shard in self.shards.items()
             },
@@ -290,18 +300,23 @@ class SnapshotColumns:
             current_lag_known=lag.known,
             committed=shard.replace_described(shard.committed, 0),
             oldest_end=before[shard.partition],
-            now_ms=self.now_ms - shard.skew_ms,
+            now_ms=self.commit_time_ms(shard, self.now_ms),
         )
         return np.where(shard.is_withheld(), np.uint8(Status.UNKNOWN), verdicts)
+
+    def commit_time_ms(self, shard: ShardSnapshot, now_ms: int) -> NDArray[np.int64] | int:
+        """Up to when the commits of the rows are known, by the clock of the commit timestamps."""
+        known_until = now_ms if shard.commits_at_ms is None else np.minimum(shard.commits_at_ms, now_ms)
+        return known_until - shard.skew_ms
 
     def group_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
         """The `Status` of each group of the shard: the worst of its rows (`koff.lag.group_status`).
 
-        UNKNOWN if the group has no sums. UNKNOWN, not OK, if a row is behind and its commit has no
-        time.
+        UNKNOWN if the group has no sums. UNKNOWN, not OK, if a row is behind and nothing shows whether the
+        group keeps up in it.
         """
         rows = self.statuses(shard)
-        undecided = (rows == Status.UNKNOWN) & shard.lacks_commit_time() & self.lags(shard).known
+        undecided = (rows == Status.UNKNOWN) & self.lags(shard).known
         verdicts = group_status(rows, shard.group, len(shard.groups), undecided=undecided)
         return np.where(self.withheld_groups(shard), np.uint8(Status.UNKNOWN), verdicts)
 
@@ -318,7 +333,7 @@ class SnapshotColumns:
         """The consume rate of each row of `shard`; unknown if the snapshot has no `now_ms`, or withheld."""
         if self.now_ms is None:
             return _no_rates(len(shard.committed))
-        return _drop_rates(consume_rates(shard.features, self.now_ms - shard.skew_ms), shard)
+        return _drop_rates(consume_rates(shard.features, self.commit_time_ms(shard, self.now_ms)), shard)
 
     def summed_consume_rates(self, shard: ShardSnapshot, sums: NDArray[np.integer[Any]], size: int) -> Rates:
         """The consume rate of `size` sums, as of topics or of groups. `sums` (N,) is the sum of each row.

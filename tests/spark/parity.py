@@ -17,6 +17,7 @@ from koff.records import OffsetCommit, decode
 from koff.spark.job.end_offsets import Sample
 from koff.spark.tables.schemas import Tables
 from koff.tracker import PartitionLag, Snapshot, Tracker
+from koff.tracker.commit_rows import NOT_SHARED
 from koff.tracker.groups import Group, GroupTable, Member
 from koff.tracker.topic_partitions import fold_topic_id
 
@@ -30,9 +31,20 @@ _TOLD = ("type", "state", "epoch", "assignment_epoch", "protocol_type", "protoco
 _KNOWN = tuple(each.name for each in fields(Group))
 
 
-def tracked(records: Iterable[Record], samples: Iterable[Sample]) -> Tracker:
-    """The tracker after a replay in the order of time, so that of each commit it knows the ends of then."""
+def tracked(
+    records: Iterable[Record],
+    samples: Iterable[Sample],
+    shares: Iterable[Record] = (),
+    offsets_partitions: int = 0,
+) -> Tracker:
+    """The tracker after a replay in the order of time, so that of each commit it knows the ends of then.
+
+    `shares` are the records of `__share_group_state`.
+    """
     tracker, left = Tracker(), sorted(records, key=lambda record: (record[2], record[0], record[1]))
+    tracker.set_offsets_partitions(offsets_partitions)
+    for partition, _, seen_ms, key, value in shares:
+        tracker.apply_share_state(partition, [key], [value], seen_at_ms=seen_ms)
     for at_ms, taken in groupby(samples, sampled_ms):
         upto = next((place for place, record in enumerate(left) if record[2] >= at_ms), len(left))
         _apply(tracker, left[:upto])
@@ -93,15 +105,21 @@ def written_commits(tables: Tables) -> Facts:
 
 
 def tracked_slots(snapshot: Snapshot) -> Facts:
-    """What is committed, when, and to which of the topics of that name."""
+    """What is committed, when, and to which of the topics of that name.
+
+    Share groups do not commit.
+    """
     return {
         (shard.groups[group].name, snapshot.partitions.topic[at], snapshot.partitions.partition[at]): told
         for shard in snapshot.shards.values()
-        for group, at, *told in zip(
-            *(column.tolist() for column in (shard.group, shard.partition)),
-            *(column.tolist() for column in (shard.committed, shard.committed_at, shard.topic_id)),
-            strict=True,
+        for row, (group, at, *told) in enumerate(
+            zip(
+                *(column.tolist() for column in (shard.group, shard.partition)),
+                *(column.tolist() for column in (shard.committed, shard.committed_at, shard.topic_id)),
+                strict=True,
+            )
         )
+        if shard.share_partition is None or shard.share_partition[row] == NOT_SHARED
     }
 
 
@@ -204,7 +222,10 @@ def _assigned(snapshot: Snapshot) -> Iterator[tuple[str, Member, str, int]]:
 
 
 def tracked_lags(snapshot: Snapshot) -> Facts:
-    """Every row of lag. A time lag that is only a lower bound, the pipeline does not give."""
+    """Every row of lag. A time lag that is only a lower bound, the pipeline does not give.
+
+    The pipeline does not see share groups move: what follows from that is left out.
+    """
     types = {group.name: group.type for group in snapshot.groups()}
     bounds, beside = set(_bounds(snapshot)), _of_partitions(snapshot)
     facts: dict[Place, Any] = {}
@@ -215,8 +236,12 @@ def tracked_lags(snapshot: Snapshot) -> Facts:
             said |= beside.get(at[1:], {})
         if at in bounds:
             said["time_lag_s"] = None
-        facts |= {(*at, name): value for name, value in said.items()}
+        facts |= {(*at, name): value for name, value in said.items() if _is_compared(said["type"], name)}
     return facts
+
+
+def _is_compared(type_: str, name: str) -> bool:
+    return type_ != "share" or name not in ("status", "consume_per_s")
 
 
 def _bounds(snapshot: Snapshot) -> Iterator[Place]:
@@ -246,7 +271,12 @@ def written_lags(tables: Tables, at_ms: int) -> Facts:
     """The rows of the sample of that time."""
     rows = tables.frame("lag").where(f.unix_millis("at") == at_ms).collect()
     slots = _once((_slot(row), row) for row in rows)
-    facts = {(*at, name): row[name] for at, row in slots.items() for name in (*_LAG, "type")}
+    facts = {
+        (*at, name): row[name]
+        for at, row in slots.items()
+        for name in (*_LAG, "type")
+        if _is_compared(row.type, name)
+    }
     return {at: tuple(value) if at[-1] == "reasons" else value for at, value in facts.items()}
 
 

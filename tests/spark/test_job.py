@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
 import time
 import urllib.error
@@ -19,7 +21,8 @@ from pyspark.sql import functions as f
 
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
-from koff.kafkatest import LocalKafka, wait_until
+from koff.errors import KoffError
+from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
 from koff.spark.job import cluster_stream
 from koff.spark.job.batch_progress import ProgressCounter
 from koff.spark.job.cluster_stream import PipelineConf, Progress
@@ -30,6 +33,7 @@ from koff.spark.rows.decoding import DataLost
 from koff.spark.tables import maintenance
 from koff.spark.tables.schemas import TABLES, Tables
 from tests.kafka_groups import member, produce
+from tests.spark.test_exactly_once import children
 from tests.spark.test_source import write
 from tests.unit.builders import commit as commit_record
 
@@ -43,7 +47,7 @@ def broker() -> Iterator[LocalKafka]:
         yield kafka
 
 
-def commit(kafka: LocalKafka, group: str, topic: str, partition: int, offset: int) -> None:
+def commit(kafka: KafkaCluster, group: str, topic: str, partition: int, offset: int) -> None:
     request = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])
 
     def committed() -> bool:
@@ -51,12 +55,13 @@ def commit(kafka: LocalKafka, group: str, topic: str, partition: int, offset: in
         try:
             return not any(at.error for at in answer.result(60).topic_partitions)
         except Exception:
+            kafka.__dict__.pop("admin", None)  # it may have forgotten all brokers: librdkafka issue 5301
             return False
 
     wait_until(committed, what=f"the commit of {group}")
 
 
-def watched(kafka: LocalKafka, name: str = "c") -> WatchedCluster:
+def watched(kafka: KafkaCluster, name: str = "c") -> WatchedCluster:
     return WatchedCluster(name, ClusterConf(kafka.bootstrap))
 
 
@@ -225,6 +230,74 @@ def test_a_job_whose_checkpoint_is_lost_leaves_out_what_is_there(
     run_once(tables, broker)
     assert committed(tables, "lost") == [1, 2, 3, 4]
     assert unique(tables, "commits", "cluster", "offsets_partition", "log_offset")
+
+
+def test_a_checkpoint_of_other_tables_or_another_cluster_or_without_content_is_refused_with_the_cure(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    topics = broker.create_topic(), broker.create_topic()
+    for topic in topics:
+        write(broker, topic, *(commit_record("g", "t", 0, offset) for offset in range(4)))
+
+    def run(tables: Tables, topic: str) -> None:
+        mine = WatchedCluster("c", ClusterConf(broker.bootstrap), offsets_topic=topic)
+        with Job([mine], PipelineConf(once=True, sample=False), lambda _: None) as job:
+            tables.create_tables()
+            job.run(tables)
+
+    source, tables = Tables(spark, str(tmp_path / "source")), Tables(spark, str(tmp_path / "t"))
+    run(source, topics[0])
+    checkpoint = Path(tables.checkpoint_path("c"))
+    for topic, told in ((topics[0], "these lack the offsets 0 to 4 of partition 0"), (topics[1], "the id")):
+        shutil.copytree(source.checkpoint_path("c"), checkpoint)
+        with pytest.raises(KoffError, match=rf"the checkpoint .*/c cannot be continued: .*{told}.*; delete"):
+            run(tables, topic)
+        shutil.rmtree(checkpoint)
+    run(tables, topics[0])
+    assert committed(tables, "g") == [*range(4)]
+
+    # The machine lost its power: the newest file has no content. The message says what helps.
+    for folder in ("commits", "offsets"):
+        newest = max((checkpoint / folder).glob("[0-9]*"), key=lambda path: int(path.name))
+        newest.write_text("")
+        with pytest.raises(KoffError, match=rf"cannot be continued: the file {folder}/{newest.name} "):
+            run(tables, topics[0])
+        shutil.rmtree(checkpoint)
+        run(tables, topics[0])
+    assert committed(tables, "g") == [*range(4)]
+
+    # Tables that are moved take their checkpoint with them.
+    write(broker, topics[0], commit_record("g", "t", 0, 4))
+    shutil.move(tables.root, tmp_path / "moved")
+    moved = Tables(spark, str(tmp_path / "moved"))
+    run(moved, topics[0])
+    assert committed(moved, "g") == [*range(5)]
+
+
+def kill_python(words: str) -> list[int]:
+    """Kills the Python processes of this process's Java that have these words in their command line."""
+    killed = []
+    for java in children(os.getpid()):
+        for process in children(java):
+            if words in Path(f"/proc/{process}/cmdline").read_text():
+                os.kill(process, signal.SIGKILL)
+                killed.append(process)
+    return killed
+
+
+def test_a_stream_whose_python_process_is_killed_goes_on(
+    spark: SparkSession, broker: LocalKafka, tmp_path: Path
+) -> None:
+    tables, topic = Tables(spark, str(tmp_path / "t")), broker.create_topic()
+    mine = WatchedCluster("c", ClusterConf(broker.bootstrap), offsets_topic=topic)
+    write(broker, topic, commit_record("g", "t", 0, 0))
+    with running(tables, mine) as job:
+        job.wait_until(lambda: committed(tables, "g") == [0], "the first commit")
+        assert kill_python("python_streaming_source_runner")
+        wait_until(lambda: job.job.failures["c"] or job.job.errors, timeout_s=120, what="the failure")
+        assert not job.job.errors, job.job.errors
+        write(broker, topic, commit_record("g", "t", 0, 1))
+        job.wait_until(lambda: committed(tables, "g") == [0, 1], "the next commit")
 
 
 @pytest.mark.timeout(600)

@@ -86,6 +86,13 @@ def test_what_holds_at_each_sample_is_what_all_rows_say(
     written = tables.frame("lag").count()
     assert written < 0.75 * len(expected)
 
+    # The second day says the same when the rows of the first one have expired.
+    for name in ("lag", "samples"):
+        tables.delta_table(name).delete(f"day = DATE'{BEGIN.date()}'")
+    left = hold_rows(tables.frame("lag"), tables.frame("samples")).collect()
+    later = {slot for slot, row in expected.items() if row["day"] > BEGIN.date()}
+    assert {key(row.asDict()) for row in left} == later
+
 
 def key(row: Row) -> tuple[Any, ...]:
     at = row["at"] if row["at"].tzinfo else row["at"].astimezone(UTC)
@@ -99,6 +106,9 @@ def test_a_sample_is_full_at_the_start_when_it_is_due_and_when_the_clock_was_set
     assert not full.is_due(BEGIN + timedelta(seconds=599))
     assert full.is_due(BEGIN + timedelta(seconds=600))
     assert full.is_due(BEGIN - timedelta(seconds=1))
+    day = FullSamples(43_200, BEGIN)
+    assert not day.is_due(BEGIN + timedelta(seconds=1199))
+    assert day.is_due(BEGIN + timedelta(seconds=1200))  # the next day
     assert FullSamples(0, BEGIN).is_due(BEGIN)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from koff.client import TopicPartition
-from koff.client.cluster import Cluster, TopicInfo
+from koff.client.cluster import Cluster, ListedOffset, TopicInfo
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
@@ -85,10 +85,10 @@ class OneTopic:
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         return {name: TopicInfo(name, 1, NEW) for name in names}
 
-    def fetch_offsets(
+    def list_offsets(
         self, partitions: Iterable[TopicPartition], *_: object
-    ) -> dict[TopicPartition, int | str]:
-        return dict.fromkeys(partitions, 7)
+    ) -> dict[TopicPartition, ListedOffset | str]:
+        return dict.fromkeys(partitions, ListedOffset(7, 0))
 
 
 def test_what_is_watched_by_its_topics_id_is_sampled_by_name_and_once() -> None:

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,12 @@ def test_a_second_process_is_told_who_writes_and_what_to_do(tables: Tables) -> N
             pass
     with hold_leases(tables, ["a"], "the next job"):
         pass
+
+
+@pytest.mark.parametrize(("age_s", "live"), [(50, True), (70, False), (-50, True), (-3600, False)])
+def test_a_lease_ends_in_time_also_if_the_clock_was_set_back(age_s: float, live: bool) -> None:
+    at = datetime.now(UTC) - timedelta(seconds=age_s)
+    assert module._Row(1, "a job", "another host", 1, "nonce", False, at).is_live() is live
 
 
 def test_of_processes_that_want_the_lease_at_once_one_gets_it(

@@ -15,10 +15,11 @@ from pyspark.sql import functions as f
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
+from koff.spark.job.share_lags import DDL, ShareRow
 from koff.spark.rows.decoding import RAW, decode_batch
 from koff.spark.rows.packing import pack_batches
 from koff.spark.tables.schemas import TABLES, Tables
-from koff.tracker import Tracker
+from koff.tracker import ShareLag, Tracker
 from tests.spark.parity import OF_STATE, Record, differences, tracked, tracked_lags, written_lags
 from tests.spark.settings import codegen
 from tests.unit.builders import GOLDEN, commit
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVAL_MS = 30_000
+SHARES = [
+    ShareRow("rec-share", "busy-0", partition, lag=lag, not_current=False)
+    for partition, lag in ((0, 7), (3, 0), (6, None))
+]
+"""What coordinators returned: behind, caught up, not read."""
 Ends = dict[tuple[str, int], int]
 
 
@@ -142,9 +148,14 @@ def both(
             tables.cluster_frame("group_states", "c"),
             ends,
             reach_s=86_400,
+            shares=spark.createDataFrame(SHARES, DDL),
         )
         writer.write_lag(rows.mapInArrow(lag_rows, TABLES["lag"].ddl))
-        yield tables, tracked(records, rounds(samples, ids)), samples[-1][0]
+        tracker = tracked(records, rounds(samples, ids))
+        tracker.set_offsets_partitions(50)
+        returned = [ShareLag(row.topic, "", row.partition, row.lag) for row in SHARES]
+        tracker.describe_share_groups({"rec-share": returned}, asked_ms=samples[-1][0])
+        yield tables, tracker, samples[-1][0]
 
 
 def test_lag_and_status_are_the_trackers(both: tuple[Tables, Tracker, int]) -> None:
@@ -162,6 +173,7 @@ def test_lag_and_status_are_the_trackers(both: tuple[Tables, Tracker, int]) -> N
     assert len(told("status")) > 40
     assert sum(seconds is not None for seconds in told("time_lag_s")) > 20
     assert {*told("status")} >= {"OK", "STOP", "STALL", "REWIND"}
+    assert [written["rec-share", "busy-0", row.partition, "lag"] for row in SHARES] == [7, 0, None]
 
 
 def _nameless(tracker: Tracker) -> set[tuple[str, str]]:

@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,9 +111,15 @@ def test_a_path_that_cannot_be_written_is_refused_with_the_reason(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ConfigError, match=re.escape(f"may not write to {tmp_path}")):
         check_writable(tmp_path / "t", folder=True)
+    read_only = SimpleNamespace(f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda path: read_only)
+    with pytest.raises(ConfigError, match=re.escape(f"the file system of {tmp_path} is read-only")):
+        check_writable(tmp_path / "t", folder=True)
 
 
-def test_a_folder_that_cannot_be_one_of_tables_is_refused_without_spark(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_one_of_tables_is_refused_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     check_root("s3a://bucket/koff", create=False)  # only Spark can look there
     check_root(str(tmp_path), create=True)
     with pytest.raises(WrongTables, match="no tables of koff's"):
@@ -125,6 +132,10 @@ def test_a_folder_that_cannot_be_one_of_tables_is_refused_without_spark(tmp_path
     for name in TABLES:
         (tmp_path / "t" / name).mkdir(parents=True)
     check_root(str(tmp_path / "t"), create=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    check_root(str(tmp_path / "t"), create=False)  # for commands that only read
+    with pytest.raises(ConfigError, match="may not write"):
+        check_root(str(tmp_path / "t"), create=False, write=True)
 
 
 def test_an_interval_that_is_not_kept_is_said_once_for_each_cluster_and_again_later() -> None:

@@ -1,27 +1,22 @@
-"""End offsets are the same whether the driver asks or tasks do."""
+"""End offsets are the same by koff's own connections and by librdkafka; unknown ones are null."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import TopicPartition as Place
 
 from koff.client import ClusterConf, TopicPartition
-from koff.client.cluster import Cluster
+from koff.client.cluster import Cluster, ListedOffset
+from koff.client.offsets.lister import CHUNK, Listed, OffsetLister
 from koff.errors import ConnectError
 from koff.kafkatest import KafkaCluster as Kafka
-from koff.kafkatest import free_ports
-from koff.spark.job import end_offsets as samples
-from koff.spark.job.end_offsets import EndOffsetSampler, merge_task_results
+from koff.spark.job.end_offsets import EndOffsetSampler, fetch_offsets, list_by_chunks, make_lister
+from tests.fake_brokers import FakeBrokers
 from tests.kafka_groups import produce
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.mark.kafka
-def test_tasks_give_the_rows_that_the_driver_gives(spark: SparkSession, kafka: Kafka) -> None:
+def test_koffs_own_connections_give_the_rows_that_librdkafka_gives(kafka: Kafka) -> None:
     orders, clicks = kafka.create_topic(partitions=3), kafka.create_topic(partitions=2)
     produce(kafka, orders, 5)
     produce(kafka, clicks, 4, partition=1)
@@ -34,24 +29,52 @@ def test_tasks_give_the_rows_that_the_driver_gives(spark: SparkSession, kafka: K
     assert producer.flush(60) == 0
     watched = [(orders, number) for number in range(4)] + [(clicks, 0), (clicks, 1), ("never-made", 0)]
     with Cluster(ClusterConf(kafka.bootstrap)) as cluster:
-        drivers = EndOffsetSampler(cluster).take_sample(watched)
-        tasks = EndOffsetSampler(cluster, spark, sharded_above=4, partitions_per_task=2).take_sample(watched)
+        lister = make_lister(cluster.connect())
+        assert lister is not None
+        with lister:
+            rows = EndOffsetSampler(cluster, lister).take_sample(watched)
+        by_librdkafka = EndOffsetSampler(cluster).take_sample(watched)
     producer.abort_transaction(60)
-    assert [each[1:] for each in tasks] == [each[1:] for each in drivers]
-    offsets = {each[1:3]: (each.start_offset, each.end_offset, each.stable_offset) for each in tasks}
+    assert [each[1:] for each in by_librdkafka] == [each[1:] for each in rows]
+    offsets = {each[1:3]: (each.start_offset, each.end_offset, each.stable_offset) for each in rows}
     assert offsets[orders, 0] == (2, 5, 5)
     assert offsets[clicks, 0] == (0, 1, 0)
-    assert [each[1:3] for each in tasks if each.gone] == sorted([(orders, 3), ("never-made", 0)])
+    assert [each[1:3] for each in rows if each.gone] == sorted([(orders, 3), ("never-made", 0)])
 
 
-def test_what_a_task_was_not_told_is_unknown_and_the_rest_stays() -> None:
-    shares = [[TopicPartition("t", 0)], [TopicPartition("t", 1), TopicPartition("t", 2)]]
-    found = merge_task_results(shares, [[(0, 5, 5)], "cannot reach Kafka"])
-    assert found == [(0, 5, 5), (None, None, None), (None, None, None)]
+def test_partitions_whose_leader_does_not_respond_are_unknown_and_the_rest_stays() -> None:
+    partitions = [TopicPartition("t", number) for number in range(3)]
+    with FakeBrokers() as brokers, OffsetLister(brokers.conf, refuse) as lister:
+        brokers.add_topic("t", [1, 2, 3])
+        assert fetch_offsets(lister.list_offsets, partitions)[1] == (1, 1001, 1000)
+        brokers.stop(2)
+        found = fetch_offsets(lister.list_offsets, partitions)
+        assert found == [(0, 1000, 999), (None, None, None), (2, 1002, 1001)]
+        for number in (1, 3):
+            brokers.stop(number)
+        with pytest.raises(ConnectError):
+            fetch_offsets(lister.list_offsets, partitions)
 
 
-def test_a_cluster_that_no_task_reaches_is_silent() -> None:
-    conf = ClusterConf(f"127.0.0.1:{free_ports(1)[0]}", connect_timeout_s=0.5)
-    shares = [[TopicPartition("t", number)] for number in range(2)]
-    with pytest.raises(ConnectError, match="cannot reach Kafka"):
-        merge_task_results(shares, [samples._fetch_in_task(conf, share) for share in shares])
+def refuse(*_: object, **__: object) -> Listed:
+    raise AssertionError("librdkafka is not needed")
+
+
+def test_librdkafka_lists_offsets_in_chunks_and_only_a_cluster_without_any_response_is_an_error() -> None:
+    partitions = [TopicPartition("t", number) for number in range(3 * CHUNK - 1)]
+    down = {TopicPartition("t", 0), TopicPartition("t", CHUNK)}
+    sizes: list[int] = []
+
+    def list_offsets(chunk: list[TopicPartition], *_: object) -> Listed:
+        sizes.append(len(chunk))
+        if down & {*chunk}:
+            raise ConnectError("no leader responds")
+        return dict.fromkeys(chunk, ListedOffset(7, 0))
+
+    found = fetch_offsets(list_by_chunks(list_offsets), partitions)
+    assert sorted(sizes) == sorted(3 * [CHUNK, CHUNK, CHUNK - 1])
+    assert found == 2 * CHUNK * [(None, None, None)] + (CHUNK - 1) * [(7, 7, 7)]
+    assert fetch_offsets(list_by_chunks(list_offsets), []) == []
+    down.add(TopicPartition("t", 2 * CHUNK))
+    with pytest.raises(ConnectError, match="no leader responds"):
+        fetch_offsets(list_by_chunks(list_offsets), partitions)

@@ -14,9 +14,11 @@ from pyspark.sql import functions as f
 from koff.client import ClusterConf
 from koff.client.cluster import Cluster
 from koff.kafkatest import LocalKafka
+from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from koff.spark.job import share_lags
 from koff.spark.job.end_offsets import Sample
 from koff.spark.tables.schemas import Tables
-from koff.tail.reader import TailReader
+from koff.tail.reader import TailReader, TailReaderConf
 from tests import scripted_changes as changes
 from tests import scripted_life as life
 from tests.kafka_groups import produce
@@ -111,7 +113,9 @@ class Comparison:
         self.batches += sum(each.records > 0 for each in done)
         records, samples = self._read(done[-1].batch), self._samples()
         at_ms = sampled_ms(samples[-1])
-        snapshot = tracked(records, samples).take_snapshot(at_ms)
+        shares = self._read_all(SHARE_STATE_TOPIC)
+        tracker = tracked(records, samples, shares, life.OFFSETS_PARTITIONS)
+        snapshot = tracker.take_snapshot(at_ms)
         said = {
             what: (daemons(snapshot), pipelines(self._tables))
             for what, (daemons, pipelines) in OF_STATE.items()
@@ -126,12 +130,17 @@ class Comparison:
         """The log, as the daemon reads it, up to where that batch ended by what Spark wrote down."""
         offsets = Path(self._tables.checkpoint_path("c")) / "offsets" / str(batch)
         ends = json.loads(offsets.read_text().splitlines()[2])
+        records = self._read_all(OFFSETS_TOPIC)
+        return [record for record in records if record[1] < ends[str(record[0])]]
+
+    def _read_all(self, topic: str) -> list[Record]:
         records: list[Record] = []
-        with Cluster(ClusterConf(self._kafka.bootstrap)).connect() as cluster, TailReader(cluster) as reader:
+        connection = Cluster(ClusterConf(self._kafka.bootstrap))
+        with connection as cluster, TailReader(cluster.connect(), TailReaderConf(topic)) as reader:
             while not reader.caught_up:
                 for run in reader.poll(0.2).runs:
                     records += run
-        return [record for record in records if record[1] < ends[str(record[0])]]
+        return records
 
     def _samples(self) -> list[Sample]:
         frame = self._tables.frame("end_offsets").withColumn("at", f.unix_millis("at")).orderBy("at")
@@ -142,7 +151,14 @@ class Comparison:
 @pytest.fixture(scope="module")
 def comparison(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Comparison]:
     tables = Tables(spark, str(tmp_path_factory.mktemp("scripted-life") / "t"))
-    with LocalKafka(config=life.CONFIG) as kafka, Workbench(kafka) as workbench:
+    with (
+        LocalKafka(config=life.CONFIG) as kafka,
+        Workbench(kafka) as workbench,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        # On a busy machine, a coordinator may take longer than a sample waits for it.
+        patch.setattr(share_lags, "DEADLINE_S", 120.0)
+        patch.setattr(share_lags, "PATIENCE_S", 60.0)
         comparison = Comparison(kafka, workbench, tables)
         try:
             comparison.live()
@@ -175,3 +191,6 @@ def test_these_are_dozens_of_groups_of_every_kind_with_every_sort_of_lag(compari
     timed = [value for at, value in facts if at[-1] == "time_lag_s" and value is not None and value != 0]
     assert len(timed) >= 3
     assert comparison.batches > len(POINTS)
+    shared = {at[:3] for at, value in facts if at[-1] == "type" and value == "share"}
+    of_shares = {at[-1] for at, value in facts if at[:3] in shared and value is not None}
+    assert of_shares >= {"lag", "committed", "end_offset", "readable"}

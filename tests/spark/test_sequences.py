@@ -22,6 +22,8 @@ from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.cluster_stream import PipelineConf
 from koff.spark.job.job import Job
 from koff.spark.job.segments_backfill import backfill_segments
+from koff.spark.job.table_checks import CheckResult, check_offsets, read_coverage
+from koff.spark.tables.coverage import Coverage
 from koff.spark.tables.schemas import Tables
 from tests.kafka_groups import produce
 from tests.spark.test_exactly_once import DERIVED, rows
@@ -93,6 +95,10 @@ class Life:
         for name in DERIVED:
             assert rows(self.tables.frame(name)) == rows(calm.frame(name)), name
 
+    def check_offsets(self) -> CheckResult:
+        """The result of `koff pipeline check` for the offsets of the topic."""
+        return check_offsets("c", read_coverage(self.tables)["c"], "")
+
     def check_commits(self) -> None:
         """Every commit is in the tables, once."""
         rows = self.tables.cluster_frame("commits", "c").select("committed").collect()
@@ -133,6 +139,19 @@ def test_a_batch_that_was_interrupted_is_completed_also_without_its_checkpoint(
     life.run(sample=False)
     life.check_commits()
     life.check_all()
+
+
+def test_a_batch_is_complete_also_if_the_process_was_killed_before_it_recorded_that(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.commit()
+    with monkeypatch.context() as patch:
+        patch.setattr(Coverage, "flush", lambda _: None)
+        life.run(sample=False)
+    assert not life.check_offsets().ok
+    life.run(sample=False)
+    assert life.check_offsets().ok
+    life.check_commits()
 
 
 def test_records_that_kafka_removed_after_an_interruption_count_all_the_same(

@@ -55,7 +55,8 @@ def test_offsets_that_were_begun_fail_unless_a_process_is_writing_them() -> None
     rows = [covered(0, 10), covered(10, 14, complete=False)]
     found = check_offsets("c", rows, "")
     assert not found.ok
-    assert found.text.startswith("4 offsets were begun and are not complete")
+    assert found.text.startswith("4 offsets were begun and are not complete: start the command")
+    assert "delete the cluster's folder in _checkpoints" in found.text  # a job reads nothing before them
     found = check_offsets("c", rows, "a job on host (process 1)")
     assert (found.ok, found.text) == (True, "without a gap; a job on host (process 1) is writing 4 offsets")
 
@@ -70,8 +71,16 @@ def cluster_status(newest_sample_ms: int | None) -> ClusterStatus:
         (NOW_MS - 300_000, True, "the newest sample is 300 s old"),
         (NOW_MS - 301_000, False, "the newest sample is 301 s old, more than 300 s; no process writes"),
         (None, False, "lag was never sampled"),
+        (NOW_MS + 300_000, True, "the newest sample is 0 s old"),
+        (NOW_MS + 301_000, False, "the newest sample is 301 s in the future: a clock"),
     ],
-    ids=["in time", "too old", "never"],  # workers of pytest-xdist collect at different times
+    ids=[
+        "in time",
+        "too old",
+        "never",
+        "a little ahead",
+        "in the future",
+    ],  # workers of pytest-xdist collect at different times
 )
 def test_a_sample_that_is_old_or_missing_fails(sample_ms: int | None, ok: bool, text: str) -> None:
     found = check_freshness(cluster_status(sample_ms), NOW_MS, 300)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql.types import StructType
 
+from koff.spark.tables import migrations
 from koff.spark.tables import schemas as module
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
 from koff.spark.tables.layout import LAYOUTS, find_layout
+from koff.spark.tables.migrations import prepare_tables
 from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Table, Tables, WrongTables
-from tests.spark.test_table_checks import append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +70,61 @@ def test_every_table_is_made_and_nothing_else(first: Path) -> None:
     assert {each.name for each in first.iterdir()} == TABLES.keys()
 
 
+def test_tables_whose_creation_was_killed_are_created(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CREATED_WITHIN_S", 0.0)
+    root = tmp_path / "t"
+    for name, temporary in (("commits", ""), ("lag", ".0.json.1.tmp"), ("leases", ".0.json.1.tmp")):
+        log = root / name / "_delta_log"
+        (log / "_staged_commits").mkdir(parents=True)
+        if temporary:
+            (log / temporary).write_text("{")
+            (log / f".{temporary}.crc").write_text("crc")
+    (root / "current").mkdir()
+    tables = Tables(spark, str(root))
+    with pytest.raises(WrongTables, match="no tables of koff's"):
+        tables.check_tables()
+    prepare_tables(tables)
+    tables.check_tables()
+    assert tables.new_tables == TABLES.keys()
+    assert not list(root.rglob("*.tmp"))
+
+
+def test_a_folder_with_files_of_others_is_no_table_whose_creation_was_killed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "commits" / "_delta_log").mkdir(parents=True)
+    note = tmp_path / "commits" / "note.txt"
+    note.write_text("mine")
+    with pytest.raises(WrongTables, match="commits is not a Delta table: give --tables a folder of its own"):
+        prepare_tables(Tables(spark, str(tmp_path)))
+    assert {each.name for each in tmp_path.iterdir()} == {"commits"}
+    assert note.read_text() == "mine"
+
+
+def test_processes_that_create_the_same_tables_at_once_both_get_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    meeting, errors = threading.Barrier(3), []
+
+    def create() -> None:
+        tables = Tables(spark.newSession(), str(tmp_path / "t"))
+        meeting.wait(60)
+        try:
+            tables.create_tables()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=create) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(240)
+    assert errors == []
+    Tables(spark, str(tmp_path / "t")).check_tables()
+
+
 def test_columns_that_are_new_are_added_and_rows_stay(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,13 +133,13 @@ def test_columns_that_are_new_are_added_and_rows_stay(
         WrongTables, match=f"has schema {VERSION}, this koff writes {NEXT}: `koff pipeline run` migrates"
     ):
         tables.check_tables()
-    tables.create_tables()
+    prepare_tables(tables)
     assert set(versions(tables).values()) == {str(NEXT)}
     (row,) = tables.frame("commits").collect()
     assert (row.cluster, row.log_offset, row.note) == ("c", 1, None)
     assert tables.frame("groups").count() == 1
     before = changes(tables)
-    tables.create_tables()
+    prepare_tables(tables)
     tables.check_tables()
     assert changes(tables) == before
 
@@ -93,18 +148,19 @@ def test_a_migration_that_was_cut_off_goes_on(tables: Tables, monkeypatch: pytes
     next_version(monkeypatch, commits=with_note("commits"), groups=with_note("groups"))
     power = iter((False, True))
 
-    def fill(spark: SparkSession, path: str) -> None:
-        if "note" not in spark.read.format("delta").load(path).columns:
+    def fill(tables: Tables) -> None:
+        spark, path = tables.spark, tables.path("groups")
+        if "note" not in tables.frame("groups").columns:
             spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (note STRING)")
         if not next(power):
             raise OSError("the power is gone")
         spark.sql(f"UPDATE delta.`{path}` SET note = 'old'")
 
-    monkeypatch.setattr(module, "MIGRATIONS", {("groups", VERSION): fill})
+    monkeypatch.setattr(migrations, "MIGRATIONS", {("groups", VERSION): fill})
     with pytest.raises(OSError, match="the power is gone"):
-        tables.create_tables()
+        prepare_tables(tables)
     assert versions(tables)["groups"] == str(VERSION)
-    tables.create_tables()
+    prepare_tables(tables)
     assert set(versions(tables).values()) == {str(NEXT)}
     assert [row.note for row in tables.frame("groups").collect()] == ["old"]
     assert [row.note for row in tables.frame("commits").collect()] == [None]
@@ -118,17 +174,17 @@ def test_what_no_migration_leads_from_is_refused_and_stays(
     before = changes(tables)
     for _ in range(2):
         with pytest.raises(WrongTables, match=f"/lag has schema {VERSION}, this koff writes {NEXT}: there"):
-            tables.create_tables()
+            prepare_tables(tables)
     assert changes(tables) == before
     next_version(monkeypatch, lag=TABLES["lag"].columns.replace("at TIMESTAMP, ", ""))
     with pytest.raises(WrongTables, match="there is no migration; use the koff"):
-        tables.create_tables()
+        prepare_tables(tables)
 
 
 def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     next_version(monkeypatch)
     monkeypatch.setattr(module, "TABLES", {**TABLES, "notes": Table("note STRING")})
-    tables.create_tables()
+    prepare_tables(tables)
     assert tables.frame("notes").columns == ["cluster", "note"]
 
 
@@ -139,7 +195,7 @@ def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyP
 def test_tables_of_a_newer_koff_and_of_others_are_refused(tables: Tables, version: str, told: str) -> None:
     table = f"delta.`{tables.path('groups')}`"
     tables.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{PROPERTY}' = '{version}')")
-    for ask in (tables.create_tables, tables.check_tables):
+    for ask in (tables.create_tables, tables.check_tables, tables.list_older):
         with pytest.raises(WrongTables, match=told):
             ask()
 
@@ -177,27 +233,6 @@ def test_every_column_of_a_layout_exists_and_every_table_and_column_has_a_text(s
         assert layout.sorted_by in ("", *layout.filtered)
 
 
-def test_tables_of_version_2_get_columns_comments_and_properties_and_keep_their_rows(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    tables = Tables(spark, str(tmp_path / "t"))
-    for name, table in TABLES.items():
-        builder = DeltaTable.createIfNotExists(spark).location(tables.path(name))
-        old = table.ddl.replace(", timestamp TIMESTAMP", "") if name == "group_states" else table.ddl
-        builder = builder.addColumns(parse_ddl(old)).partitionedBy(*table.partitioning)
-        builder.property(PROPERTY, "2").execute()
-    states = tables.path("group_states")
-    spark.sql("SELECT 'c' cluster, 1 offsets_partition, 'g' `group`, 5L log_offset").write.format(
-        "delta"
-    ).mode("append").save(states)
-    tables.create_tables()
-    tables.check_tables()
-    for name in TABLES:
-        assert read_definition(tables, name) == (TABLE_TEXTS[name], column_texts(name), properties(name))
-    (row,) = tables.frame("group_states").collect()
-    assert (row.group, row.log_offset, row.timestamp) == ("g", 5, None)
-
-
 def parse_ddl(ddl: str) -> StructType:
     columns = StructType.fromDDL(ddl)
     assert isinstance(columns, StructType)
@@ -218,23 +253,3 @@ def read_definition(tables: Tables, name: str) -> tuple[str, dict[str, str], dic
     detail = tables.delta_table(name).detail().select("description", "properties").collect()[0]
     comments = {field.name: field.metadata["comment"] for field in tables.frame(name).schema}
     return detail.description, comments, detail.properties
-
-
-def test_reasons_that_were_text_become_arrays(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = Tables(spark, str(tmp_path / "t"))
-    text = replace(TABLES["lag"], columns=TABLES["lag"].columns.replace("ARRAY<STRING>", "STRING"))
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "VERSION", 2)
-        patch.setattr(module, "TABLES", {**TABLES, "lag": text})
-        old.create_tables()
-    now = datetime(2026, 3, 2, tzinfo=UTC)
-    slot = {"cluster": "c", "topic": "t", "partition": 0, "at": now, "day": now.date()}
-    values = {"": [], "no_commit": ["no_commit"], "no_commit,topic_gone": ["no_commit", "topic_gone"]}
-    append(old, "lag", *({**slot, "group": names, "reasons": names} for names in values))
-    old.create_tables()
-    old.check_tables()
-    assert {row["group"]: row.reasons for row in old.frame("lag").collect()} == values
-    module._split_reasons(spark, old.path("lag"))  # as after an interruption
-    assert old.frame("lag").count() == len(values)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from koff.errors import ConfigError
-from koff.spark.tables import maintenance
+from koff.spark.tables import maintenance, maintenance_notes, schemas
 from koff.spark.tables.maintenance import MaintainConf, Maintained, maintain_cluster, maintain_tables
+from koff.spark.tables.maintenance_notes import MaintenanceNotes
 from koff.spark.tables.retention import list_expiring, parse_retention
 from koff.spark.tables.schemas import MAINTENANCE, TABLES, Tables
 from tests.spark.test_table_checks import append
@@ -32,6 +33,8 @@ def days_ago(days: int) -> datetime:
         ("90", dict.fromkeys(list_expiring(), 90)),
         ("commits=30d,lag_hourly=2y", {"commits": 30, "lag_hourly": 730}),
         ("lag=1w, 90d", {**dict.fromkeys(list_expiring(), 90), "lag": 7}),
+        ("lag=1y,90d", {**dict.fromkeys(list_expiring(), 90), "lag": 365, "samples": 365}),
+        ("lag=30d,samples=30d", {"lag": 30, "samples": 30}),
     ],
 )
 def test_a_time_is_for_all_tables_or_for_those_that_are_named(text: str, days: dict[str, int]) -> None:
@@ -49,6 +52,8 @@ def test_a_time_is_for_all_tables_or_for_those_that_are_named(text: str, days: d
         ("coverage=3d", "no rows of 'coverage' can expire"),
         ("lag=3d,lag=4d", "lag is given twice"),
         ("3d,4d", "the time for all tables is given twice"),
+        ("lag=4d,samples=3d", "samples have to stay as long as lag"),
+        ("samples=3d", "samples have to stay as long as lag"),
     ],
 )
 def test_a_time_that_is_none_is_refused(text: str, told: str) -> None:
@@ -72,6 +77,31 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def maintain(tables: Tables, conf: MaintainConf, now: datetime) -> dict[str, Maintained]:
     return {each.table: each for each in maintain_tables(tables, conf, now)}
+
+
+def open_with_checksums(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """As `filesystem`, with the file system of users: Hadoop's own keeps a checksum beside each file."""
+    jvm: Any = spark.sparkContext._jvm
+    jsc: Any = spark.sparkContext._jsc
+    fs = jvm.org.apache.hadoop.fs.LocalFileSystem()
+    fs.initialize(jvm.java.net.URI("file:///"), jsc.hadoopConfiguration())
+    return fs, jvm.org.apache.hadoop.fs.Path(path)
+
+
+@pytest.mark.parametrize("checksum", [b"crc\0\0\0\2\0", b"crc\0\0\0\2\0abcd"])
+def test_notes_whose_checksum_a_kill_cut_off_are_written_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checksum: bytes
+) -> None:
+    for module in (maintenance_notes, schemas):
+        monkeypatch.setattr(module, "filesystem", open_with_checksums)
+    tables = Tables(spark, str(tmp_path / "t"))
+    for version in (7, 8):
+        notes = MaintenanceNotes(tables, "c")
+        assert notes.get("commits").version == -1
+        notes.get("commits").version = version
+        notes.save()
+        assert MaintenanceNotes(tables, "c").get("commits").version == version
+        (tmp_path / "t" / MAINTENANCE / ".c.json.crc").write_bytes(checksum)
 
 
 @pytest.mark.usefixtures("few")

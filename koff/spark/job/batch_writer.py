@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from koff.spark.job.end_offsets import Sample
+import pyarrow as pa
+
+from koff.spark.job.end_offsets import SAMPLE_SCHEMA, Sample
 from koff.spark.rows import group_changes as groups
 from koff.spark.rows.packing import COMMIT, EXTENT, GROUP, UNDECODED, Extent, unpack_frame
 from koff.spark.spark_session import count_tasks
+from koff.spark.tables.compaction import compact_merged
 from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.coverage import Coverage, Intervals, Span, select_offsets
 from koff.spark.tables.current import merge_commits
-from koff.spark.tables.schemas import TABLES, TXN, Tables, quote_sql
+from koff.spark.tables.schemas import TXN, Tables, quote_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_MERGE_LOCK = threading.Lock()
-"""Held during a MERGE. The queries of several clusters merge into the same tables, and two merges at the same
-time would conflict in Delta: one of them would fail and have to be repeated."""
+_ROWS_PER_FILE = 250_000
+"""A batch of commits is written into so few files that they need not be compacted soon: of a small batch into
+one, of a large one into files above `COMPACT_BELOW`."""
 
 
 @contextmanager
@@ -98,29 +100,29 @@ class BatchWriter:
 
         self._begin_step("commits")
         if COMMIT in counts:
-            self._append_new("commits", unpack_frame(packed, COMMIT))
+            files = -(-counts[COMMIT] // _ROWS_PER_FILE)
+            self._append_new("commits", unpack_frame(packed, COMMIT).coalesce(files))
 
         self._begin_step("current")
         # The newest commit of each slot. Of a batch that was interrupted, the table may have commits that
         # Kafka has compacted since then.
         if COMMIT in counts or self._begun:
             first_ms, last_ms = kinds[COMMIT][2:] if COMMIT in kinds else (None, None)
-            with _MERGE_LOCK:
-                span_ms = None
-                if first_ms is not None and last_ms is not None and not self._fresh:
-                    span_ms = (first_ms, last_ms)
-                empty = self._fresh or (
-                    self._first and self.tables.cluster_frame("current", self.cluster).isEmpty()
-                )
-                merge_commits(
-                    self.tables,
-                    self.cluster,
-                    packed,
-                    span_ms,
-                    buckets=count_tasks(self.tables.spark),
-                    into_empty=empty,
-                    begun=self._begun,
-                )
+            span_ms = None
+            if first_ms is not None and last_ms is not None and not self._fresh:
+                span_ms = (first_ms, last_ms)
+            empty = self._fresh or (
+                self._first and self.tables.cluster_frame("current", self.cluster).isEmpty()
+            )
+            merge_commits(
+                self.tables,
+                self.cluster,
+                packed,
+                span_ms,
+                buckets=count_tasks(self.tables.spark),
+                into_empty=empty,
+                begun=self._begun,
+            )
 
         self._begin_step("groups")
         if UNDECODED in counts:
@@ -137,10 +139,11 @@ class BatchWriter:
         """Appends a sample of end offsets, of the batch with this number (None: of no batch)."""
         from pyspark.sql import functions as f
 
-        names = [*Sample._fields]
-        # The types are given: Spark would infer NullType for a column that is None in all rows.
-        ddl = {part.split()[0]: part for part in map(str.strip, TABLES["end_offsets"].columns.split(","))}
-        frame = self.tables.spark.createDataFrame(rows, ", ".join(ddl[name] for name in names))
+        # By Arrow: with rows as tuples, Spark checks and pickles each value in Python.
+        columns = [
+            pa.array([row[place] for row in rows], field.type) for place, field in enumerate(SAMPLE_SCHEMA)
+        ]
+        frame = self.tables.spark.createDataFrame(pa.Table.from_arrays(columns, schema=SAMPLE_SCHEMA))
         self._append_rows("end_offsets", frame.withColumn("batch", f.lit(batch).cast("bigint")), f.col("at"))
 
     def write_lag(self, frame: DataFrame) -> None:
@@ -171,8 +174,7 @@ class BatchWriter:
             self._append_new("assignments", _parse_changes(changes, "assignment", groups.ASSIGNMENT_DDL))
             # The states last: changes are derived from the old states. If the states were merged first, a
             # repeated batch would find no changes.
-            with _MERGE_LOCK:
-                self._merge_states(_parse_changes(changes, "saved", groups.SAVED_DDL))
+            self._merge_states(_parse_changes(changes, "saved", groups.SAVED_DDL))
         finally:
             changes.unpersist()
 
@@ -201,7 +203,8 @@ class BatchWriter:
         same = f"t.cluster = {quote_sql(self.cluster)} AND {same}"
         merging = into.merge(newest.alias("s"), same)
         merging = merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll()
-        retry_conflicts(merging.execute)
+        with compact_merged(self.tables.spark):
+            retry_conflicts(merging.execute)
 
     def _append_new(self, name: str, frame: DataFrame, *, overlapping: bool = False) -> None:
         """Appends the rows; of a batch that overlaps, only the rows that the table does not have yet."""

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import repeat
+from typing import NamedTuple
 
+import pyarrow as pa
 import structlog
 
-from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
-from koff.errors import ConnectError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from koff.client.offsets.lister import CHUNK, Listed, ListOffsets, OffsetLister
+from koff.client.wire.credentials import check_support
+from koff.errors import ConnectError, KoffError
 
 log = structlog.get_logger(component="spark.job")
 TOPICS_INTERVAL_S = 30.0
-"""The time between two listings of the topics."""
-SHARDED_ABOVE, PARTITIONS_PER_TASK = 20_000, 10_000
-"""With more than `SHARDED_ABOVE` partitions, Spark tasks fetch the offsets, `PARTITIONS_PER_TASK` in each."""
+"""The time between two listings of the topics, and between two looks for their leaders."""
+LEADERS_TIMEOUT_S = 10.0
+MOST_REASONS = 5
+"""A log line names at most so many reasons."""
+MOST_CALLS = 32
+"""So many calls of librdkafka run at the same time."""
 
 
 class Sample(NamedTuple):
@@ -39,30 +44,33 @@ class Sample(NamedTuple):
     gone: bool
 
 
+SAMPLE_SCHEMA = pa.schema(
+    [
+        ("at", pa.timestamp("us", "UTC")),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        *((name, pa.int64()) for name in ("start_offset", "end_offset", "stable_offset")),
+        ("gone", pa.bool_()),
+    ]
+)
+"""The fields of `Sample`, as Arrow has them."""
 PartitionOffsets = tuple[int | None, int | None, int | None]
 """Log start offset, end offset and last stable offset of a partition; None for an offset with an error."""
-TaskResult = list[PartitionOffsets] | str
-"""What one task fetched: the offsets of its partitions in their order, or the text of the error."""
 _UNKNOWN: PartitionOffsets = (None, None, None)
 
 
 class EndOffsetSampler:
     """Takes samples of one cluster.
 
-    With more than `sharded_above` partitions, Spark tasks send the requests, each for `partitions_per_task`
-    over a connection of its own. Otherwise the driver alone would have to decode all responses.
+    `lister` is what `make_lister` returns for the cluster. Without it, librdkafka lists the offsets.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        spark: SparkSession | None = None,
-        *,
-        sharded_above: int = SHARDED_ABOVE,
-        partitions_per_task: int = PARTITIONS_PER_TASK,
-    ) -> None:
-        self._cluster, self._spark = cluster, spark
-        self._sharded_above, self._partitions_per_task = sharded_above, partitions_per_task
+    def __init__(self, cluster: Cluster, lister: OffsetLister | None = None) -> None:
+        self._cluster, self._lister = cluster, lister
+        self._list_offsets: ListOffsets = list_by_chunks(cluster.list_offsets)
+        if lister is not None:
+            self._list_offsets = lister.list_offsets
         self._partitions: dict[str, int] = {}
         self._ids: dict[str, str] = {}
         self._due = 0.0
@@ -82,6 +90,11 @@ class EndOffsetSampler:
         self._partitions = self._cluster.fetch_partition_counts()
         described = self._cluster.describe_topics(self._partitions)
         self._ids = {topic.name: topic.topic_id for topic in described.values() if topic.topic_id}
+        if self._lister is not None:
+            try:
+                self._lister.refresh_leaders(timeout_s=LEADERS_TIMEOUT_S)
+            except KoffError as error:
+                log.debug("the leaders of partitions are as before", why=str(error))
         self._due = time.monotonic() + TOPICS_INTERVAL_S
 
     def take_sample(self, watched: Collection[tuple[str, int]]) -> list[Sample]:
@@ -96,11 +109,10 @@ class EndOffsetSampler:
         # Partitions by topic name, without duplicates, and those that exist.
         names = self.topic_names
         partitions = sorted({TopicPartition(names.get(topic, topic), number) for topic, number in watched})
-        # A record may contain any number, so also a negative one.
-        present = [at for at in partitions if 0 <= at.partition < self._partitions.get(at.topic, 0)]
+        present = self._select_present(partitions)
 
         now = datetime.now(UTC)  # taken before the requests: the end offsets are at least as new as this time
-        offsets = dict(zip(present, self._fetch_all(present), strict=True))
+        offsets = dict(zip(present, fetch_offsets(self._list_offsets, present), strict=True))
         return [
             Sample(
                 now,
@@ -113,60 +125,78 @@ class EndOffsetSampler:
             for at in partitions
         ]
 
-    def _fetch_all(self, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
-        if self._spark is None or len(partitions) <= self._sharded_above:
-            return fetch_offsets(self._cluster, partitions)
-        # Local variables: Spark pickles the lambda with what it uses, and the connection in `self` cannot be
-        # pickled.
-        conf, size = self._cluster.conf, self._partitions_per_task
-        parts = [partitions[first : first + size] for first in range(0, len(partitions), size)]
-        tasks = self._spark.sparkContext.parallelize(parts, len(parts))
-        results = tasks.mapPartitions(lambda mine: [_fetch_in_task(conf, part) for part in mine]).collect()
-        return merge_task_results(parts, results)
+    def fetch_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The end offset of each partition that exists and has a leader. Raises `KoffError`."""
+        listed = self._list_offsets(self._select_present(partitions))
+        return {at: found.offset for at, found in listed.items() if not isinstance(found, str)}
+
+    def _select_present(self, partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+        """Those that exist, in their order, by the last listing."""
+        # A record may contain any number, so also a negative one.
+        counts = self._partitions
+        return [TopicPartition(topic, p) for topic, p in partitions if 0 <= p < counts.get(topic, 0)]
 
 
-def fetch_offsets(cluster: Cluster, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
+def make_lister(cluster: Cluster) -> OffsetLister | None:
+    """Lists offsets over connections of koff's own; None if only librdkafka supports the properties.
+
+    The caller closes it. librdkafka's cost for a call grows with the square of the number of partitions.
+    """
+    if not check_support(cluster.conf):
+        return None
+    return OffsetLister(cluster.conf, cluster.list_offsets, cluster_id=cluster.id)
+
+
+def list_by_chunks(list_offsets: ListOffsets) -> ListOffsets:
+    """The function, called for `CHUNK` partitions at a time. It raises only if no chunk gets a response.
+
+    The calls run at the same time: a leader that does not respond delays its own chunks only.
+    """
+
+    def list_chunk(
+        chunk: Sequence[TopicPartition], query: Sequence[OffsetSpec | Isolation]
+    ) -> Listed | ConnectError:
+        try:
+            return list_offsets(chunk, *query)
+        except ConnectError as error:
+            return error
+
+    def list_in_chunks(partitions: Iterable[TopicPartition], *query: OffsetSpec | Isolation) -> Listed:
+        wanted = list(partitions)
+        chunks = [wanted[first : first + CHUNK] for first in range(0, len(wanted), CHUNK)]
+        with ThreadPoolExecutor(MOST_CALLS) as pool:
+            results = list(pool.map(list_chunk, chunks, repeat(query)))
+        failures = [result for result in results if isinstance(result, ConnectError)]
+        if failures and len(failures) == len(chunks):
+            raise failures[0]
+        listed: Listed = {}
+        for chunk, result in zip(chunks, results, strict=True):
+            listed |= dict.fromkeys(chunk, str(result)) if isinstance(result, ConnectError) else result
+        return listed
+
+    return list_in_chunks
+
+
+def fetch_offsets(list_offsets: ListOffsets, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
     """The offsets of each partition, in the order of `partitions`. Raises `ConnectError`."""
-    ends = cluster.fetch_offsets(partitions)
-    starts = cluster.fetch_offsets(partitions, OffsetSpec.EARLIEST)
-    stables = cluster.fetch_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
-    errors = {error for error in ends.values() if isinstance(error, str)}
+    try:
+        ends = list_offsets(partitions)
+        starts = list_offsets(partitions, OffsetSpec.EARLIEST)
+        stables = list_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+    except ConnectError:
+        raise
+    except KoffError as error:  # no broker accepts koff's requests
+        raise ConnectError(str(error)) from error
+    errors = [error for error in ends.values() if isinstance(error, str)]
     if errors:
-        log.warning("some partitions have no end offset: their lag is unknown", why=sorted(errors))
+        log.warning(
+            "some partitions have no end offset: their lag is unknown",
+            partitions=len(errors),
+            why=sorted(set(errors))[:MOST_REASONS],
+        )
 
-    def find_offset(offsets: Mapping[TopicPartition, int | str], at: TopicPartition) -> int | None:
-        offset = offsets.get(at)
-        return offset if isinstance(offset, int) else None
+    def find_offset(listed: Listed, at: TopicPartition) -> int | None:
+        found = listed.get(at)
+        return None if found is None or isinstance(found, str) else found.offset
 
     return [(find_offset(starts, at), find_offset(ends, at), find_offset(stables, at)) for at in partitions]
-
-
-def _fetch_in_task(conf: ClusterConf, partitions: Sequence[TopicPartition]) -> TaskResult:
-    """The offsets of the task's partitions, or the text of the error. Runs in a Spark task."""
-    try:
-        with Cluster(conf) as cluster:
-            return fetch_offsets(cluster.connect(), partitions)
-    except ConnectError as error:
-        return str(error)  # a value: an exception would fail the whole Spark job, and so all tasks
-
-
-def merge_task_results(
-    parts: Sequence[Sequence[TopicPartition]], results: Sequence[TaskResult]
-) -> list[PartitionOffsets]:
-    """The offsets of all partitions, in their order; None for the partitions of a task with an error.
-
-    `parts` has the partitions of each task. Raises `ConnectError` if every task has an error.
-    """
-    errors = [result for result in results if isinstance(result, str)]
-    if len(errors) == len(results):
-        raise ConnectError(errors[0])
-    offsets: list[PartitionOffsets] = []
-    for partitions, result in zip(parts, results, strict=True):
-        if isinstance(result, str):
-            log.warning(
-                "a Spark task fetched no end offsets: the lag of its partitions is unknown",
-                partitions=len(partitions),
-                why=result,
-            )
-        offsets += [_UNKNOWN] * len(partitions) if isinstance(result, str) else result
-    return offsets

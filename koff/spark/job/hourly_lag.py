@@ -13,7 +13,7 @@ from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
 from koff.spark.tables.schemas import Tables, quote_sql
 
 MOST_HOURS = 24
-"""So many hours are written at once, after a time without a job."""
+"""So many hours are written at once. After a migration there are months to write, and the stream waits."""
 
 
 class HourlyLag:
@@ -25,20 +25,21 @@ class HourlyLag:
         """The first hour that may not be written yet; None before the first call."""
 
     def write_ended(self, tables: Tables, now: datetime) -> int:
-        """Writes the hours that ended before `now`, the time of the newest sample. Returns how many ended.
+        """Writes the next hours that ended before `now`, the time of the newest sample.
 
-        Hours without samples have no rows: after a long time without a job, they are left out at once.
+        Returns how many hours were passed: at most `MOST_HOURS` with samples, the next ones with the next
+        call. Hours without samples have no rows: after a long time without a job, they are left out at once.
         """
         until = begin_hour(now)
         first = self._next or self._find_next(tables) or until
         self._next = first
-        while self._next < until:
-            begin = self._find_sampled(tables, self._next) or until
+        if first < until:
+            begin = self._find_sampled(tables, first) or until
             end = min(until, begin + MOST_HOURS * HOUR)
             if begin < end:
                 self._write(tables, begin, end)
             self._next = end
-        return max(0, (until - first) // HOUR)
+        return max(0, (self._next - first) // HOUR)
 
     def _find_next(self, tables: Tables) -> datetime | None:
         """The hour after the last one in the table, else the hour of the first sample; None without one."""

@@ -12,13 +12,21 @@ from dataclasses import replace
 import structlog
 
 from koff.client.cluster import Cluster
+from koff.client.offsets.lister import OffsetLister
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
+from koff.spark.job.end_offsets import make_lister
 from koff.spark.rows.decoding import DataLost
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
-from koff.spark.worker_errors import find_koff_error, is_java_gone, make_java_error, summarize_error
+from koff.spark.worker_errors import (
+    WorkerLost,
+    find_koff_error,
+    is_java_gone,
+    make_java_error,
+    summarize_error,
+)
 
 log = structlog.get_logger(component="spark.job")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -43,7 +51,8 @@ class Job:
     """Runs the pipeline for some clusters. Use it as a context manager: the exit closes the connections.
 
     The entry connects to all clusters, so that an error is found before anything is written. It raises
-    `ConnectError` with the cluster's name. `progress` is called after each batch, in a thread of its stream.
+    `ConnectError` or `ConfigError` with the cluster's name. `progress` is called after each batch, in a
+    thread of its stream.
     """
 
     def __init__(
@@ -56,6 +65,7 @@ class Job:
         self._watched, self.progress = clusters, progress
         self._open = ExitStack()
         self._clusters: list[Cluster] = []
+        self._listers: list[OffsetLister | None] = []
         self._stopping = threading.Event()
         self._streams: list[ClusterStream] = []
         self.errors: dict[int, KoffError] = {}
@@ -75,10 +85,14 @@ class Job:
             cluster = self._open.enter_context(Cluster(watched.conf))
             try:
                 cluster.connect()
-            except ConnectError as error:
+                lister = make_lister(cluster)
+            except KoffError as error:
                 self._open.close()  # __exit__ is not called when __enter__ raises
                 raise type(error)(f"cluster {watched.name or watched.conf.brokers}: {error}") from error
             self._clusters.append(cluster)
+            self._listers.append(lister)
+            if lister is not None:
+                self._open.enter_context(lister)
             self.names.append(watched.name or cluster.id)
         return self
 
@@ -102,9 +116,10 @@ class Job:
     def run(self, tables: Tables) -> None:
         """Runs until `stop` is called, or with `once` until all streams are done.
 
-        A stream with an error affects no other stream. If its cluster cannot be reached, it is started again
-        after a pause; with `once`, or after another error, it stays down. When all streams are done or down,
-        the first error is raised as `KoffError`. Raises `LeaseHeld` if another process writes a cluster.
+        A stream with an error affects no other stream. If its cluster cannot be reached, or a Python process
+        of Spark was killed, it is started again after a pause; with `once`, or after another error, it stays
+        down. When all streams are done or down, the first error is raised as `KoffError`. Raises `LeaseHeld`
+        if another process writes a cluster.
         """
         with hold_leases(tables, self.names, "a job") as self._leases:
             self._run_streams(tables)
@@ -142,7 +157,7 @@ class Job:
                 self._restart_stream(tables, number, stream)
         elif not stream.alive:
             error = self._find_error(stream)
-            if self.conf.once or not isinstance(error, ConnectError):
+            if self.conf.once or not isinstance(error, ConnectError | WorkerLost):
                 self._note_down(number, stream, error)
             else:
                 self._plan_retry(number, stream, error)
@@ -160,14 +175,16 @@ class Job:
         self.failures[name] += 1
         self.why_down[name] = str(error)
 
-    def _plan_retry(self, number: int, stream: ClusterStream, error: ConnectError) -> None:
+    def _plan_retry(self, number: int, stream: ClusterStream, error: ConnectError | WorkerLost) -> None:
         self._note_failure(number, error)
         # The pause doubles until a stream has written a batch.
         pause_s = FIRST_PAUSE_S if stream.batches else min(2 * self._pauses_s[number], LONGEST_PAUSE_S)
         self._pauses_s[number] = pause_s
         self._retries[number] = time.monotonic() + pause_s
         log.warning(
-            "cannot reach the cluster: trying again later",
+            "the stream has failed: trying again later"
+            if isinstance(error, WorkerLost)
+            else "cannot reach the cluster: trying again later",
             cluster=stream.name,
             why=str(error),
             pause_s=pause_s,
@@ -177,7 +194,15 @@ class Job:
         lease, conf = self._leases[self.names[number]], self.conf
         if number:  # files are deleted in whole tables: one stream is enough for that
             conf = replace(conf, maintain=replace(conf.maintain, vacuum=False))
-        stream = ClusterStream(tables, *self._pairs[number], conf, self.progress, lease, fresh=fresh)
+        stream = ClusterStream(
+            tables,
+            *self._pairs[number],
+            conf,
+            self.progress,
+            lease,
+            lister=self._listers[number],
+            fresh=fresh,
+        )
         stream.start()
         return stream
 
@@ -206,6 +231,8 @@ class Job:
         found = find_koff_error(error) or KoffError(
             f"cluster {stream.name}: Spark failed: {summarize_error(error)}"
         )
+        if isinstance(found, WorkerLost):
+            found = WorkerLost(f"cluster {stream.name}: {found}")
         if found is not error:
             found.__cause__ = error
         return found

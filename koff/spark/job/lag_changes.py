@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from koff.spark.tables.held_rows import SLOT
@@ -42,7 +42,8 @@ changed. A rate has changed if it differs by a tenth."""
 class FullSamples:
     """When the last full sample of a cluster was. The first sample of a process is full.
 
-    `every_s` is the longest time from one full sample to the next; with 0, each sample is full.
+    `every_s` is the longest time from one full sample to the next; with 0, each sample is full. The first
+    sample of each day (UTC) is full, too: rows expire by day, and so no row of a day depends on another day.
     """
 
     every_s: float
@@ -50,7 +51,9 @@ class FullSamples:
 
     def is_due(self, at: datetime) -> bool:
         """Whether a sample at this time is a full one: also if the clock was set back."""
-        return self.newest is None or not 0 <= (at - self.newest).total_seconds() < self.every_s
+        if self.newest is None or at.astimezone(UTC).date() != self.newest.astimezone(UTC).date():
+            return True
+        return not 0 <= (at - self.newest).total_seconds() < self.every_s
 
 
 def select_changed(

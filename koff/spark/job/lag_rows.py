@@ -17,6 +17,7 @@ from koff.lag import (
     UNKNOWN,
     EndHistory,
     Features,
+    Lags,
     Reason,
     Status,
     consume_rates,
@@ -74,35 +75,43 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
     """The columns of `lag` for rows of one sample of one cluster, which all have the same time."""
     # Arrays of the inputs, with UNKNOWN for null.
     ints = {
-        name: _read_ints(batch, name) for name in ("committed", "start_offset", "end_offset", "stable_offset")
+        name: _read_ints(batch, name)
+        for name in ("committed", "start_offset", "end_offset", "stable_offset", "share_lag")
     }
     committed, start, end = ints["committed"], ints["start_offset"], ints["end_offset"]
     now_ms = int(_read_ints(batch, "at_ms")[0])
     committed_id, topic_id = _fold_ids(batch, "committed_topic_id"), _fold_ids(batch, "topic_id")
-    gone = batch.column("gone").fill_null(False).to_numpy(zero_copy_only=False)
+    gone, not_current = (_read_flags(batch, name) for name in ("gone", "not_current"))
 
     # Lag, status and reasons. A commit to a deleted topic of the same name says nothing about the new topic.
     recreated = is_topic_recreated(committed_topic_id=committed_id, topic_id=topic_id)
     lag = lags(end=np.where(recreated, UNKNOWN, end), committed=committed)
+    # A coordinator returned the lag of a share group, and not the offset that it is computed from.
+    returned = (ints["share_lag"] >= 0) & (end >= 0) & ~recreated & ~gone
+    lag = Lags(np.where(returned, ints["share_lag"], lag.signed), lag.known | returned)
+    has_lag_only = returned & (committed < 0)
+    judged = np.where(has_lag_only, 0, committed)
     history, rows = _read_end_history(batch)
     features = _read_features(batch)
     verdicts = status(
         features,
         current_lag=lag.published,
         current_lag_known=lag.known,
-        committed=committed,
+        committed=judged,
         oldest_end=history.ends_at(rows, now_ms - ENDS_SPAN_MS),
         now_ms=now_ms,
     )
+    verdicts = np.where(not_current, np.uint8(Status.UNKNOWN), verdicts)
     why = reasons(
         end=end,
-        committed=committed,
-        start=start,
+        committed=judged,
+        start=np.where(has_lag_only, UNKNOWN, start),
         topic_gone=gone,
         committed_topic_id=committed_id,
         topic_id=topic_id,
         end_sampled_at_ms=now_ms,
         commit_seen_at_ms=_read_ints(batch, "timestamp_ms"),
+        withheld=np.where(not_current & ~gone, np.uint8(Reason.COMMITS_NOT_CURRENT), np.uint8(0)),
     )
 
     # Time lag, rates and the other counts. A time lag that is only a lower bound is not written.
@@ -171,6 +180,11 @@ def _read_ints(batch: pa.RecordBatch, name: str) -> Ints:
     return column
 
 
+def _read_flags(batch: pa.RecordBatch, name: str) -> NDArray[np.bool_]:
+    column: NDArray[np.bool_] = batch.column(name).fill_null(False).to_numpy(zero_copy_only=False)
+    return column
+
+
 def _fold_ids(batch: pa.RecordBatch, name: str) -> Ints:
     """Topic ids as numbers, which the rules of `koff.lag` compare."""
     return np.array([fold_topic_id(topic_id or "") for topic_id in batch.column(name).to_pylist()], np.int64)
@@ -188,6 +202,7 @@ def join_lag_inputs(
     curves: DataFrame | None = None,
     *,
     reach_s: float,
+    shares: DataFrame | None = None,
 ) -> DataFrame:
     """The inputs of `lag_rows`: one row for each slot of one cluster.
 
@@ -195,7 +210,8 @@ def join_lag_inputs(
     `current` and `group_states`. The end offsets before come from `curves`, the cluster's rows of
     `end_curves`, and `ends`: all rows of `end_offsets` after the time of the curves, and all of the last
     `RECENT_S`. Without `curves`, `ends` has all rows. Samples older than `reach_s` are left out: if the
-    oldest uncommitted record arrived before, there is no time lag.
+    oldest uncommitted record arrived before, there is no time lag. `shares` is what `ShareLags.to_frame`
+    returns.
     """
     from pyspark.sql import functions as f
 
@@ -205,8 +221,9 @@ def join_lag_inputs(
     # All slots with the offsets of their partition in this sample. `oldest_offset` is the offset of the
     # oldest record that is in the log and not committed.
     now = sample.agg(*(f.max(name).alias(name) for name in ("cluster", "at", "batch", "day")))
-    slots = _join_slots(current, states, sample)
+    slots = _join_slots(current, states, sample, shares)
     rows = slots.crossJoin(f.broadcast(now)).join(sample.drop("at", "day", "batch", "cluster"), here, "left")
+    rows = rows.withColumn("committed", f.expr(_COMMITTED))
     rows = rows.withColumn("oldest_offset", f.greatest("committed", f.coalesce("start_offset", f.lit(0))))
 
     # The known end offsets of each partition, in the order of time. Samples of another topic id do not count:
@@ -249,6 +266,11 @@ def join_lag_inputs(
     return _select_inputs(rows.withColumn("at_ms", f.unix_millis(at)).withColumn("ends", f.expr(_ENDS)))
 
 
+_COMMITTED = (
+    "coalesce(committed,"
+    " CASE WHEN share_end = end_offset AND share_lag <= end_offset THEN end_offset - share_lag END)"
+)
+"""Of a share group: known if the end offset was the same before and after its coordinator returned a lag."""
 _CURVE_AND_POINTS = (
     "concat(coalesce(older, array()),"
     " coalesce(filter(points, p -> until IS NULL OR p.at_ms > unix_millis(until)), array()))"
@@ -268,10 +290,13 @@ _ENDS = (
 """The two end offsets around the arrival of the oldest uncommitted record, then the recent end offsets."""
 
 
-def _join_slots(current: DataFrame, states: DataFrame, sample: DataFrame) -> DataFrame:
+def _join_slots(
+    current: DataFrame, states: DataFrame, sample: DataFrame, shares: DataFrame | None
+) -> DataFrame:
     """Every slot that is committed to or assigned, with its commit, member, and its group's type and state.
 
-    A group without records of its own is a simple group: it commits without members.
+    A group without records of its own is a simple group: it commits without members. In place of its commits,
+    a share group has the rows of `shares`. It has commits if a group of another type had the name before.
     """
     from pyspark.sql import functions as f
 
@@ -284,6 +309,13 @@ def _join_slots(current: DataFrame, states: DataFrame, sample: DataFrame) -> Dat
         f.unix_millis("timestamp").alias("timestamp_ms"),
         "recent",
     )
+    if shares is not None:
+        sharing = states.where("type = 'share'").select("group")
+        commits = commits.join(f.broadcast(sharing), "group", "left_anti")
+        commits = commits.unionByName(shares, allowMissingColumns=True)
+    else:
+        nothing = {"share_lag": "bigint", "share_end": "bigint", "not_current": "boolean"}
+        commits = commits.withColumns({name: f.lit(None).cast(kind) for name, kind in nothing.items()})
     owners = _find_owners(states, sample)
     slots = commits.join(owners, ["group", "topic", "partition"], "full_outer")
     groups = states.where(f.col("type").isNotNull()).select("group", "type", "state")
@@ -310,5 +342,5 @@ def _find_owners(states: DataFrame, sample: DataFrame) -> DataFrame:
 def _select_inputs(rows: DataFrame) -> DataFrame:
     """Only the columns that `lag_rows` reads."""
     inputs = ("committed_topic_id", "topic_id", "timestamp_ms", "recent", "ends", "at_ms", "gone")
-    offsets = ("committed", "start_offset", "end_offset", "stable_offset")
+    offsets = ("committed", "start_offset", "end_offset", "stable_offset", "share_lag", "not_current")
     return rows.select(*_KEPT, "day", *offsets, *inputs)

@@ -11,6 +11,7 @@ from koff.spark.job.end_curves import EndCurves
 from koff.spark.job.end_offsets import Sample
 from koff.spark.job.lag_changes import FullSamples, select_changed
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
+from koff.spark.job.share_lags import ShareLags
 from koff.spark.spark_session import persist_frame
 from koff.spark.tables.schemas import TABLES
 
@@ -26,13 +27,14 @@ def write_sample_and_lag(
     full: FullSamples,
     *,
     reach_s: float,
+    shares: ShareLags | None = None,
     small: bool = False,
 ) -> int | None:
     """Writes a sample, and then the lag. A batch that is repeated takes a new sample.
 
     `take_sample` gets the cluster's rows of `current` and of `group_states`. Its rows have one time. `curves`
-    are those of the cluster, and `full` knows its last full sample. Returns the number of sampled partitions;
-    None if `take_sample` returns None.
+    are those of the cluster, and `full` knows its last full sample. `take_sample` brings `shares` up to date.
+    Returns the number of sampled partitions; None if `take_sample` returns None.
     """
     from pyspark.sql import functions as f
 
@@ -59,7 +61,8 @@ def write_sample_and_lag(
         ends, older = curves.read(tables, now)
         at_now = (f.col("at") == f.lit(now)) & (f.col("day") == f.lit(now.date()))
         sample = persist_small(ends.where(at_now))
-        frame = join_lag_inputs(sample, current, states, ends, older, reach_s=reach_s)
+        of_shares = shares.to_frame(tables.spark) if shares is not None else None
+        frame = join_lag_inputs(sample, current, states, ends, older, reach_s=reach_s, shares=of_shares)
         frame = frame.mapInArrow(lag_rows, TABLES["lag"].ddl)
         full_at = now if full.is_due(now) else full.newest or now
         writer.write_lag(frame if full_at == now else select_changed(tables, cluster, frame, now, full_at))

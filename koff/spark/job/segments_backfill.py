@@ -16,7 +16,7 @@ from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
 from koff.spark.source.kafka import make_recreated_error
 from koff.spark.source.log_segments import SegmentsOptions, make_batch_options
 from koff.spark.source.segment_files import Segments, list_logs, plan_batches, read_topic_id
-from koff.spark.spark_session import count_tasks, persist_frame, tune_for_batch
+from koff.spark.spark_session import count_tasks, persist_frame
 from koff.spark.tables.coverage import Coverage, intersect_spans
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
@@ -108,7 +108,6 @@ class _SegmentsWriter:
         try:
             frame = rows.load(self._path)
             with (
-                tune_for_batch(spark, small=False),
                 persist_frame(frame),
                 write_once(spark, *self._lease.next_transaction()),
             ):

@@ -91,9 +91,15 @@ def check_offsets(cluster: str, rows: Sequence[CoverageRow], writer: str) -> Che
         missing += sum(after[0] - before[1] for before, after in pairwise(merged))
         unfinished += sum(end - start for start, end in subtract_intervals(merged, complete))
     if missing:
-        text = f"{missing:,} offsets between others were never read: `koff pipeline backfill` reads them"
+        text = (
+            f"{missing:,} offsets between others were never read: `koff pipeline backfill` reads what the "
+            "log, or a copy of its segments (--segments), still has"
+        )
     elif unfinished and not writer:
-        text = f"{unfinished:,} offsets were begun and are not complete: `koff pipeline run` completes them"
+        text = (
+            f"{unfinished:,} offsets were begun and are not complete: start the command that was interrupted "
+            "again; if they stay, delete the cluster's folder in _checkpoints: the next run reads them again"
+        )
     elif unfinished:
         text = f"without a gap; {writer} is writing {unfinished:,} offsets"
     else:
@@ -102,11 +108,17 @@ def check_offsets(cluster: str, rows: Sequence[CoverageRow], writer: str) -> Che
 
 
 def check_freshness(status: ClusterStatus, now_ms: int, max_age_s: float) -> CheckResult:
-    """Fails if the newest sample of lag is older than `max_age_s`, or there is none."""
+    """Fails if the newest sample of lag is older than `max_age_s` or far in the future, or there is none."""
     if status.newest_sample_ms is None:
         text = "lag was never sampled: `koff pipeline run` samples it"
         return CheckResult("freshness", status.cluster, ok=False, text=text)
-    age_s = max(0.0, (now_ms - status.newest_sample_ms) / 1000)
+    age_s = (now_ms - status.newest_sample_ms) / 1000
+    if age_s < -max_age_s:
+        text = (
+            f"the newest sample is {-age_s:,.0f} s in the future: a clock is or was wrong, here or at the job"
+        )
+        return CheckResult("freshness", status.cluster, ok=False, text=text)
+    age_s = max(0.0, age_s)
     text = f"the newest sample is {age_s:,.0f} s old"
     if age_s > max_age_s:
         writer = status.writer or "no process writes the cluster: start `koff pipeline run`"

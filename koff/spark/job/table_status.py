@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from koff.spark.tables.leases import ALL, LEASE_S
+from koff.spark.tables.leases import ALL, is_outdated
 from koff.spark.tables.schemas import TABLES, Tables
 
 if TYPE_CHECKING:
@@ -79,8 +78,7 @@ def read_writers(tables: Tables) -> Mapping[str, str]:
 
 
 def _name_writer(lease: Any) -> str:
-    age_s = (datetime.now(UTC) - lease.at.astimezone(UTC)).total_seconds()
-    if lease.released or age_s > LEASE_S:
+    if lease.released or is_outdated(lease.at):
         return ""
     return f"{lease.owner} on {lease.host} (process {lease.process})"
 

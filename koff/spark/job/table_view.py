@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,11 @@ import numpy as np
 from koff.lag import Reason
 from koff.serve import ClusterView, MonitorStats, PipelineStats, Readiness
 from koff.spark.job.cluster_stream import Progress
-from koff.spark.job.saved_rows import StateChange
+from koff.spark.job.saved_rows import Slot, StateChange
 from koff.spark.tables.coverage import select_offsets
 from koff.spark.tables.schemas import Tables
-from koff.tracker import Snapshot, Tracker
+from koff.tracker import ShareLag, Snapshot, Tracker
+from koff.tracker.commit_rows import DESCRIBED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,6 +48,8 @@ class TableView:
         """The time of the newest sample that the tracker has."""
         self._pipeline = PipelineStats(running=True)
         self._why_down = ""
+        self._unknown_shares: set[Slot] = set()
+        """The slots of share groups whose coordinators did not return the lag."""
         # By table and partition of the offsets topic: the log offset up to which the tracker has its rows.
         # Only the thread that applies batches uses this.
         self._read_to: dict[str, dict[int, int]] = {"current": {}, "group_states": {}}
@@ -54,6 +58,7 @@ class TableView:
         """What may be served now. No lag is, if the newest sample of end offsets is stale."""
         with self._lock:
             snapshot = self._tracker.take_snapshot(time.time_ns() // 1_000_000)
+            snapshot = _withhold_shares(snapshot, self._unknown_shares)
             age_s = None if self._sampled_at is None else time.monotonic() - self._sampled_at
             records, behind, pipeline = dict(self._records), self._behind, self._pipeline
             readiness = self._assess_readiness(age_s, behind)
@@ -108,6 +113,7 @@ class TableView:
                 self._tracker.restore_partition(partition, change.apply(before))
             for at_ms, sample in sorted(samples.items()):
                 self._apply_sample(at_ms, sample)
+            self._apply_shares(done)
             self._applied_until = newest
             self._sampled_at = time.monotonic()
 
@@ -185,6 +191,18 @@ class TableView:
             self._tracker.forget_offsets(absent, gone=gone)
         self._tracker.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
 
+    def _apply_shares(self, done: Progress) -> None:
+        """Sets the lags of share groups in place of those before."""
+        if not (done.shares or self._tracker.described_shares_ms):
+            return
+        lags = {
+            group: [ShareLag(row.topic, row.topic_id or "", row.partition, row.lag) for row in rows]
+            for group, rows in done.shares.items()
+        }
+        self._tracker.set_offsets_partitions(done.offsets_partitions)
+        self._tracker.describe_share_groups(lags, asked_ms=time.time_ns() // 1_000_000)
+        self._unknown_shares = {row[:3] for rows in done.shares.values() for row in rows if row.not_current}
+
     def _assess_readiness(self, age_s: float | None, behind: int | None) -> Readiness:
         """Ready when the stream has caught up and the newest sample of end offsets is not stale."""
         down = f"; the stream is down: {self._why_down}" if self._why_down else ""
@@ -196,10 +214,27 @@ class TableView:
         return Readiness(True, f"ready{down}")
 
 
+def _withhold_shares(snapshot: Snapshot, slots: Collection[Slot]) -> Snapshot:
+    """The snapshot without the lags of share groups in these slots."""
+    if not slots:
+        return snapshot
+    topics, numbers = snapshot.partitions.topic, snapshot.partitions.partition
+    bits = {}
+    for number, shard in snapshot.shards.items():
+        if shard.share_lag is None:
+            continue
+        bits[number] = np.zeros(len(shard.committed), np.uint8)
+        for row in np.flatnonzero(shard.share_partition == DESCRIBED).tolist():
+            at = shard.partition[row]
+            if (shard.groups[shard.group[row]].name, topics[at], int(numbers[at])) in slots:
+                bits[number][row] = Reason.COMMITS_NOT_CURRENT
+    return snapshot.withhold(bits, {})
+
+
 def _withhold_ends(snapshot: Snapshot) -> Snapshot:
     """The snapshot without all that depends on end offsets: none of them is fresh."""
-    bits = {
-        number: np.where(snapshot.lags(shard).known, Reason.END_NOT_CURRENT, 0).astype(np.uint8)
-        for number, shard in snapshot.shards.items()
-    }
+    bits = {}
+    for number, shard in snapshot.shards.items():
+        old = np.where(snapshot.lags(shard).known, Reason.END_NOT_CURRENT, 0).astype(np.uint8)
+        bits[number] = old if shard.withheld is None else old | shard.withheld
     return snapshot.withhold(bits, {}, np.ones(len(snapshot.partitions.partition), np.bool_))

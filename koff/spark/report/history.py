@@ -126,25 +126,20 @@ class History:
         within = f.unix_millis("at").between(period.since_ms, period.until_ms - 1)
         whole = f.unix_millis("hour").between(period.since_ms, period.until_ms - HOUR_MS)
 
-        # The hours that have samples, and those of them that are written. Rows of an older koff have no
-        # samples.
-        old = lag.where(f.col("full_at").isNull())
-        times = [
-            rows.where(days & within).select("cluster", hour_ms.alias("hour_ms")) for rows in (samples, old)
-        ]
-        sampled = {tuple(row) for row in times[0].union(times[1]).distinct().collect()}
+        # The hours that have samples, and those of them that are written.
+        times = samples.where(days & within).select("cluster", hour_ms.alias("hour_ms"))
+        sampled = {tuple(row) for row in times.distinct().collect()}
         written = self._load_table("lag_hourly").where(days & whole)
         known = {
             tuple(row) for row in written.selectExpr("cluster", "unix_millis(hour)").distinct().collect()
         }
 
         hours = self.read_table("lag_hourly").where(days & whole & f.col("topic").isNull()).drop("day")
-        clipped = lag.where(f.col("full_at").isNotNull() | within)
         for cluster, begin_ms, end_ms in _find_runs(sampled - known):
             earlier = [hour for of, hour in sampled if of == cluster and hour < begin_ms]
             since, begin, end = map(to_datetime, (max(earlier, default=begin_ms), begin_ms, end_ms))
             mine = f.col("cluster") == cluster
-            rows = compute_hours(clipped.where(mine), samples.where(within & mine), since, begin, end)
+            rows = compute_hours(lag.where(mine), samples.where(within & mine), since, begin, end)
             hours = hours.union(rows.where(f.col("topic").isNull()).select(*hours.columns))
         return hours.withColumn("hour_ms", f.unix_millis("hour")).withColumn(
             "step_ms", f.expr(f"hour_ms - pmod(hour_ms, {step}L)")

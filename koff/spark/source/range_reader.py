@@ -139,9 +139,16 @@ class _PendingRanges:
         log_start = None if lost.gone else self._fetch_log_start(lost.partition)
         loss = _describe_loss(range_, lost, log_start)
         if origin.fail_on_data_loss:
+            # After a truncation, tables with rows of the old log would count them for the new one.
+            truncated = log_start is not None and log_start <= range_.start
+            cure = (
+                "read it under another name of the cluster, or into new tables"
+                if truncated
+                else "read from earliest with a new checkpoint, or continue without them: --ignore-data-loss "
+                "(the source: failOnDataLoss=false)"
+            )
             raise DataLost(
-                f"cluster {origin.cluster}: partition {lost.partition} of {origin.topic} {loss}; read from "
-                "earliest with a new checkpoint, or set failOnDataLoss=false to continue without them"
+                f"cluster {origin.cluster}: partition {lost.partition} of {origin.topic} {loss}; {cure}"
             )
         log.warning(
             "records are lost: continuing without them",

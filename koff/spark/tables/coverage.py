@@ -140,6 +140,12 @@ class Coverage:
         begun = {p: subtract_intervals(every[p], complete.get(p, ())) for p in every}
         return {p: intervals for p, intervals in begun.items() if intervals}
 
+    def find_lacking(self, ends: Mapping[int, int]) -> list[Span]:
+        """The offsets up to these ends, by partition, that come after all offsets in the table."""
+        known = self._list_intervals(complete=False)
+        starts = {p: known[p][-1][1] if known.get(p) else 0 for p in ends}
+        return [Span(p, starts[p], end) for p, end in ends.items() if starts[p] < end]
+
     def find_other_topic(self) -> str | None:
         """The id of an offsets topic of which the tables have rows, and which is not the present one."""
         known = {row.topic_id for row in self._rows if row.topic_id}
@@ -149,6 +155,7 @@ class Coverage:
         """Records that rows of these spans are about to be written, and what `complete` has noted."""
         begun = [span for span in spans if span.start < span.end]
         if not begun:
+            self.flush()
             return
         completed, self._pending = self._pending, []
         self._append([(span, True) for span in completed] + [(span, False) for span in begun])
@@ -158,6 +165,16 @@ class Coverage:
     def complete(self, spans: Iterable[Span]) -> None:
         """Notes that all tables have these spans. The note is recorded by the next `begin` or `flush`."""
         self._pending += [span for span in spans if span.start < span.end]
+
+    def complete_begun(self, spans: Iterable[Span]) -> None:
+        """Records those of these spans as complete that the table has as begun, and not as complete.
+
+        The caller knows that all tables have their rows: a process that was killed did not record it.
+        """
+        own = [row for row in self._rows if row.filter == self._filter and row.topic_id == self.topic_id]
+        known = {(Span(row.offsets_partition, row.from_offset, row.to_offset), row.complete) for row in own}
+        self.complete(span for span in spans if (span, False) in known and (span, True) not in known)
+        self.flush()
 
     def flush(self) -> None:
         """Records what `complete` has noted."""

@@ -79,19 +79,23 @@ _OWN_TEXTS: Mapping[str, Mapping[str, str]] = {
     },
     "lag": {
         "at": "The time of the sample.",
-        "committed": "The committed offset; null without a commit.",
+        "committed": "The committed offset; null without a commit. Of a share group: the end offset less the "
+        "lag, which is the start offset plus the deliveries that are complete above it. It is null if "
+        "records were written to the partition while koff requested the lag.",
         "end_offset": "The high watermark at the sample.",
         "start_offset": "The first offset that the log had at the sample.",
-        "lag": "`end_offset - committed`. Negative: the commit lies beyond the sampled end.",
+        "lag": "`end_offset - committed`. Negative: the commit lies beyond the sampled end. Of a share "
+        "group: as its coordinator returned it at the sample (KIP-1226).",
         "readable": "How many of these offsets the log still had.",
         "lost": "How many of these offsets retention had deleted.",
         "lag_to_stable": "The lag up to the last stable offset, for consumers of committed transactions.",
         "time_lag_s": "The time since the oldest uncommitted record arrived.",
-        "status": "The status of the group on the partition, after Burrow's rules.",
+        "status": "The status of the group on the partition, after Burrow's rules. Of a share group: OK "
+        "without lag, else UNKNOWN.",
         "reasons": "Why the lag is unknown or strange; empty if it is neither.",
-        "consume_per_s": "How fast the group's commits advance.",
+        "consume_per_s": "How fast the group's commits advance. Null for share groups.",
         "produce_per_s": "How fast the partition's end advances.",
-        "full_at": "The time of the last full sample, which wrote all slots. Null: written by an older koff.",
+        "full_at": "The time of the last full sample, which wrote all slots.",
         "ended": "Whether the slot is no longer committed to or assigned. All values are then null.",
     },
     "samples": {

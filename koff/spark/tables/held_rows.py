@@ -22,15 +22,14 @@ def hold_rows(lag: DataFrame, samples: DataFrame) -> DataFrame:
     """A row for each slot in each sample: what `lag` would have if every sample were full.
 
     `lag` and `samples` are rows of these tables, with all rows of each `full_at` that matters. A time lag
-    grows with time while its row holds. Rates are those of the row's own sample. Rows of an older koff (their
-    `full_at` is null) stand for their own sample.
+    grows with time while its row holds. Rates are those of the row's own sample.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     # The last sample of each row, and then a row for each sample up to there.
     slot = Window.partitionBy("cluster", "full_at", *SLOT).orderBy("at")
-    rows = lag.where("full_at IS NOT NULL").withColumn("next_at", f.lead("at").over(slot)).where("NOT ended")
+    rows = lag.withColumn("next_at", f.lead("at").over(slot)).where("NOT ended")
     times = samples.select(
         f.col("cluster").alias("of"),
         f.col("full_at").alias("since"),
@@ -52,5 +51,4 @@ def hold_rows(lag: DataFrame, samples: DataFrame) -> DataFrame:
             "day": f.to_date("held_at"),
         }
     )
-    old = lag.where("full_at IS NULL")
-    return held.select(*lag.columns).unionByName(old)
+    return held.select(*lag.columns)

@@ -23,7 +23,7 @@ from koff.errors import KoffError
 from koff.spark.tables.conflicts import is_conflict
 from koff.spark.tables.log_store import is_single_driver
 from koff.spark.tables.schemas import TABLES, Tables, quote_sql
-from koff.spark.worker_errors import is_java_gone
+from koff.spark.worker_errors import is_java_gone, summarize_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +64,7 @@ class _Row(NamedTuple):
 
     def is_live(self) -> bool:
         """Whether the owner may still write. A process that ended on this machine does not."""
-        if self.released or (datetime.now(UTC) - self.at.astimezone(UTC)).total_seconds() > LEASE_S:
+        if self.released or is_outdated(self.at):
             return False
         if self.host != socket.gethostname():
             return True
@@ -133,7 +133,9 @@ class Lease:
                 self._append(released=True)
             except Exception as error:
                 if not is_java_gone(error):
-                    log.warning("the lease was not released", cluster=self.cluster, why=_first_line(error))
+                    log.warning(
+                        "the lease was not released", cluster=self.cluster, why=summarize_error(error)
+                    )
 
     def next_transaction(self) -> tuple[str, int]:
         """The application and the version of the next batch, for `write_once`.
@@ -158,7 +160,7 @@ class Lease:
                 if is_java_gone(error):
                     return
                 # `check` renews it again before the next batch is recorded as written.
-                log.warning("the lease was not renewed", cluster=self.cluster, why=_first_line(error))
+                log.warning("the lease was not renewed", cluster=self.cluster, why=summarize_error(error))
 
     def _renew(self) -> None:
         with self._lock:
@@ -190,7 +192,7 @@ class Lease:
         except Exception as error:
             if not is_conflict(error):
                 raise
-            log.debug("the lease was written by another process", why=_first_line(error))
+            log.debug("the lease was written by another process", why=summarize_error(error))
         newest = self._find_newest(self.cluster)
         if newest is None or newest.nonce != self._nonce:
             return False
@@ -245,6 +247,15 @@ def hold_leases(tables: Tables, clusters: Sequence[str], owner: str) -> Iterator
         yield leases
 
 
+def is_outdated(at: datetime) -> bool:
+    """Whether a lease that was renewed at this time has ended.
+
+    So has a lease from the future: a clock was set back. If its owner does live, it stops as one that was
+    silent for too long, and writes nothing.
+    """
+    return abs((datetime.now(UTC) - at.astimezone(UTC)).total_seconds()) > LEASE_S
+
+
 def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
@@ -253,7 +264,3 @@ def _is_running(process: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0][:300]

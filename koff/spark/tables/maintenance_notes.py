@@ -13,6 +13,7 @@ from urllib.parse import quote
 import structlog
 
 from koff.spark.tables.schemas import MAINTENANCE, Tables, filesystem, read_text
+from koff.spark.worker_errors import summarize_error
 
 log = structlog.get_logger(component="spark.tables.maintenance")
 
@@ -57,13 +58,17 @@ class MaintenanceNotes:
             stream.close()
 
     def _read(self) -> dict[str, TableNotes]:
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+
         fs, path = filesystem(self._tables.spark, self._path)
         if not fs.exists(path):
             return {}
         try:
             found = json.loads(read_text(self._tables.spark, self._path))
             return {table: TableNotes(**notes) for table, notes in found.items()}
-        except (ValueError, TypeError, AttributeError) as error:
-            # Cut off, or of another koff.
-            log.warning("the notes of maintenance cannot be read: it does everything again", why=str(error))
+        except (Py4JJavaError, ValueError, TypeError, AttributeError) as error:
+            # Another koff wrote the notes, or they were cut off by a kill or a full disk. In a folder, Hadoop
+            # keeps checksums beside files, and refuses a file whose checksums were cut off.
+            why = summarize_error(error)
+            log.warning("the notes of maintenance cannot be read: it does everything again", why=why)
             return {}

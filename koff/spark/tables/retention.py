@@ -13,6 +13,7 @@ from koff.spark.tables.schemas import TABLES, Tables, quote_sql
 Retention = Mapping[str, int]
 """Days by table. A table that is not in it keeps all rows."""
 _UNITS_DAYS = {"": 1, "d": 1, "w": 7, "y": 365}
+_FOREVER = 1 << 30
 _PART = re.compile(r"(?:(\w+)=)?(\d+)([dwy]?)")
 _WITHOUT_TIME = {
     "current": "deleted",
@@ -29,8 +30,8 @@ def list_expiring() -> list[str]:
 def parse_retention(text: str) -> dict[str, int]:
     """Days by table, from a text such as `90d` or `commits=30d,lag=90d,lag_hourly=2y`.
 
-    A number without a table is for all tables that the text does not name; without a unit it is days. Raises
-    `ConfigError`.
+    A number without a table is for all tables that the text does not name; without a unit it is days. Samples
+    stay as long as lag, which says nothing without them. Raises `ConfigError`.
     """
     expiring = list_expiring()
     days: dict[str, int] = {}
@@ -47,7 +48,14 @@ def parse_retention(text: str) -> dict[str, int]:
             raise ConfigError(f"--keep: {table or 'the time for all tables'} is given twice")
         days[table] = int(match[2]) * _UNITS_DAYS[match[3]]
     rest = days.pop("", None)
-    return days if rest is None else {**dict.fromkeys(expiring, rest), **days}
+    named = "samples" in days
+    if rest is not None:
+        days = {**dict.fromkeys(expiring, rest), **days}
+    if "samples" in days and not days["samples"] >= days.get("lag", _FOREVER):
+        if named:
+            raise ConfigError("--keep: samples have to stay as long as lag, which says nothing without them")
+        days["samples"] = days["lag"]
+    return days
 
 
 def select_expired(tables: Tables, name: str, days: int, now: datetime, of_cluster: str = "") -> str:

@@ -8,7 +8,8 @@ day of the row's time. A table is partitioned by cluster, and by day if it has t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.parse import quote
 
 from koff.errors import KoffError
 from koff.spark.requirements import check_writable
+from koff.spark.tables.conflicts import is_conflict
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
 from koff.spark.tables.layout import find_layout
 from koff.spark.tables.log_store import is_single_driver
@@ -34,6 +36,10 @@ CHECKPOINTS, MAINTENANCE = "_checkpoints", "_maintenance"
 TXN = "spark.databricks.delta.write.txn"
 """The prefix of Delta's settings `AppId` and `Version`: a table takes one write of each version of an
 application."""
+_BEGUN = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
+"""Delta's errors when it is to create a table in a folder in which a creation was begun."""
+_CREATED_WITHIN_S = 10.0
+"""How long another process may take to create a table that it has begun."""
 
 
 class WrongTables(KoffError):
@@ -123,29 +129,11 @@ TABLES: Mapping[str, Table] = {
 }
 
 
-def _split_reasons(spark: SparkSession, path: str) -> None:
-    """Version 2 of `lag` had the reasons as text with commas."""
-    from pyspark.sql import functions as f
-
-    frame = spark.read.format("delta").load(path)
-    if frame.schema["reasons"].dataType.typeName() == "array":
-        return
-    names = f.expr("filter(split(reasons, ','), name -> name <> '')")
-    write = frame.withColumn("reasons", names).write.format("delta").mode("overwrite")
-    write.option("overwriteSchema", "true").partitionBy(*TABLES["lag"].partitioning).save(path)
-
-
-MIGRATIONS: Mapping[tuple[str, int], Callable[[SparkSession, str], None]] = {("lag", 2): _split_reasons}
-"""By (table, version): the function that migrates the table at a path from that version to the next one.
-
-A migration that was interrupted runs again, so it must give the same result when it runs twice. New columns,
-comments and properties need no migration: `create_tables` brings these up to date in every older table."""
-
-
 class Tables:
     """The tables below `root`: a folder, or another place that Spark writes to (s3a://..., hdfs://...).
 
-    Call `create_tables` or `check_tables` before the other methods. Both raise `WrongTables`.
+    Call `prepare_tables`, `create_tables` or `check_tables` before the other methods. All raise
+    `WrongTables`.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -190,37 +178,59 @@ class Tables:
         write.save(self.path(name))
 
     def create_tables(self) -> None:
-        """Creates the tables that are missing, and migrates the tables of older koffs.
+        """Creates the tables that are missing. Tables of older koffs stay as they are: see `prepare_tables`.
 
         Raises `UnsafeLogStore`, and `WrongTables`, before anything is written, if the root contains other
-        files, or if one of the tables cannot be migrated.
+        files or tables of a newer koff.
         """
-        from delta.tables import DeltaTable
-
         is_single_driver(self.spark, self.root)  # raises `UnsafeLogStore`
 
         present = self._list_names()
         _check_names(self.root, present, create=True)
-        self._migrate_tables([name for name in TABLES if name in present])
+        self._read_versions([name for name in TABLES if name in present])
 
-        def create_table(name: str) -> None:
-            # IfNotExists: another pipeline may create the same tables at the same time.
-            builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
-            builder = builder.comment(TABLE_TEXTS.get(name, "")).addColumns(_define_columns(name))
-            builder = builder.partitionedBy(*TABLES[name].partitioning)
-            for key, value in _make_properties(name).items():
-                builder = builder.property(key, value)
-            builder.execute()
-
-        _for_each_table(create_table, (name for name in TABLES if name not in present))
+        for_each_table(self._create_table, (name for name in TABLES if name not in present))
         self.new_tables = set(TABLES) - present
+
+    def _create_table(self, name: str) -> None:
+        """Creates a table, unless another process does so at the same time."""
+        from delta.tables import DeltaTable
+
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
+        builder = builder.comment(TABLE_TEXTS.get(name, "")).addColumns(_define_columns(name))
+        builder = builder.partitionedBy(*TABLES[name].partitioning)
+        for key, value in make_properties(name).items():
+            builder = builder.property(key, value)
+        try:
+            builder.execute()
+        except Exception as error:
+            if not (is_conflict(error) or any(name in str(error) for name in _BEGUN)):
+                raise
+            # Another process creates the table now, or was killed while it did.
+            deadline = time.monotonic() + _CREATED_WITHIN_S
+            while self._is_unfinished(name):
+                if time.monotonic() > deadline:
+                    self._remove_unfinished(name)
+                    builder.execute()
+                    return
+                time.sleep(0.1)
 
     def check_tables(self) -> None:
         """Raises `WrongTables` unless every table exists and has the current version."""
         _check_names(self.root, self._list_names(), create=False)
-        for name, version in zip(TABLES, _for_each_table(self._read_version, TABLES), strict=True):
+        for name, version in self._read_versions(TABLES).items():
             if version < VERSION:
-                raise self._make_version_error(name, version, "`koff pipeline run` migrates it")
+                raise self.make_version_error(name, version, "`koff pipeline run` migrates it")
+
+    def list_older(self) -> dict[str, int]:
+        """The versions of tables that have an older one than today, by name. Raises `WrongTables`."""
+        present = self._list_names()
+        versions = self._read_versions([name for name in TABLES if name in present])
+        return {name: version for name, version in versions.items() if version < VERSION}
+
+    def _read_versions(self, names: Iterable[str]) -> dict[str, int]:
+        names = list(names)
+        return dict(zip(names, for_each_table(self._read_version, names), strict=True))
 
     def _read_version(self, name: str) -> int:
         """The version of a table's schema: the current one or an older one. Raises `WrongTables`."""
@@ -231,73 +241,66 @@ class Tables:
         rows = self.spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
         version = str({row.key: row.value for row in rows}.get(PROPERTY, ""))
         if not version.isdigit() or int(version) > VERSION:
-            raise self._make_version_error(name, version or "(none)")
+            raise self.make_version_error(name, version or "(none)")
         return int(version)
 
-    def _migrate_tables(self, names: list[str]) -> None:
-        """Migrates the tables that have an older version.
-
-        Each table's version is set when that table is done, so an interrupted migration can be resumed. Delta
-        cannot make an existing column NOT NULL, so the columns of older tables stay nullable.
-        """
-        versions = dict(zip(names, _for_each_table(self._read_version, names), strict=True))
-        old = {name: version for name, version in versions.items() if version < VERSION}
-
-        # Look for tables that cannot be migrated before any table is changed.
-        for name, version in old.items():
-            if not _find_migrations(name, version):
-                self._list_missing_columns(name, version)
-
-        def migrate_table(name: str) -> None:
-            for migrate in _find_migrations(name, old[name]):
-                migrate(self.spark, self.path(name))
-            alter = f"ALTER TABLE delta.`{self.path(name)}`"
-            if missing := self._list_missing_columns(name, old[name]):
-                self.spark.sql(f"{alter} ADD COLUMNS ({', '.join(missing)})")
-            comments = (
-                f"`{column}` COMMENT {quote_sql(describe_column(name, column))}"
-                for column in _parse_columns(TABLES[name]).names
-            )
-            self.spark.sql(f"{alter} ALTER COLUMN {', '.join(comments)}")
-            text = quote_sql(TABLE_TEXTS.get(name, ""))
-            self.spark.sql(f"COMMENT ON TABLE delta.`{self.path(name)}` IS {text}")
-            properties = (f"'{key}' = '{value}'" for key, value in _make_properties(name).items())
-            self.spark.sql(f"{alter} SET TBLPROPERTIES ({', '.join(properties)})")
-
-        _for_each_table(migrate_table, old)
-
-    def _list_missing_columns(self, name: str, version: int) -> list[str]:
-        """The columns that a table lacks, as DDL.
-
-        Raises `WrongTables` if the table has a column that is not in `TABLES`, or has another type there.
-        """
-        columns = {field.name: field.dataType for field in _parse_columns(TABLES[name])}
-        present = {field.name: field.dataType for field in self.frame(name).schema}
-        if present != {column: columns.get(column) for column in present}:
-            raise self._make_version_error(name, version, "there is no migration; use the koff that wrote it")
-        return [f"`{column}` {columns[column].simpleString()}" for column in columns if column not in present]
-
-    def _make_version_error(
+    def make_version_error(
         self, name: str, version: int | str, cure: str = "use the koff that wrote it, or another --tables"
     ) -> WrongTables:
+        """The error for a table of another version."""
         return WrongTables(f"{self.path(name)} has schema {version}, this koff writes {VERSION}: {cure}")
 
     def _list_names(self) -> set[str]:
-        """The names of files and folders in the root, hidden ones left out; empty if there is no root."""
+        """The names of files and folders in the root; empty if there is no root.
+
+        Hidden ones are left out, and tables whose creation was interrupted.
+        """
         fs, path = filesystem(self.spark, self.root)
         if not fs.exists(path):
             return set()
         if not fs.getFileStatus(path).isDirectory():
             raise WrongTables(f"{self.root} is a file: give --tables a folder")
         names = {status.getPath().getName() for status in fs.listStatus(path)}
-        return {name for name in names if not name.startswith(".")}  # Hadoop's .crc files, for example
+        tables = sorted(names & TABLES.keys())
+        unfinished = dict(zip(tables, for_each_table(self._is_unfinished, tables), strict=True))
+        # Hadoop's .crc files are hidden, for example.
+        return {name for name in names if not (name.startswith(".") or unfinished.get(name))}
+
+    def _is_unfinished(self, name: str) -> bool:
+        """Whether the folder of a table is missing, empty, or has only hidden files.
+
+        Delta writes a hidden file first, and renames it when it is complete.
+        """
+        fs, path = filesystem(self.spark, self.path(name))
+        if not fs.exists(path):
+            return True
+        files = fs.listFiles(path, True)
+        while files.hasNext():
+            if not files.next().getPath().getName().startswith("."):
+                return False
+        return True
+
+    def _remove_unfinished(self, name: str) -> None:
+        """Removes what an interrupted creation of a table left: Delta creates a table in no other folder."""
+        fs, path = filesystem(self.spark, self.path(name))
+
+        def remove(folder: Any) -> None:
+            for status in fs.listStatus(folder):
+                if status.isDirectory():
+                    remove(status.getPath())
+                elif status.getPath().getName().startswith("."):
+                    fs.delete(status.getPath(), False)
+            fs.delete(folder, False)  # raises an error if a file was put in place meanwhile
+
+        remove(path)
 
 
-def check_root(root: str, *, create: bool) -> None:
+def check_root(root: str, *, create: bool, write: bool = False) -> None:
     """Raises an error if the local folder `root` cannot be one of tables; needs no Spark.
 
-    `create`: the tables will be created if they are missing. The error is `WrongTables`, or `ConfigError` if
-    the folder cannot be written. A root that is not a local folder is not checked.
+    `create`: the tables will be created if they are missing. `write`: they will be changed. The error is
+    `WrongTables`, or `ConfigError` if the folder cannot be written. A root that is not a local folder is not
+    checked.
     """
     if "://" in root:
         return
@@ -306,14 +309,19 @@ def check_root(root: str, *, create: bool) -> None:
         raise WrongTables(f"{folder} is a file: give --tables a folder")
     names = {path.name for path in folder.iterdir() if path.name[0] != "."} if folder.is_dir() else set()
     _check_names(str(folder), names, create=create)
-    if create:
+    if create or write:
         check_writable(folder, folder=True)
 
 
-def _check_names(root: str, present: Iterable[str], *, create: bool) -> None:
+def _check_names(root: str, present: Collection[str], *, create: bool) -> None:
     """Raises `WrongTables` if the names in the root are not those of tables."""
     missing = sorted(TABLES.keys() - present)
     if not create and missing:
+        if any(name in present for name in TABLES):
+            raise WrongTables(
+                f"{root} lacks the table {missing[0]}: an older koff wrote the tables, or their creation was "
+                "interrupted; `koff pipeline run` completes them"
+            )
         raise WrongTables(
             f"no tables of koff's in {root} ({missing[0]} is missing): check --tables; "
             "`koff pipeline run` creates them"
@@ -334,18 +342,13 @@ def quote_sql(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _find_migrations(name: str, version: int) -> list[Callable[[SparkSession, str], None]]:
-    """The migrations of a table from that version to the current one, in order."""
-    return [MIGRATIONS[name, step] for step in range(version, VERSION) if (name, step) in MIGRATIONS]
-
-
-def _for_each_table(work: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
+def for_each_table(work: Callable[[str], Result], names: Iterable[str]) -> list[Result]:
     """Calls `work` for every table, in four threads: most of the time, `work` waits for files or Spark."""
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, names))
 
 
-def _parse_columns(table: Table) -> Any:
+def parse_columns(table: Table) -> Any:
     """The columns as a `StructType`."""
     from pyspark.sql.types import StructType
 
@@ -358,13 +361,13 @@ def _define_columns(name: str) -> Any:
 
     required = find_layout(name).required
     columns = StructType()
-    for field in _parse_columns(TABLES[name]):
+    for field in parse_columns(TABLES[name]):
         metadata = {"comment": describe_column(name, field.name)}
         columns.add(field.name, field.dataType, field.name not in required, metadata)
     return columns
 
 
-def _make_properties(name: str) -> dict[str, str]:
+def make_properties(name: str) -> dict[str, str]:
     """The properties of a table, with the version of its schema."""
     return {**find_layout(name).make_properties(), PROPERTY: str(VERSION)}
 

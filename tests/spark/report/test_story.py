@@ -103,11 +103,16 @@ def test_a_time_lag_of_zero_elsewhere_does_not_stand_for_one_that_is_not_known(
     tables.create_tables()
     now = datetime(2026, 3, 2, 10, tzinfo=UTC)
 
-    def sample(group: str, partition: int, lag: int, seconds: float | None, minute: int) -> dict[str, Any]:
+    def time(minute: int) -> dict[str, Any]:
+        """The columns that each row of that minute's sample has. All samples are full."""
         at = now + timedelta(minutes=minute)
-        place = {"cluster": "c", "group": group, "topic": "t", "partition": partition}
-        return {**place, "at": at, "day": at.date(), "lag": lag, "time_lag_s": seconds}
+        return {"cluster": "c", "at": at, "day": at.date(), "full_at": at}
 
+    def sample(group: str, partition: int, lag: int, seconds: float | None, minute: int) -> dict[str, Any]:
+        place = {"group": group, "topic": "t", "partition": partition}
+        return {**time(minute), **place, "lag": lag, "time_lag_s": seconds, "ended": False}
+
+    append(tables, "samples", *({**time(minute), "partitions": 2} for minute in range(3)))
     append(
         tables,
         "lag",

@@ -1,0 +1,150 @@
+"""The samples of one cluster: which partitions are watched, when they are sampled, and what follows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import structlog
+
+from koff.errors import ConnectError
+from koff.spark.job.batch_writer import BatchWriter
+from koff.spark.job.end_curves import EndCurves
+from koff.spark.job.end_offsets import EndOffsetSampler, Sample
+from koff.spark.job.hourly_lag import HourlyLag
+from koff.spark.job.lag_changes import FullSamples
+from koff.spark.job.log_progress import LogProgress
+from koff.spark.job.samples import write_sample_and_lag
+from koff.spark.job.share_lags import ShareLags, read_share_states
+from koff.spark.spark_session import tune_for_batch
+from koff.spark.tables.schemas import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = structlog.get_logger(component="spark.job")
+
+
+class ClusterSamples:
+    """Takes samples of one cluster's end offsets, and writes them, the lag, and what they are summarized to.
+
+    `shares` are the share groups of the cluster. `fresh`: the tables have no rows of the cluster. A sample is
+    taken only if `progress` allows it.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        sampler: EndOffsetSampler,
+        name: str,
+        progress: LogProgress,
+        shares: ShareLags,
+        *,
+        reach_s: float,
+        full_lag_s: float,
+        fresh: bool = False,
+    ) -> None:
+        self._tables, self._name, self._progress, self._reach_s = tables, name, progress, reach_s
+        self._sampler, self._shares = sampler, shares
+        self._curves = EndCurves(name, reach_s=reach_s)
+        self._full = FullSamples(full_lag_s)
+        self._hourly = HourlyLag(name)
+        self._slot_count = 0 if fresh else None
+        """How many slots are committed to or assigned; None until they are counted."""
+
+    @property
+    def topic_names(self) -> dict[str, str]:
+        """The name of each topic of the cluster, by topic id, as of the last listing."""
+        return self._sampler.topic_names
+
+    def refresh_topics(self) -> None:
+        """Lists the topics again if it is time. A failure is a warning: the last listing stays."""
+        try:
+            self._sampler.refresh_topics()
+        except ConnectError as error:
+            log.warning(
+                "cannot list topics: topics keep the names and ids of the last listing",
+                cluster=self._name,
+                why=str(error),
+            )
+
+    def has_fewer_slots(self, limit: int, tables: Tables) -> bool:
+        """Whether the cluster has fewer slots than that, as of the last sample.
+
+        The first call counts them in `tables`, and changes settings of their session.
+        """
+        if self._slot_count is None:
+            with tune_for_batch(tables.spark, small=True):
+                self._slot_count = tables.cluster_frame("current", self._name).count()
+        return self._slot_count < limit
+
+    def write(self, writer: BatchWriter, batch: int, *, small: bool) -> int | None:
+        """Writes a sample and the lag that follows. Returns the number of sampled partitions.
+
+        Returns None if no sample can be taken now. `small`: as for `write_sample_and_lag`.
+        """
+        return write_sample_and_lag(
+            writer,
+            self._take_sample,
+            batch,
+            self._curves,
+            self._full,
+            reach_s=self._reach_s,
+            shares=self._shares,
+            small=small,
+        )
+
+    def write_unknown(self, writer: BatchWriter) -> None:
+        """Writes a sample without offsets, so that no lag of the sample before looks current."""
+        write_sample_and_lag(
+            writer,
+            self._make_unknown_sample,
+            None,
+            self._curves,
+            self._full,
+            reach_s=self._reach_s,
+            shares=self._shares,
+        )
+
+    def summarize(self) -> None:
+        """Brings `end_curves` and `lag_hourly` up to date, if there was a sample."""
+        if (newest := self._curves.newest) is not None:
+            self._curves.fold_if_due(self._tables)
+            self._hourly.write_ended(self._tables, newest)
+
+    def _take_sample(self, current: DataFrame, states: DataFrame) -> list[Sample] | None:
+        """A sample of all partitions that are committed to or assigned; None if none can be taken now."""
+        if not self._progress.may_sample:
+            return None
+        try:
+            watched = self._list_watched_partitions(current, states)
+            self._shares.fetch(self._sampler.fetch_ends)
+            return self._sampler.take_sample(self._shares.partitions.union(watched))
+        except ConnectError as error:
+            log.warning(
+                "no end offsets sampled: the next batch tries again", cluster=self._name, why=str(error)
+            )
+            return None
+
+    def _make_unknown_sample(self, current: DataFrame, states: DataFrame) -> list[Sample]:
+        now = datetime.now(UTC)
+        watched = set(self._list_watched_partitions(current, states)) | self._shares.partitions
+        return [Sample(now, topic, p, None, None, None, None, False) for topic, p in watched]
+
+    def _list_watched_partitions(self, current: DataFrame, states: DataFrame) -> list[tuple[str, int]]:
+        """The (topic, partition) that groups commit to or are assigned.
+
+        Also counts the slots, and lets `_shares` take the share groups.
+        """
+        from pyspark.sql import functions as f
+
+        committed = current.where(~f.col("deleted")).select("topic", "partition")
+        assigned = states.select(f.explode("assigned").alias("a")).select("a.topic", "a.partition")
+        # A row without a topic says that there are share groups: most clusters have none.
+        sharing = states.where("type = 'share'").select(f.lit(None), f.lit(None))
+        slots = committed.union(assigned).union(sharing)
+        counted = slots.groupBy("topic", "partition").count().toArrow()
+        topics, partitions, counts = (column.to_pylist() for column in counted.columns)
+        self._slot_count = sum(counts)
+        self._shares.load(read_share_states(states) if None in topics else ())
+        return [at for at in zip(topics, partitions, strict=True) if at[0] is not None]
