@@ -78,11 +78,11 @@ class FaultProxy:
 
     def close(self) -> None:
         """Closes the listener and all connections, and waits for the threads."""
-        with self._changed:
+        with self._changed:  # as in `cut`
             self._closed = True
             self._changed.notify_all()
+            self.disconnect()
         _shut_down(self._listening)
-        self.disconnect()
         self._listening.close()
         while True:
             with self._changed:

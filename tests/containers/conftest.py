@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Iterator
 
 import docker
@@ -17,6 +16,7 @@ os.environ.setdefault("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
 from testcontainers.core.container import DockerContainer
 
 from koff.kafkatest.kafka_cluster import KafkaCluster
+from koff.kafkatest.ports import free_ports
 from tests.containers import images
 from tests.containers.outside import wait_for_cluster
 
@@ -54,7 +54,7 @@ def kafka(engine: docker.DockerClient) -> Iterator[DockerContainer]:
         images.ensure_kafka(engine)
     except images.NoImage as error:
         pytest.skip(str(error))
-    outside = find_free_port()
+    (outside,) = free_ports(1)
     container = (
         DockerContainer(images.KAFKA)
         .with_envs(
@@ -79,11 +79,4 @@ def kafka(engine: docker.DockerClient) -> Iterator[DockerContainer]:
 @pytest.fixture(scope="session")
 def cluster(kafka: DockerContainer) -> KafkaCluster:
     """The broker as this machine sees it. It responds."""
-    return wait_for_cluster(f"127.0.0.1:{kafka.get_exposed_port(9094)}")
-
-
-def find_free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-    return port
+    return wait_for_cluster(f"127.0.0.1:{kafka.get_exposed_port(9094)}", kafka.get_wrapped_container())

@@ -6,25 +6,38 @@ import urllib.error
 import urllib.request
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from docker.models.containers import Container
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.kafkatest import wait_until
 from koff.kafkatest.kafka_cluster import KafkaCluster
 
-LONGEST_S = 120
+LONGEST_S = 300
 
 
-def wait_for_cluster(brokers: str) -> KafkaCluster:
-    """The cluster at `brokers`, once it responds."""
+def wait_for_cluster(brokers: str, container: Container) -> KafkaCluster:
+    """The cluster at `brokers`, once it responds. An error has the state and the log of the container."""
     cluster = KafkaCluster(brokers)
+    last: KafkaException | None = None
 
     def responds() -> bool:
+        nonlocal last
+        container.reload()
+        if container.status == "exited":
+            raise RuntimeError("the container of the broker ended")
         try:
             return bool(cluster.admin.list_topics(timeout=5).brokers)
-        except KafkaException:
+        except KafkaException as error:
+            last = error
             return False
 
-    wait_until(responds, timeout_s=LONGEST_S, what="the broker in the container to respond")
+    try:
+        wait_until(responds, timeout_s=LONGEST_S, what="the broker in the container to respond")
+    except Exception as error:
+        error.add_note(f"last error: {last}")
+        error.add_note(f"state: {container.attrs['State']}, ports: {container.ports}")
+        error.add_note(container.logs(tail=100).decode(errors="replace"))
+        raise
     return cluster
 
 

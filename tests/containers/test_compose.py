@@ -13,8 +13,8 @@ import yaml
 
 from koff.kafkatest import wait_until
 from koff.kafkatest.kafka_cluster import KafkaCluster
+from koff.kafkatest.ports import free_ports
 from tests.containers import compose, images
-from tests.containers.conftest import find_free_port
 from tests.containers.outside import LONGEST_S, commit, get, wait_for_cluster
 from tests.kafka_groups import produce
 from tests.unit.deploy.test_rules import RULES
@@ -35,7 +35,8 @@ def stack(koff_image: str, engine: docker.DockerClient) -> Iterator[Stack]:
     services = compose.read_services({"KOFF_IMAGE": koff_image, "KAFKA_IMAGE": images.KAFKA})
     images.ensure_kafka(engine)
     images.ensure_prometheus(engine, services["prometheus"]["image"])
-    ports = {port: find_free_port() for port in (9090, 9094, 9850)}
+    inside = (9090, 9094, 9850)
+    ports = dict(zip(inside, free_ports(len(inside)), strict=True))
     # The port on this machine is another one, so that tests disturb nobody.
     listeners = services["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert "OUTSIDE://localhost:9094" in listeners
@@ -47,9 +48,9 @@ def stack(koff_image: str, engine: docker.DockerClient) -> Iterator[Stack]:
         compose.network(engine) as network,
         compose.start(engine, network, "koff", services["koff"], ports),
         compose.start(engine, network, "prometheus", services["prometheus"], ports),
-        compose.start(engine, network, "kafka", services["kafka"], ports),
+        compose.start(engine, network, "kafka", services["kafka"], ports) as kafka,
     ):
-        yield Stack(wait_for_cluster(f"127.0.0.1:{ports[9094]}"), f"http://127.0.0.1:{ports[9090]}")
+        yield Stack(wait_for_cluster(f"127.0.0.1:{ports[9094]}", kafka), f"http://127.0.0.1:{ports[9090]}")
 
 
 def query(prometheus: str, expression: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from testcontainers.core.container import DockerContainer
 
 from koff.kafkatest.kafka_cluster import KafkaCluster
 from tests.containers.conftest import build_or_skip
-from tests.containers.outside import commit
+from tests.containers.outside import LONGEST_S, commit
 from tests.kafka_groups import produce
 from tests.spark.settings import QUICK_COMMAND
 
@@ -52,7 +52,7 @@ def run(engine: docker.DockerClient, image: str, tables: str, *command: str, net
 def test_the_image_with_spark_writes_tables_and_reports(
     spark_image: str, tables: str, engine: docker.DockerClient, kafka: DockerContainer, cluster: KafkaCluster
 ) -> None:
-    topic = cluster.create_topic(timeout_s=120)
+    topic = cluster.create_topic(timeout_s=LONGEST_S)
     produce(cluster, topic, 10)
     commit(cluster, topic, 4, group="spark-billing")
 

@@ -94,6 +94,8 @@ def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition
             "messages were handed out without a session to trust"
         )
     all_arrive(source, record)
+    # Two may have processed all. One that is not connected yet could not commit, and would say so.
+    wait_until(lambda: all(w.group.session.trusted for w in workers), timeout_s=60, what="all sessions")
     for worker in workers:
         worker.leave()
     record.check_claims()
