@@ -12,7 +12,7 @@ import pytest
 from koff.spark.job import batch_writer
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.rows.packing import pack_batches
-from koff.spark.tables import current
+from koff.spark.tables import merging
 from koff.spark.tables.current import merge_commits
 from koff.spark.tables.schemas import Tables
 from tests.spark.test_decoding import decode_batch, raw
@@ -70,8 +70,7 @@ def test_clusters_merge_at_the_same_time_and_all_rows_are_right(
         merge_states(self, *given)
 
     # Without retries: the partitions of two clusters do not conflict, so no work is done twice.
-    for module in (batch_writer, current):
-        monkeypatch.setattr(module, "retry_conflicts", lambda change: change())
+    monkeypatch.setattr(merging, "retry_conflicts", lambda change: change())
     monkeypatch.setattr(batch_writer, "merge_commits", merge_commits_together)
     monkeypatch.setattr(BatchWriter, "_merge_states", merge_states_together)
     with ThreadPoolExecutor(2) as pool:

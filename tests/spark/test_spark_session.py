@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koff.spark.spark_session import tune_for_batch
-from koff.spark.tables.compaction import compact_merged
+from koff.spark.tables.compaction import change_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_delta_compacts_small_files_and_the_large_ones_of_tables_whose_rows_are_replaced(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_delta_compacts_small_files_only(spark: SparkSession, tmp_path: Path) -> None:
     from delta.tables import DeltaTable
     from pyspark.sql import functions as f
 
@@ -29,12 +27,13 @@ def test_delta_compacts_small_files_and_the_large_ones_of_tables_whose_rows_are_
 
     assert "OPTIMIZE" in write_and_list("small", 100)
     assert write_and_list("large", 200_000) == ["WRITE", "WRITE"]
-    with compact_merged(spark):
-        assert "OPTIMIZE" in write_and_list("merged", 200_000)
 
 
 def test_the_settings_of_a_batch_end_with_it(spark: SparkSession) -> None:
     before = dict(spark.conf.getAll)
-    with compact_merged(spark), tune_for_batch(spark, small=False), tune_for_batch(spark, small=True):
+    # Of these two, the session has only the first.
+    settings = {"spark.sql.shuffle.partitions": "9", "spark.databricks.delta.optimize.minFileSize": "9"}
+    assert [name in before for name in settings] == [True, False]
+    with tune_for_batch(spark, small=False), change_settings(spark, settings):
         assert dict(spark.conf.getAll) != before
     assert dict(spark.conf.getAll) == before

@@ -14,10 +14,9 @@ from koff.spark.job.end_offsets import SAMPLE_SCHEMA, Sample
 from koff.spark.rows import group_changes as groups
 from koff.spark.rows.packing import COMMIT, EXTENT, GROUP, UNDECODED, Extent, unpack_frame
 from koff.spark.spark_session import count_tasks
-from koff.spark.tables.compaction import compact_merged
-from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.coverage import Coverage, Intervals, Span, select_offsets
 from koff.spark.tables.current import merge_commits
+from koff.spark.tables.merging import merge_rows
 from koff.spark.tables.schemas import TXN, Tables, quote_sql
 
 if TYPE_CHECKING:
@@ -203,8 +202,7 @@ class BatchWriter:
         same = f"t.cluster = {quote_sql(self.cluster)} AND {same}"
         merging = into.merge(newest.alias("s"), same)
         merging = merging.whenMatchedUpdateAll("s.log_offset > t.log_offset").whenNotMatchedInsertAll()
-        with compact_merged(self.tables.spark):
-            retry_conflicts(merging.execute)
+        merge_rows(self.tables, "group_states", self.cluster, merging)
 
     def _append_new(self, name: str, frame: DataFrame, *, overlapping: bool = False) -> None:
         """Appends the rows; of a batch that overlaps, only the rows that the table does not have yet."""

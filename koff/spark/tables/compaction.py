@@ -14,16 +14,6 @@ COMPACT_BELOW = "spark.databricks.delta.autoCompact.minFileSize"
 
 
 @contextmanager
-def compact_merged(spark: SparkSession) -> Iterator[None]:
-    """In the body, Delta compacts files below its own limit (64 MiB), and not only small ones.
-
-    For tables whose rows are replaced: large files, too, have rows that do not count any more.
-    """
-    with change_settings(spark, {COMPACT_BELOW: str(64 << 20)}):
-        yield
-
-
-@contextmanager
 def change_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """In the body, the session has these settings. Afterwards it has those from before."""
     before = {name: spark.conf.get(name, None) for name in settings}

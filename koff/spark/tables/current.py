@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 from koff.lag.window import WINDOW
 from koff.spark.rows.newest import STALE_MS, coalesce_batches, derive_slot_updates, keep_newest
 from koff.spark.rows.packing import BUCKETED_DDL, COMMIT, COMMIT_ROWS, pack_buckets, unpack_batches
-from koff.spark.tables.compaction import compact_merged
-from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.coverage import Intervals, select_offsets
+from koff.spark.tables.merging import merge_rows
 from koff.spark.tables.schemas import Tables, quote_sql
 
 if TYPE_CHECKING:
@@ -92,8 +91,8 @@ def _merge_updates(tables: Tables, cluster: str, updates: DataFrame) -> None:
     )
     merge = target.merge(updates, f"t.cluster = {quote_sql(cluster)} AND {same}")
     merge = merge.whenMatchedUpdate(newer, {**values, "recent": _RECENT})
-    with compact_merged(tables.spark):
-        retry_conflicts(merge.whenNotMatchedInsert(values={**values, "recent": _MORE}).execute)
+    merge = merge.whenNotMatchedInsert(values={**values, "recent": _MORE})
+    merge_rows(tables, "current", cluster, merge)
 
 
 _ReadCommits = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
