@@ -41,6 +41,11 @@ ALWAYS = {
     # A task writes a file for each day. With several open files, Spark need not sort the rows by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "100",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Nearly every row has another value here. Without this setting, Parquet first makes a dictionary of them.
+    **{
+        f"spark.hadoop.parquet.enable.dictionary#{column}": "false"
+        for column in ("log_offset", "committed", "timestamp", "commit_timestamp")
+    },
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
 }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
+from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import StructType
 
 from koff.spark.tables import migrations
@@ -19,7 +22,7 @@ from koff.spark.tables.migrations import prepare_tables
 from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Table, Tables, WrongTables
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NEXT = VERSION + 1
 ROW = "'c' cluster, 7 offsets_partition, 1L log_offset, 'g' `group`, date'2026-03-02' day"
@@ -221,6 +224,34 @@ def test_tables_say_what_they_hold_and_how_long_delta_keeps_their_log(
 def test_a_row_without_what_every_row_has_is_refused(tables: Tables, name: str, row: str) -> None:
     with pytest.raises(Exception, match="NOT NULL"):
         tables.spark.sql(f"SELECT {row}").write.format("delta").mode("append").save(tables.path(name))
+
+
+def test_files_have_statistics_of_what_queries_filter_by_and_dictionaries_of_what_repeats(
+    tables: Tables,
+) -> None:
+    session = tables.spark.newSession()  # as that of a stream
+    row = f"{ROW}, 't' topic, 0 partition, 5L committed, timestamp'2026-03-02 10:00:00' timestamp"
+    # Parquet makes no dictionary of a single value.
+    rows = with_all_columns(tables, "commits", row).crossJoin(tables.spark.range(100).coalesce(1))
+    Tables(session, tables.root).append_rows("commits", rows)
+    log = Path(tables.path("commits"), "_delta_log")
+    actions = [json.loads(line) for line in max(log.glob("*.json")).read_text().splitlines()]
+    (add,) = [action["add"] for action in actions if "add" in action]
+    assert json.loads(add["stats"])["minValues"].keys() == set(find_layout("commits").filtered)
+    group = ParquetFile(Path(tables.path("commits"), unquote(add["path"]))).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    with_dictionary = {each.path_in_schema for each in columns if "RLE_DICTIONARY" in each.encodings}
+    with_dictionary |= {each.path_in_schema for each in columns if "PLAIN_DICTIONARY" in each.encodings}
+    assert {"group", "topic", "partition"} <= with_dictionary
+    assert with_dictionary.isdisjoint(("log_offset", "committed", "timestamp", "commit_timestamp"))
+
+
+def with_all_columns(tables: Tables, name: str, row: str) -> DataFrame:
+    """A row, with null for all columns that it does not have."""
+    frame = tables.spark.sql(f"SELECT {row}")
+    missing = [field for field in tables.frame(name).schema if field.name not in frame.columns]
+    nulls = [f"CAST(NULL AS {field.dataType.simpleString()}) `{field.name}`" for field in missing]
+    return frame.selectExpr("*", *nulls)
 
 
 def test_every_column_of_a_layout_exists_and_every_table_and_column_has_a_text(spark: SparkSession) -> None:

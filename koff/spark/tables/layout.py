@@ -10,10 +10,12 @@ from dataclasses import dataclass
 class Layout:
     """How a table is stored, besides its partitions.
 
-    `required` are the columns that are never null, `filtered` those that queries filter by: Delta keeps the
-    least and the largest value of these in each file, so that a query reads fewer files. Maintenance sorts
-    the rows of past days by `sorted_by` ("": not). A `busy` table is changed with each batch, and its old
-    versions are of no use. With `deletion_vectors`, a change of a few rows does not rewrite their files.
+    `required` are the columns that are never null. `filtered` are those that queries filter by, as far as a
+    file has only a part of their values: Delta keeps the least and the largest value of each file, so that a
+    query reads fewer files. This costs CPU time for each row. Maintenance sorts the rows of past days by
+    `sorted_by` ("": not); a file then has few groups, but nearly all topics. A `busy` table is changed with
+    each batch, and its old versions are of no use. With `deletion_vectors`, a change of a few rows does not
+    rewrite their files.
     """
 
     required: tuple[str, ...] = ()
@@ -49,16 +51,14 @@ class Layout:
 _RECORD = ("offsets_partition", "log_offset")
 _SLOT = ("group", "topic", "partition")
 LAYOUTS: Mapping[str, Layout] = {
-    "commits": Layout(("cluster", *_RECORD, *_SLOT), (*_RECORD, "timestamp", *_SLOT), sorted_by="group"),
+    "commits": Layout(("cluster", *_RECORD, *_SLOT), (*_RECORD, "timestamp", "group"), sorted_by="group"),
     "groups": Layout(("cluster", *_RECORD, "group", "gone"), (*_RECORD, "timestamp", "group"), "group"),
-    "assignments": Layout(
-        ("cluster", *_RECORD, "group"), (*_RECORD, "timestamp", "group", "topic", "partition"), "group"
-    ),
+    "assignments": Layout(("cluster", *_RECORD, "group"), (*_RECORD, "timestamp", "group"), "group"),
     "quarantine": Layout(("cluster", *_RECORD), (*_RECORD, "timestamp")),
     "end_offsets": Layout(
         ("cluster", "at", "topic", "partition", "gone", "day"), ("at", "topic", "partition")
     ),
-    "lag": Layout(("cluster", "at", *_SLOT, "day"), ("at", "full_at", *_SLOT), sorted_by="group"),
+    "lag": Layout(("cluster", "at", *_SLOT, "day"), ("at", "full_at", "group"), sorted_by="group"),
     "samples": Layout(("cluster", "at", "full_at", "day"), ("at", "full_at")),
     "lag_hourly": Layout(("cluster", "hour", "group", "day"), ("hour", "group", "topic"), sorted_by="group"),
     "end_curves": Layout(("cluster", "topic", "partition", "until"), ("topic", "partition"), busy=True),
