@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-NOW = datetime.now(UTC).replace(microsecond=0)
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
 
 
@@ -74,13 +74,7 @@ def cluster_status(newest_sample_ms: int | None) -> ClusterStatus:
         (NOW_MS + 300_000, True, "the newest sample is 0 s old"),
         (NOW_MS + 301_000, False, "the newest sample is 301 s in the future: a clock"),
     ],
-    ids=[
-        "in time",
-        "too old",
-        "never",
-        "a little ahead",
-        "in the future",
-    ],  # workers of pytest-xdist collect at different times
+    ids=["in time", "too old", "never", "a little ahead", "in the future"],
 )
 def test_a_sample_that_is_old_or_missing_fails(sample_ms: int | None, ok: bool, text: str) -> None:
     found = check_freshness(cluster_status(sample_ms), NOW_MS, 300)
@@ -140,13 +134,15 @@ def append(tables: Tables, name: str, *rows: dict[str, Any]) -> None:
 def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)  # not that of the import: runs may take more than an hour
+    now_ms = int(now.timestamp() * 1000)
     tables = Tables(spark, str(tmp_path / "t"))
     tables.create_tables()
-    record = {"cluster": "c", "offsets_partition": 0, "timestamp": NOW, "group": "g", "day": NOW.date()}
+    record = {"cluster": "c", "offsets_partition": 0, "timestamp": now, "group": "g", "day": now.date()}
     slot = {"cluster": "c", "group": "g", "topic": "t", "partition": 0}
     append(tables, "commits", *({**record, "log_offset": n} for n in range(3)))
-    append(tables, "lag", {**slot, "at": NOW, "day": NOW.date(), "lag": 7})
-    append(tables, "samples", {"cluster": "c", "at": NOW, "full_at": NOW, "day": NOW.date(), "partitions": 1})
+    append(tables, "lag", {**slot, "at": now, "day": now.date(), "lag": 7})
+    append(tables, "samples", {"cluster": "c", "at": now, "full_at": now, "day": now.date(), "partitions": 1})
     append(tables, "current", {**slot, "deleted": False}, {**slot, "partition": 1, "deleted": True})
     span = {
         "cluster": "c",
@@ -154,7 +150,7 @@ def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
         "offsets_partition": 0,
         "complete": True,
         "filter": "",
-        "at": NOW,
+        "at": now,
     }
     append(tables, "coverage", {**span, "from_offset": 0, "to_offset": 3})
 
@@ -163,7 +159,7 @@ def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
         (status,) = read_clusters_status(tables)
         assert status.writer.startswith("a job on ")
     (status,) = read_clusters_status(tables)
-    assert status == ClusterStatus("c", NOW_MS, NOW_MS, groups=1, slots=1, writer="")
+    assert status == ClusterStatus("c", now_ms, now_ms, groups=1, slots=1, writer="")
     sizes = {size.table: size for size in read_sizes(tables)}
     assert (sizes["commits"].rows, sizes["quarantine"].rows) == (3, 0)
     assert sizes["commits"].size_bytes > 0
@@ -171,7 +167,7 @@ def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
     assert all(each.ok for each in results), results
     assert {each.name for each in results} == {"unique keys", "continuous offsets", "freshness"}
     print_status(tables, "json")
-    assert json.loads(capsys.readouterr().out)["clusters"][0]["newest_sample_ms"] == NOW_MS
+    assert json.loads(capsys.readouterr().out)["clusters"][0]["newest_sample_ms"] == now_ms
 
     # A commit twice, a gap, and no sample that is fresh enough.
     append(tables, "commits", {**record, "log_offset": 1})
