@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.tables.compaction import COMPACT_BELOW, change_settings
+from koff.spark.tables.session_settings import change_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ ALWAYS = {
     # Each batch adds files to each table: without compaction there would soon be thousands of small files.
     # Those of a large batch are larger than this: Delta would read and write them again in one task.
     "spark.databricks.delta.autoCompact.enabled": "true",
-    COMPACT_BELOW: str(256 << 10),
+    "spark.databricks.delta.autoCompact.minFileSize": str(256 << 10),
     # A task writes a file for each day. With several open files, Spark need not sort the rows by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "100",
     "spark.sql.parquet.compression.codec": "zstd",

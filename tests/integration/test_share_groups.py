@@ -27,17 +27,22 @@ TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[LocalKafka]:
-    """A share group that read 30 of 42 records, 12 of them written after its consumer had gone."""
+    """A share group that is behind, beside a group that commits."""
     with LocalKafka() as kafka:
         topic = kafka.create_topic("jobs", partitions=2)
         commit(kafka, "plain", (topic, 0, 0))
-        for partition in range(2):
-            produce(kafka, topic, 15, partition=partition)
-        with sharing(kafka, "workers", topic, count=30):
-            pass
-        for partition in range(2):
-            produce(kafka, topic, 6, partition=partition)
+        share_and_fall_behind(kafka, topic)
         yield kafka
+
+
+def share_and_fall_behind(kafka: LocalKafka, topic: str) -> None:
+    """The group `workers` reads 30 of 42 records; 12 of them are written after its consumer has gone."""
+    for partition in range(2):
+        produce(kafka, topic, 15, partition=partition)
+    with sharing(kafka, "workers", topic, count=30):
+        pass
+    for partition in range(2):
+        produce(kafka, topic, 6, partition=partition)
 
 
 def kafkas_lags(kafka: LocalKafka) -> dict[tuple[str, int], int]:

@@ -105,7 +105,7 @@ def written_commits(tables: Tables) -> Facts:
 
 
 def tracked_slots(snapshot: Snapshot) -> Facts:
-    """What is committed, when, and to which of the topics of that name.
+    """By slot: the committed offset, the time of the commit, and the id of the topic.
 
     Share groups do not commit.
     """

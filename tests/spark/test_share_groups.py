@@ -15,9 +15,7 @@ from koff.kafkatest import LocalKafka
 from koff.spark.job.cluster_stream import PipelineConf
 from koff.spark.job.job import Job
 from koff.spark.tables.schemas import Tables
-from tests.integration.test_coordinators import sharing
-from tests.integration.test_share_groups import kafkas_lags
-from tests.kafka_groups import produce
+from tests.integration.test_share_groups import kafkas_lags, share_and_fall_behind
 from tests.koff_process import run_koff
 
 if TYPE_CHECKING:
@@ -28,15 +26,10 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[LocalKafka]:
-    """A share group that read 30 of 42 records, 12 of them written after its consumer had gone."""
+    """A share group that is behind, in a cluster with few offsets partitions."""
     with LocalKafka(config={"offsets.topic.num.partitions": "4"}) as kafka:
         topic = kafka.create_topic("jobs", partitions=2)
-        for partition in range(2):
-            produce(kafka, topic, 15, partition=partition)
-        with sharing(kafka, "workers", topic, count=30):
-            pass
-        for partition in range(2):
-            produce(kafka, topic, 6, partition=partition)
+        share_and_fall_behind(kafka, topic)
         yield kafka
 
 

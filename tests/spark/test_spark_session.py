@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koff.spark.spark_session import tune_for_batch
-from koff.spark.tables.compaction import change_settings
+from koff.spark.tables.session_settings import change_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def test_delta_compacts_small_files_only(spark: SparkSession, tmp_path: Path) ->
 
 def test_the_settings_of_a_batch_end_with_it(spark: SparkSession) -> None:
     before = dict(spark.conf.getAll)
-    # Of these two, the session has only the first.
+    # The session has the first setting already, and not the second.
     settings = {"spark.sql.shuffle.partitions": "9", "spark.databricks.delta.optimize.minFileSize": "9"}
     assert [name in before for name in settings] == [True, False]
     with tune_for_batch(spark, small=False), change_settings(spark, settings):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ROWS_PER_FILE = 250_000
 """A batch of commits is written into so few files that they need not be compacted soon: of a small batch into
-one, of a large one into files above `COMPACT_BELOW`."""
+one, of a large one into files that are too large for Delta to compact them."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from koff.spark.job.end_offsets import EndOffsetSampler, Sample
 from koff.spark.job.hourly_lag import HourlyLag
 from koff.spark.job.lag_changes import FullSamples
 from koff.spark.job.log_progress import LogProgress
-from koff.spark.job.samples import write_sample_and_lag
+from koff.spark.job.samples import TakeSample, write_sample_and_lag
 from koff.spark.job.share_lags import ShareLags, read_share_states
 from koff.spark.spark_session import tune_for_batch
 from koff.spark.tables.schemas import Tables
@@ -69,7 +69,7 @@ class ClusterSamples:
             )
 
     def has_fewer_slots(self, limit: int, tables: Tables) -> bool:
-        """Whether the cluster has fewer slots than that, as of the last sample.
+        """Whether the cluster had fewer than `limit` slots at the last sample.
 
         The first call counts them in `tables`, and changes settings of their session.
         """
@@ -83,9 +83,24 @@ class ClusterSamples:
 
         Returns None if no sample can be taken now. `small`: as for `write_sample_and_lag`.
         """
+        return self._write_rows(writer, self._take_sample, batch, small=small)
+
+    def write_unknown(self, writer: BatchWriter) -> None:
+        """Writes a sample without offsets, so that no lag of the sample before looks current."""
+        self._write_rows(writer, self._make_unknown_sample, None)
+
+    def summarize(self) -> None:
+        """Brings `end_curves` and `lag_hourly` up to date, if there was a sample."""
+        if (newest := self._curves.newest) is not None:
+            self._curves.fold_if_due(self._tables)
+            self._hourly.write_ended(self._tables, newest)
+
+    def _write_rows(
+        self, writer: BatchWriter, take_sample: TakeSample, batch: int | None, *, small: bool = False
+    ) -> int | None:
         return write_sample_and_lag(
             writer,
-            self._take_sample,
+            take_sample,
             batch,
             self._curves,
             self._full,
@@ -93,24 +108,6 @@ class ClusterSamples:
             shares=self._shares,
             small=small,
         )
-
-    def write_unknown(self, writer: BatchWriter) -> None:
-        """Writes a sample without offsets, so that no lag of the sample before looks current."""
-        write_sample_and_lag(
-            writer,
-            self._make_unknown_sample,
-            None,
-            self._curves,
-            self._full,
-            reach_s=self._reach_s,
-            shares=self._shares,
-        )
-
-    def summarize(self) -> None:
-        """Brings `end_curves` and `lag_hourly` up to date, if there was a sample."""
-        if (newest := self._curves.newest) is not None:
-            self._curves.fold_if_due(self._tables)
-            self._hourly.write_ended(self._tables, newest)
 
     def _take_sample(self, current: DataFrame, states: DataFrame) -> list[Sample] | None:
         """A sample of all partitions that are committed to or assigned; None if none can be taken now."""

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+TakeSample = Callable[["DataFrame", "DataFrame"], list[Sample] | None]
+"""Takes a sample, given the cluster's rows of `current` and of `group_states`."""
+
+
 def write_sample_and_lag(
     writer: BatchWriter,
-    take_sample: Callable[[DataFrame, DataFrame], list[Sample] | None],
+    take_sample: TakeSample,
     batch: int | None,
     curves: EndCurves,
     full: FullSamples,
@@ -32,9 +36,9 @@ def write_sample_and_lag(
 ) -> int | None:
     """Writes a sample, and then the lag. A batch that is repeated takes a new sample.
 
-    `take_sample` gets the cluster's rows of `current` and of `group_states`. Its rows have one time. `curves`
-    are those of the cluster, and `full` knows its last full sample. `take_sample` brings `shares` up to date.
-    Returns the number of sampled partitions; None if `take_sample` returns None.
+    The rows of the sample have one time. `curves` are those of the cluster, and `full` knows its last full
+    sample. `take_sample` brings `shares` up to date. Returns the number of sampled partitions; None if
+    `take_sample` returns None.
     """
     from pyspark.sql import functions as f
 

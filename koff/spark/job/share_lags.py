@@ -113,7 +113,7 @@ class ShareLags:
         return spark.createDataFrame(self.rows, DDL) if self._groups else None
 
     def load(self, groups: Iterable[ShareState]) -> None:
-        """Takes these share groups in place of those before: their lags are not current."""
+        """Replaces all share groups by these. Their lags are not current until `fetch`."""
         found = list(groups)
         self._groups = {group.name: group.offsets_partition for group in found}
         slots = {slot for group in found for slot in group.list_slots() if self._shows(slot[1])}

@@ -192,7 +192,7 @@ class TableView:
         self._tracker.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
 
     def _apply_shares(self, done: Progress) -> None:
-        """Sets the lags of share groups in place of those before."""
+        """Replaces the lags of all share groups."""
         if not (done.shares or self._tracker.described_shares_ms):
             return
         lags = {

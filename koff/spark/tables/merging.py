@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from koff.spark.tables.compaction import change_settings
 from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.schemas import Tables, quote_sql
+from koff.spark.tables.session_settings import change_settings
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder

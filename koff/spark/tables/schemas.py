@@ -267,7 +267,7 @@ class Tables:
         return {name for name in names if not (name.startswith(".") or unfinished.get(name))}
 
     def _is_unfinished(self, name: str) -> bool:
-        """Whether the folder of a table is missing, empty, or has only hidden files.
+        """Whether the folder of a table does not exist, or has no file that is not hidden.
 
         Delta writes a hidden file first, and renames it when it is complete.
         """

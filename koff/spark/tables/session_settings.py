@@ -1,4 +1,4 @@
-"""Which files Delta compacts after a write."""
+"""Settings of a Spark session that hold for a while."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COMPACT_BELOW = "spark.databricks.delta.autoCompact.minFileSize"
-"""The setting for the size in bytes below which Delta compacts files after a write."""
-
 
 @contextmanager
 def change_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """In the body, the session has these settings. Afterwards it has those from before."""
+    """Changes settings of the session, and resets them at the end of the body."""
     before = {name: spark.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
