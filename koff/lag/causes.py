@@ -25,8 +25,8 @@ The others are of rows that neither no_members, not_assigned, open_transaction n
     not_committing       standing           no row of the group advances
     slow_member          standing           all rows of its member stand, two or more; another one advances
     stuck_partition      standing           the other standing rows: the rest of the group advances
-    hot_partition        growing            three times the mean produce rate of the group's rows, and most
-                                            other rows keep up
+    hot_partition        growing            three times the mean produce rate of the group's other rows, and
+                                            most other rows keep up
     uneven_assignment    growing            as slow_member, and the member has twice its fair share of rows
     slow_member          growing            at most half of the members are behind, and this is one of them
     production_rose      growing            the group's records come `ROSE` times as fast as they used to
@@ -232,9 +232,9 @@ class _Rules:
         size = np.bincount(of_group, minlength=self.groups)
         growing, keeping_up = self._count_groups(self.growing), self._count_groups(self.keeps_up)
         produced = np.bincount(of_group, weights=facts.produce_per_s, minlength=self.groups)
-        mean = produced / np.maximum(size, 1)
+        mean_of_others = (produced[of_group] - facts.produce_per_s) / np.maximum(size - 1, 1)[of_group]
         few_grow = (size >= 3) & (keeping_up > growing)
-        hot = left & few_grow[of_group] & (facts.produce_per_s >= _HOT * mean[of_group])
+        hot = left & few_grow[of_group] & (facts.produce_per_s >= _HOT * mean_of_others)
         # Members with a row that falls behind, among all members with rows.
         with_rows, behind = self._count_each_member(self.has_member), self._count_each_member(left & ~hot)
         few_behind = (with_rows >= 2) & (2 * behind <= with_rows)

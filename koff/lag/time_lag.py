@@ -23,6 +23,11 @@ class TimeLags(NamedTuple):
     exact: NDArray[np.bool_] | None = None
     """The record itself was read (`refine_with_records`). None if no record was ever read."""
 
+    @property
+    def nothing_left(self) -> NDArray[np.bool_]:
+        """A mask of the rows where only control records are left to read: the end of a transaction."""
+        return np.zeros(len(self.known), np.bool_) if self.exact is None else self.exact & (self.seconds == 0)
+
 
 def time_lag_s(
     history: EndHistory,
@@ -139,8 +144,9 @@ def refine_with_records(
     )
     # A record age is used only if it is plausible and the log has not changed since.
     exact = has_age & records.is_valid(start=start, end=end)
-    # NO_RECORD: only control records are left to read, so nothing is late. Clocks differ: never below 0.
-    age_s = np.where(records.timestamp_ms < 0, 0, np.maximum(now_ms - records.timestamp_ms, 0)) / 1000
+    # NO_RECORD: only control records are left to read, so nothing is late. A record has an age above 0 even
+    # if clocks differ: 0 stands for `nothing_left`.
+    age_s = np.where(records.timestamp_ms < 0, 0, np.maximum(now_ms - records.timestamp_ms, 1)) / 1000
     return TimeLags(
         np.where(exact, age_s, by_ends.seconds),
         by_ends.known | exact,

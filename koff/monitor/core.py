@@ -18,7 +18,7 @@ from koff.monitor.confidence import ViewFacts, build_view
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.end_times import EndTimes
-from koff.monitor.exact_time_lags import ExactTimeLags
+from koff.monitor.exact_time_lags import AT_REST_PER_S, ExactTimeLags
 from koff.monitor.internal_logs import InternalLogs
 from koff.monitor.log_sizes import LogSizes
 from koff.monitor.offsets_start import NO_GROUP
@@ -111,8 +111,10 @@ class Core:
         self._stored = StoredGroups(
             conf.zookeeper_interval_s, self.tracker, self.outbox, limit_s=conf.limit_s
         )
-        self._exact = ExactTimeLags(
-            conf.exact_groups, conf.exact_per_s, self.tracker, self._ends, self.outbox
+        first_records = self.tracker, self._ends, self.outbox
+        self._exact = ExactTimeLags(conf.chooses_exact, conf.exact_per_s, *first_records)
+        self._at_rest = ExactTimeLags(
+            conf.chooses_estimated, AT_REST_PER_S, *first_records, at_rest_ms=self._steady_ms
         )
         self._log_sizes = LogSizes(conf.log_sizes_interval_s, self.outbox)
         self._topics_due_s = self._sample_due_s = now.at_s
@@ -152,6 +154,7 @@ class Core:
         due += [] if (new_s := self._ends.new_due_s()) is None else [new_s]
         more = [self.logs.start.next_due_s(), self._stored.due_s, self.end_times.due_s]
         due += more if self._does_more else [self._began.at_s + PATIENCE_S]
+        # `_at_rest` can wait for the next sample.
         due += [self._exact.due_s, self._log_sizes.due_s] if self._was_read else []
         return min(*due, self.logs.next_due_s())
 
@@ -337,7 +340,7 @@ class Core:
             case StoredGroupsFetched(), _:
                 self._stored.receive(given, ask.asked, now, self._steady_ms(now))
             case FirstRecordsRead(), ReadFirstRecords():
-                self._exact.receive(given, ask, now)
+                self._find_reader(ask.request).receive(given, ask, now)
             case Done(), _:
                 self._savings.note_done(ask.request)
 
@@ -365,7 +368,7 @@ class Core:
             case FetchStoredGroups():
                 self._stored.give_up(ask.asked, why, now)
             case ReadFirstRecords():
-                self._exact.give_up(ask, now)
+                self._find_reader(request).give_up(ask, now)
             case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
                 if self._savings.note_failed(request, now):
                     self.outbox.note(now, "state is not saved", warn=True, why=why)
@@ -435,6 +438,7 @@ class Core:
         self._date(now)
         if self._was_read:
             self._exact.request(now)
+            self._at_rest.request(now)
             self._log_sizes.request(now)
         self._save(now)
 
@@ -477,6 +481,9 @@ class Core:
     def _count_requests(self) -> dict[str, int]:
         kinds = {**_TO_THE_CLUSTER, ReadFirstRecords: "first_records"}
         return {name: n for kind, name in kinds.items() if (n := self.outbox.sent[kind.__name__])}
+
+    def _find_reader(self, request: ReadFirstRecords) -> ExactTimeLags:
+        return self._at_rest if self._at_rest.has_sent(request) else self._exact
 
     def _list_facts(self, now: Moment) -> ClusterFacts:
         if not self._is_list_current(now):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koff.monitor.chosen_partitions import ChosenPartitions
@@ -52,6 +53,20 @@ class CoreConf:
     limit_intervals: int = 5
     exact_groups: re.Pattern[str] | None = None
     exact_per_s: int | None = 50
+
+    @property
+    def chooses_exact(self) -> Callable[[str], bool] | None:
+        """Whether the lag of a group is exact; None if that of none is."""
+        pattern = self.exact_groups
+        return pattern and (lambda group: pattern.search(group) is not None)
+
+    @property
+    def chooses_estimated(self) -> Callable[[str], bool] | None:
+        """Whether the lag of a group is estimated; None for one look, where no lag is seen to be at rest."""
+        pattern = self.exact_groups
+        if self.exact_per_s is None:
+            return None
+        return lambda group: pattern is None or pattern.search(group) is None
 
     @property
     def limit_s(self) -> float:

@@ -1,17 +1,20 @@
-"""Exact lag in seconds for chosen groups: which records to read, and what becomes of them.
+"""The first records that groups have yet to commit: which to read, and what becomes of them.
 
 The record at a committed offset says when it was written, where the history of end offsets can only estimate
-it. Reading records costs much more, so it is done for chosen groups, a few records a second. Pure: no I/O, no
-threads, no clock.
+it. Reading records costs much more, so it is done for chosen groups, a few records a second.
+
+In all other groups, koff reads where a small lag is at rest: there may be no record, but only the marker that
+ends a transaction. A consumer that commits the offset after its last record stays below this marker for ever,
+and is not late. Pure: no I/O, no threads, no clock.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
+from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.requests import FirstRecord, FirstRecordsRead, Moment, ReadFirstRecords, RecordPlace
@@ -21,8 +24,10 @@ from koff.tracker.row_index import Ints
 AT_ONCE = 2_000
 """The most places in one request."""
 TIMEOUT_S = 20.0
-PAUSE_S = 1.0
-"""The pause before koff looks again for rows that wait, if there are none."""
+PAUSE_S, AT_REST_PAUSE_S = 1.0, 10.0
+"""The pauses before koff looks again for rows that wait, if none does: in chosen groups, in the others."""
+AT_REST_PER_S = 50
+"""The most places a second that are read where a lag is at rest."""
 UNREADY_PAUSE_S = 0.1
 RETRY_S = 30.0
 """When a place is read again that could not be read."""
@@ -34,28 +39,35 @@ _FORGET_S = 3_600.0  # a denied topic that had no rows for so long
 class ExactTimeLags:
     """Finds out when the oldest record was written that a chosen group has yet to commit.
 
-    `groups` chooses the groups whose name it is found in; None chooses none. At most `per_s` places are read
-    in a second, and the rows that have waited longest come first. If `per_s` is None, all are read without a
-    pause, and each row only once, whatever the group commits after that.
+    `is_chosen` chooses groups by name; None chooses none. At most `per_s` places are read in a second, and
+    the rows that have waited longest come first. If `per_s` is None, all are read without a pause, and each
+    row only once, whatever the group commits after that.
+
+    With `at_rest_ms`, the present time by the clock of the end offsets, only rows are read whose small lag is
+    at rest, and koff notes of a record only that there is one.
     """
 
     def __init__(
         self,
-        groups: re.Pattern[str] | None,
+        is_chosen: Callable[[str], bool] | None,
         per_s: int | None,
         tracker: Tracker,
         ends: EndOffsets,
         outbox: Outbox,
+        *,
+        at_rest_ms: Callable[[Moment], int] | None = None,
     ) -> None:
-        self._groups, self._per_s = groups, per_s
+        self._is_chosen, self._per_s, self._at_rest_ms = is_chosen, per_s, at_rest_ms
+        self._pause_s = AT_REST_PAUSE_S if at_rest_ms else PAUSE_S
         self._at_most = AT_ONCE if per_s is None else min(max(per_s, 1), AT_ONCE)
         self._tracker, self._ends, self._outbox = tracker, ends, outbox
         self._queue = _Queue()
         self._asked: dict[RecordPlace, list[LaggingRow]] = {}
+        self._request_id = -1
         # When the topics that may not be read are asked again.
         self._denied: dict[str, float] = {}
         self._is_begun = False
-        self._due_s = float("inf") if groups is None else float("-inf")
+        self._due_s = float("inf") if is_chosen is None else float("-inf")
 
     @property
     def is_exact(self) -> bool:
@@ -63,7 +75,7 @@ class ExactTimeLags:
 
         Rows that could not be read do not wait until they are due again.
         """
-        return self._groups is None or (self._is_begun and not self._asked)
+        return self._is_chosen is None or (self._is_begun and not self._asked)
 
     @property
     def due_s(self) -> float:
@@ -85,9 +97,14 @@ class ExactTimeLags:
             self._asked.setdefault(RecordPlace(row.topic, row.partition, row.committed), []).append(row)
         if self._asked:
             request = ReadFirstRecords(self._outbox.next_id(), frozenset(self._asked))
+            self._request_id = request.id
             self._outbox.send(request, now, TIMEOUT_S)
         else:
-            self._due_s = now.at_s + PAUSE_S
+            self._due_s = now.at_s + self._pause_s
+
+    def has_sent(self, request: ReadFirstRecords) -> bool:
+        """Whether this is the open request."""
+        return bool(self._asked) and request.id == self._request_id
 
     def receive(self, given: FirstRecordsRead, ask: Ask[ReadFirstRecords], now: Moment) -> None:
         """Takes the records of a request. A place that is not in the result could not be read."""
@@ -98,7 +115,10 @@ class ExactTimeLags:
             if self._ends.is_outdated((place.topic, place.partition), ask):
                 continue  # the record may be of a topic that was deleted since
             if isinstance(record, FirstRecord):
-                read += [(row, record.offset, record.timestamp_ms) for row in rows]
+                timestamp_ms = record.timestamp_ms
+                if self._at_rest_ms and timestamp_ms != NO_RECORD:
+                    timestamp_ms = NO_TIMESTAMP  # the group was not chosen: its lag stays the estimate
+                read += [(row, record.offset, timestamp_ms) for row in rows]
             else:
                 failed += rows
         self._defer(failed, now)
@@ -114,12 +134,13 @@ class ExactTimeLags:
         """The rows to read now."""
         self._denied = {t: due_s for t, due_s in self._denied.items() if now.at_s < due_s + _FORGET_S}
         denied = {topic for topic, due_s in self._denied.items() if now.at_s < due_s}
+        assert self._is_chosen is not None  # else no request is ever due
         return self._tracker.find_unread_rows(
-            self._is_chosen, lambda keys: self._queue.pick(keys, self._at_most, now.at_s), without=denied
+            self._is_chosen,
+            lambda keys: self._queue.pick(keys, self._at_most, now.at_s),
+            without=denied,
+            at_rest_ms=self._at_rest_ms(now) if self._at_rest_ms else None,
         )
-
-    def _is_chosen(self, group: str) -> bool:
-        return self._groups is not None and self._groups.search(group) is not None
 
     def _close(self, ask: Ask[ReadFirstRecords], now: Moment) -> dict[RecordPlace, list[LaggingRow]]:
         """The rows by place of the open request, which is open no more. Sets when the next one is due."""
@@ -143,7 +164,7 @@ class ExactTimeLags:
     def _note_denied(self, given: FirstRecordsRead, readable: set[str], now: Moment) -> None:
         """Notes which topics may not be read, and which may be read again."""
         for topic in sorted(given.denied - readable):
-            if topic not in self._denied:
+            if topic not in self._denied and not self._at_rest_ms:
                 whys = {
                     why for at, why in given.records.items() if at.topic == topic and isinstance(why, str)
                 }
@@ -152,7 +173,8 @@ class ExactTimeLags:
             self._denied[topic] = now.at_s + DENIED_S
         for topic in sorted(readable & self._denied.keys()):
             del self._denied[topic]
-            self._outbox.note(now, "exact lag in seconds again", topic=topic)
+            if not self._at_rest_ms:
+                self._outbox.note(now, "exact lag in seconds again", topic=topic)
 
 
 class _Queue:

@@ -95,8 +95,8 @@ def explain_shard(
 def _gather_facts(
     snapshot: Snapshot, shard: ShardSnapshot, activity: ClusterActivity, number: int, *, is_held_back: bool
 ) -> CauseFacts:
-    partitions, rows, lags = snapshot.partitions, shard.partition, snapshot.lags(shard)
-    lag, statuses = lags.published, snapshot.statuses(shard)
+    partitions, rows = snapshot.partitions, shard.partition
+    lag, statuses = snapshot.record_lags(shard), snapshot.statuses(shard)
     produce, consume = snapshot.produce_rates(shard), snapshot.consume_rates(shard)
     never = snapshot.catch_ups(shard).never
     groups, names = shard.groups, [group.name for group in shard.groups]

@@ -279,6 +279,15 @@ class SnapshotColumns:
         exact = None if shard.time_lag.exact is None else shard.time_lag.exact & known
         return shard.time_lag._replace(known=known, at_least=shard.time_lag.at_least & known, exact=exact)
 
+    def record_lags(self, shard: ShardSnapshot) -> NDArray[np.int64]:
+        """The published lag of each row of `shard`, but 0 where only control records are left to read.
+
+        A consumer that commits the offset after its last record stays below the transaction marker that
+        ends the log. Such a row is not late.
+        """
+        lag, times = self.lags(shard).published, self.time_lags(shard)
+        return lag if times is None or times.exact is None else np.where(times.nothing_left, 0, lag)
+
     def statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
         """The `Status` of each row of `shard`.
 
@@ -296,7 +305,7 @@ class SnapshotColumns:
         lag = self.lags(shard)
         verdicts = status(
             shard.features,
-            current_lag=lag.published,
+            current_lag=self.record_lags(shard),
             current_lag_known=lag.known,
             committed=shard.replace_described(shard.committed, 0),
             oldest_end=before[shard.partition],
@@ -359,10 +368,10 @@ class SnapshotColumns:
         """When each row of `shard` will have caught up, which means to its usual lag (`usual_lags`)."""
         computed = self._catch_ups.get(id(shard))
         if computed is None:
-            lag, produce = self.lags(shard), self.produce_rates(shard)
+            produce = self.produce_rates(shard)
             computed = self._catch_ups[id(shard)] = seconds_until_caught_up(
-                lag.signed,
-                lag.known,
+                self.record_lags(shard),
+                self.lags(shard).known,
                 consume=self.consume_rates(shard),
                 produce=produce,
                 allowed_lag=usual_lags(shard.features, produce),

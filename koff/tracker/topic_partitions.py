@@ -39,6 +39,9 @@ when that is returned."""
 KEEP_UNUSED_MS = 600_000
 """How long the end offsets of an unused partition are kept: a group may come back to it."""
 
+AT_REST_LAG, AT_REST_S = 100, 30.0
+"""A lag of so few offsets, and so old, may be the end markers of transactions."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
@@ -342,6 +345,18 @@ class PartitionTable:
         start, end = self._start[rows], self._end[rows]
         behind = (committed >= 0) & (committed < end)
         return behind if records is None else behind & ~records.is_valid(start=start, end=end)
+
+    def is_at_rest(self, rows: Ints, committed: Ints, now_ms: int) -> NDArray[np.bool_]:
+        """A mask of the rows whose lag is at most `AT_REST_LAG` offsets, and at least `AT_REST_S` old.
+
+        There may be only control records left to read: a transaction ends with one. `now_ms` is by the clock
+        of the samples.
+        """
+        at_rest = (committed < self._end[rows]) & (committed >= self._end[rows] - AT_REST_LAG)
+        few = np.flatnonzero(at_rest)
+        times = self.time_lags(rows[few], committed[few], now_ms)
+        at_rest[few] = times.known & (times.seconds >= AT_REST_S)
+        return at_rest
 
     def identify_topics(self, topic_ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name. A topic that was created again loses its history."""

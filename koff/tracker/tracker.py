@@ -502,11 +502,13 @@ class Tracker:
         pick: Callable[[Ints], Ints],
         *,
         without: Collection[str] = (),
+        at_rest_ms: int | None = None,
     ) -> list[LaggingRow]:
         """Rows of chosen groups that have a lag and no known first record, but none of topics in `without`.
 
         `is_chosen` returns whether to include a group of that name. `pick` gets the keys (N,) of all these
-        rows, and returns the indexes of the rows to return.
+        rows, and returns the indexes of the rows to return. With a present time `at_rest_ms`, only rows whose
+        lag is at rest (`TopicPartitions.is_at_rest`).
         """
         # The rows of all shards as columns, then as many objects as are picked.
         self._refresh()
@@ -514,6 +516,9 @@ class Tracker:
         if not unread:
             return []
         keys, partitions, committed = (np.concatenate(column) for column in zip(*unread, strict=True))
+        if at_rest_ms is not None:
+            at_rest = self._registry.partitions.is_at_rest(partitions, committed, at_rest_ms)
+            keys, partitions, committed = keys[at_rest], partitions[at_rest], committed[at_rest]
         topics, numbers = self._registry.partitions.codes_and_partitions(partitions)
         known = self._registry.names.topics
         if without:

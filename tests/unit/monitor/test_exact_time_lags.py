@@ -13,6 +13,8 @@ from koff.lag import NO_RECORD
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.exact_time_lags import (
     AT_ONCE,
+    AT_REST_PAUSE_S,
+    AT_REST_PER_S,
     DENIED_S,
     PAUSE_S,
     RETRY_S,
@@ -33,6 +35,7 @@ from koff.monitor.requests import (
 from koff.monitor.topic_list import TopicList
 from koff.records import encode
 from koff.tracker import LaggingRow, Tracker
+from koff.tracker.topic_partitions import AT_REST_LAG, AT_REST_S
 from tests.unit.builders import Share, commit
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
@@ -64,12 +67,21 @@ def time_lags(tracker: Tracker, now_ms: int = NOW_MS) -> dict[str, tuple[float |
 class Reading:
     """`ExactTimeLags` on a tracker with rows, and the request that is open."""
 
-    def __init__(self, *commits: Any, groups: str | None = "", per_s: int | None = 50) -> None:
+    def __init__(
+        self, *commits: Any, groups: str | None = "", per_s: int | None = 50, at_rest: bool = False
+    ) -> None:
         self.second = 0.0
         self.tracker, self.outbox = tracked(*commits, ends=END), Outbox()
-        chosen = None if groups is None else re.compile(groups)
+        chosen = None if groups is None else lambda group: re.search(groups, group) is not None
         ends = EndOffsets(self.tracker, TopicList(), self.outbox, 60.0)  # nothing is watched: all is answered
-        self.exact = ExactTimeLags(chosen, per_s, self.tracker, ends, self.outbox)
+        self.exact = ExactTimeLags(
+            chosen,
+            per_s,
+            self.tracker,
+            ends,
+            self.outbox,
+            at_rest_ms=(lambda now: now.wall_ms) if at_rest else None,
+        )
 
     def now(self) -> Moment:
         return Moment(self.second, NOW_MS + round(self.second * 1000))
@@ -290,6 +302,56 @@ def test_the_event_of_a_denied_topic_has_the_reason() -> None:
     (event,) = reading.outbox.take_events()
     assert event.details == {"topic": "secret", "why": "TOPIC_AUTHORIZATION_FAILED"}
     assert event.is_warning
+
+
+def at_marker(reading: Reading, after_s: float) -> list[tuple[str, str, float | None]]:
+    """Group, status and seconds of lag of each row, once its end has been sampled for another `after_s`."""
+    for _ in range(round(after_s / 5)):
+        reading.second += 5
+        sampled = dict.fromkeys(reading.tracker.watched_partitions(), END)
+        reading.tracker.add_samples(ends=sampled, at_ms=reading.now().wall_ms)
+    rows = reading.tracker.take_snapshot(reading.now().wall_ms).rows()
+    return sorted((row.group, row.status.name, row.time_lag_s) for row in rows)
+
+
+def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_does_not_stop() -> None:
+    # "marker" committed the offset after its last record, "waits" left a record: one offset of lag each.
+    commits = [
+        commit(g, "t", p, END - 1 - k, at=NOW_MS - k)
+        for g, p in (("marker", 0), ("waits", 1))
+        for k in (2, 1, 0)
+    ]
+    reading = Reading(*commits, per_s=AT_REST_PER_S, at_rest=True)
+    at_marker(reading, AT_REST_S - 5)
+    assert reading.places() == set()  # the group may just be about to commit
+    at_marker(reading, AT_REST_PAUSE_S)
+    marker, waits = RecordPlace("t", 0, END - 1), RecordPlace("t", 1, END - 1)
+    assert reading.places() == {marker, waits}
+    ask = reading.outbox.close(next(reading.outbox.of_kind(ReadFirstRecords)).request.id)
+    assert ask is not None
+    assert reading.exact.has_sent(ask.request)
+    found = {marker: FirstRecord(END, NO_RECORD), waits: FirstRecord(END - 1, NOW_MS - 3_600_000)}
+    reading.exact.receive(FirstRecordsRead(ask.request.id, found, frozenset()), ask, reading.now())
+    assert not reading.exact.has_sent(ask.request)
+    # The lag of a group that was not chosen stays the estimate.
+    after = at_marker(reading, 700)
+    assert after == [("marker", "OK", 0), ("waits", "STOP", AT_REST_S + AT_REST_PAUSE_S - 5 + 700)]
+    assert reading.places(after_s=AT_REST_PAUSE_S) == set()
+
+
+def test_a_lag_that_is_not_small_is_no_marker_and_is_not_read() -> None:
+    reading = Reading(commit("g", "t", 0, END - AT_REST_LAG - 1), at_rest=True)
+    at_marker(reading, 2 * AT_REST_S)
+    assert reading.places() == set()
+
+
+def test_a_topic_that_may_not_be_read_is_left_out_without_a_word_unless_its_group_was_chosen() -> None:
+    reading = Reading(commit("g", "t", 0, END - 1), at_rest=True)
+    at_marker(reading, 2 * AT_REST_S)
+    reading.places()
+    reading.answer(denied=["t"])
+    assert reading.events() == []
+    assert reading.places(after_s=RETRY_S + AT_REST_PAUSE_S) == set()
 
 
 # --- What the tracker makes of first records -------------------------------------------------------------
