@@ -93,6 +93,9 @@ def list_monitors(
 
 def _build_display(values: Mapping[str, Any]) -> Display:
     labels, group_labels = values.get("labels", {}), values.get("group_labels", ())
+    if "shard" in values:  # alerts must tell a dead shard from a dead replica
+        number, count = values["shard"]
+        labels = {"shard": f"{number}/{count}", **labels}
     if clash := find_clash(labels, group_labels):  # the file has one, and an option the other
         raise ConfigError(f"labels and group_labels both set the label {clash}")
     names = ShownNames(_choose_groups(values), values.get("topics", ()))

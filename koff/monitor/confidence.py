@@ -313,18 +313,11 @@ def _describe_missing(facts: ViewFacts) -> Iterator[str]:
 
 
 def measure_held_back_s(log: FollowedLog, now: Moment) -> float:
-    """For how long, at most, commits behind open transactions have been invisible. 0.0: there are none.
+    """How long the oldest open transaction has held back commits in the log. 0.0: there is none.
 
-    It counts from the moment up to which the partition is current, which a response of the coordinators
-    moves too. If there is none, because the transaction is older than koff's reading, it counts from when
-    the reader reached the transaction.
+    It counts from when koff saw the transaction, also if the coordinators respond meanwhile for the groups.
     """
-    since_s = [
-        part.moved_s if moment is None else moment.at_s
-        for _, part in log.reading()
-        if part.is_held_back
-        for moment in (part.current, *part.stale_groups.values())
-    ]
+    since_s = [part.held_back_since[1] for _, part in log.reading() if part.held_back_since is not None]
     return max(0.0, now.at_s - min(since_s, default=now.at_s))
 
 

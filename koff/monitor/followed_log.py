@@ -256,11 +256,15 @@ class FollowedLog:
         }
 
     def restart_stalled(self, now: Moment) -> dict[int, Start]:
-        """Begins again, at their positions, the partitions that do not move although they are behind."""
+        """Begins again, at their positions, the partitions that do not move although they are behind.
+
+        Notes too which partitions an open transaction holds back.
+        """
         starts = {}
         is_stopped = self.denied is not None or self.retry_s is not None
         self.stalled = {p: at for p, at in self.stalled.items() if self._stands_at(p, at)}
         for number, part in self.reading():
+            part.note_held_back(now)
             if is_stopped or part.stable is None or part.position >= part.stable:
                 part.moved_s = now.at_s
             elif now.at_s - part.moved_s > STALL_S:

@@ -70,6 +70,8 @@ class FollowedPartition:
     """When the position moved last."""
     moved_s: float = 0.0
     """The same, but while there is nothing to read, the present."""
+    held_back_since: tuple[int, float] | None = None
+    """The last stable offset behind which commits are held back, and since when koff sees that; or None."""
     is_validated: bool = True
     """Whether the reader has read something of the present leader's log: else its position may be one of a
     log that this leader has truncated."""
@@ -148,6 +150,13 @@ class FollowedPartition:
         if self.stable is None or self.end is None or self.written is None or self.written <= self.stable:
             return 0
         return self.end - self.stable
+
+    def note_held_back(self, now: Moment) -> None:
+        """Notes since when the same open transaction holds back commits."""
+        if self.stable is None or not self.is_held_back:
+            self.held_back_since = None
+        elif self.held_back_since is None or self.held_back_since[0] != self.stable:
+            self.held_back_since = self.stable, now.at_s
 
     def is_live(self, now: Moment, within_s: float) -> bool:
         """Whether records that are read now were written just before: the reader was lately at the end."""

@@ -97,7 +97,8 @@ class ShardNumbers:
     def margins(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """For each group, the least retention margin in offsets, and as a ratio of the log.
 
-        Of partitions with a lag; infinite, and 1, without one.
+        Of partitions with a lag; infinite, and 1, without one. The ratio leaves out logs that start at 0: no
+        record was deleted there yet, so the log start is no sign of how near deletion is.
         """
         shard, groups = self.shard, len(self.labels.groups)
         behind = self.lags.known & (self.lag > 0) & (self.start >= 0)
@@ -106,7 +107,8 @@ class ShardNumbers:
         margins, ratios = np.full(groups, np.inf), np.ones(groups)
         np.minimum.at(margins, shard.group[behind], margin)
         # A log without records is one whose records all left before they were committed.
-        np.minimum.at(ratios, shard.group[behind], np.where(log > 0, margin / np.maximum(log, 1), 0.0))
+        shares = np.where(log > 0, margin / np.maximum(log, 1), 0.0)
+        np.minimum.at(ratios, shard.group[behind], np.where(self.start[behind] > 0, shares, 1.0))
         return margins, ratios
 
     @cached_property

@@ -87,7 +87,7 @@ class MonitorStats:
     held_back_partitions: frozenset[int] = frozenset()
     """The partitions of the offsets topic in which an open transaction may hold back commits."""
     held_back_s: float = 0.0
-    """For how long, at most, commits behind open transactions have been invisible."""
+    """How long the oldest open transaction has held back commits."""
     backfill_remaining: int = 0
     """Offsets of history that the backfill has not read yet."""
     input_ages_s: Mapping[str, float] = field(default_factory=dict)

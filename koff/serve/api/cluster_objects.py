@@ -190,7 +190,7 @@ CLUSTER: JsonObject[ClusterView] = JsonObject(
     JsonField(
         "held_back_offsets", COUNT, "Offsets behind open transactions.", attrgetter("stats.held_back_records")
     ),
-    JsonField("held_back_s", NUMBER, "For how long, at most.", attrgetter("stats.held_back_s")),
+    JsonField("held_back_s", NUMBER, "For how long.", attrgetter("stats.held_back_s")),
     JsonField(
         "backfill_remaining_offsets",
         COUNT,

@@ -206,6 +206,7 @@ def test_a_shard_and_a_group_choose_partitions_of_the_offsets_topic(tmp_path):
     text = "clusters: [{name: a, brokers: b, shard: 1/3}, {name: c, brokers: d, group: g.1, groups: x}]"
     shard, group = list_monitors(parse(tmp_path, text), {}, shares_state_dir=True)
     assert shard.only == ChosenPartitions(1, 3)
+    assert (shard.display.labels, group.display.labels) == ({"shard": "1/3"}, {})
     assert shard.display.names.are_all
     assert group.only == ChosenPartitions(group="g.1")
     shown = [group.display.names.shows_group(name) for name in ("g.1", "g-1", "g.11", "ag.1", "g.1\n")]

@@ -84,8 +84,9 @@ CASES = [
     group_case("KoffExpectedGroupAbsent", EXPECTED, "1x20", {20: False}),
     cluster_case("KoffNotReady", "koff_up", "1x3 0x10 1x10", {5: False, 12: True, 16: False}),
     cluster_case("KoffNotReady", "koff_up", "1x20", {20: False}),
-    # The metrics of this cluster are gone. After an hour, koff has another configuration, and not a fault.
-    cluster_case("KoffAbsent", "koff_up", "1x70 _x90", {70: False, 90: True, 145: False}),
+    # The metrics of this cluster are gone, also if koff died young. After a day, this is on purpose.
+    cluster_case("KoffAbsent", "koff_up", "1x70 _x1500", {70: False, 90: True, 1400: True, 1520: False}),
+    cluster_case("KoffAbsent", "koff_up", "1x5 _x30", {8: False, 20: True}),
     cluster_case("KoffAbsent", "koff_up", "0x20", {20: False}),  # that is KoffNotReady
     cluster_case("KoffLagsWithheld", WITHHELD, "0x3 5x20 0x10", {10: False, 18: True, 26: False}, reason="r"),
     cluster_case("KoffLagsWithheld", WITHHELD, "0x5 3x5 0x30", {12: False, 20: False}, reason="r"),
@@ -96,6 +97,11 @@ CASES = [
     cluster_case("KoffBehind", "koff_input_age_seconds", "99x30", {20: False}, input="topics"),
     cluster_case("KoffHeldBack", HELD_BACK, "0 60+60x10 0x10", {4: False, 8: True, 13: False}),
     cluster_case("KoffHeldBack", HELD_BACK, "20x30", {20: False}),
+    # A shard that is down raises an alert, though the other one is healthy (the series of `build_test`).
+    cluster_case("KoffAbsent", "koff_up", "1x10 _x30", {10: False, 25: True}, shard="0/2"),
+    cluster_case("KoffNotReady", "koff_up", "1x3 0x10 1x10", {5: False, 12: True, 16: False}, shard="0/2"),
+    cluster_case("KoffLagsWithheld", WITHHELD, "0x3 5x20", {10: False, 18: True}, reason="r", shard="0/2"),
+    cluster_case("KoffHeldBack", HELD_BACK, "0 60+60x10 0x10", {4: False, 8: True, 13: False}, shard="0/2"),
     cluster_case("KoffUndecodable", UNDECODABLE, "0x5 2x90", {4: False, 10: True, 80: False}),
     # At minute n, the time is 60 n seconds: a batch each minute, then none, then one again.
     cluster_case("KoffPipelineLate", LAST_BATCH, "0+60x5 300x25 1860x9", {8: False, 25: True, 36: False}),
@@ -123,8 +129,12 @@ def build_test(case: Case) -> dict[str, Any]:
     firing = {"alertname": case.alert, "alertstate": "firing"}
     kept = {name: value for name, value in case.labels.items() if name not in COUNTED}
     alert = format_series("ALERTS", firing | kept | ALERTS[case.alert]["labels"])
-    # Metrics of another cluster, for which `absent` is false
-    other = {"series": 'koff_up{cluster="other"}', "values": "1x200"}
+    # Metrics of another cluster, for which `absent` is false, and those of the healthy other shard.
+    others = [{"series": 'koff_up{cluster="other"}', "values": "1x2000"}]
+    if "shard" in case.labels:
+        healthy = case.labels | {"shard": "1/2", "instance": "c"}
+        value = 1 if case.metric == "koff_up" else 0
+        others.append({"series": format_series(case.metric, healthy), "values": f"{value}x200"})
     return {
         "name": f"{case.alert} with {case.metric} {case.values}",
         "interval": "1m",
@@ -132,7 +142,7 @@ def build_test(case: Case) -> dict[str, Any]:
             {"series": format_series(case.metric, case.labels | {"instance": name}), "values": case.values}
             for name in REPLICAS
         ]
-        + [other],
+        + others,
         "promql_expr_test": [
             {
                 "expr": format_series("ALERTS", firing | {"alertname": case.alert}),
@@ -167,6 +177,23 @@ def test_each_alert_fires_and_resolves_and_not_because_koff_is_blind(tmp_path: P
     }
     tests.append({"interval": "1m", "promql_expr_test": [expected]})
     path.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    run_promtool("test", "rules", path)
+
+
+@needs_promtool
+def test_two_replicas_that_see_the_same_group_count_once(tmp_path: Path) -> None:
+    series = [
+        {"series": format_series("koff_group_topic_consumed_total", labels), "values": "0+600x20"}
+        for topic in ("t", "u")
+        for labels in [GROUP | {"topic": topic, "instance": name} for name in REPLICAS]
+    ]
+    rate = {"labels": format_series("cluster_group:koff_consumed:rate5m", GROUP), "value": 20}
+    expected = {"expr": "cluster_group:koff_consumed:rate5m", "eval_time": "10m", "exp_samples": [rate]}
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [expected]}
+    path = tmp_path / "tests.yml"
+    path.write_text(
+        yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]})
+    )
     run_promtool("test", "rules", path)
 
 

@@ -395,28 +395,26 @@ def test_the_age_of_commits_is_that_of_the_partition_that_was_current_longest_ag
     assert "commits" not in known.view().stats.input_ages_s
 
 
-def test_commits_are_invisible_since_the_moment_up_to_which_a_held_back_partition_is_current(
+def test_commits_are_held_back_for_as_long_as_the_oldest_transaction_is_open_whoever_responds(
     known: Known,
 ) -> None:
     assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (0, 0.0)
     known.facts.offsets.partitions[1].current = OLD  # it is behind, but nothing holds it back
-    known.hold_back(0, FRESH)
-    assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (3, 10.0)
+    first, second = known.hold_back(0, FRESH), known.facts.offsets.partitions[1]
+    for part in (first, second):
+        part.note_held_back(OLD)
+    assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (3, 30.0)
     assert known.view().stats.held_back_partitions == {0}
-    known.hold_back(1, OLD)
+    known.hold_back(1, OLD).note_held_back(FRESH)
     assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (6, 30.0)
-
-
-def test_a_group_without_a_response_is_invisible_for_longer_than_its_partition(known: Known) -> None:
-    known.hold_back(0, FRESH).stale_groups = {"g0": OLD}
-    assert known.view().stats.held_back_s == 30.0
-
-
-def test_behind_a_transaction_that_is_older_than_koff_commits_are_invisible_since_koff_reached_it(
-    known: Known,
-) -> None:
-    known.hold_back(0, None).moved_s = 60.0
-    assert known.view().stats.held_back_s == 40.0
+    first.stable = 6  # that transaction has ended, and another one is open
+    first.position = 6
+    first.note_held_back(Moment(95.0, 0))
+    assert known.view().stats.held_back_s == 10.0
+    second.stable = first.stable = 8
+    for part in (first, second):
+        part.note_held_back(Moment(95.0, 0))
+    assert known.view().stats.held_back_s == 0.0
 
 
 def test_the_history_that_is_left_is_that_before_the_position_of_each_partition(known: Known) -> None:

@@ -327,8 +327,8 @@ def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_do
     at_marker(reading, AT_REST_PAUSE_S)
     marker, waits = RecordPlace("t", 0, END - 1), RecordPlace("t", 1, END - 1)
     assert reading.places() == {marker, waits}
-    ask = reading.outbox.close(next(reading.outbox.of_kind(ReadFirstRecords)).request.id)
-    assert ask is not None
+    ask = next(reading.outbox.of_kind(ReadFirstRecords))
+    reading.outbox.close(ask.request.id)
     assert reading.exact.has_sent(ask.request)
     found = {marker: FirstRecord(END, NO_RECORD), waits: FirstRecord(END - 1, NOW_MS - 3_600_000)}
     reading.exact.receive(FirstRecordsRead(ask.request.id, found, frozenset()), ask, reading.now())

@@ -60,6 +60,10 @@ def test_the_margin_is_that_of_the_partition_with_a_lag_that_is_nearest_to_its_l
     assert margins(take_view(two_partitions((60, 30), start=20))) == (0, 10, 0.125)
 
 
+def test_a_log_from_which_nothing_was_deleted_yet_shows_no_danger() -> None:
+    assert margins(take_view(two_partitions((60, 3)))) == (0, 3, 1)
+
+
 def test_records_that_were_lost_are_summed_and_leave_no_margin() -> None:
     assert margins(take_view(two_partitions((5, 12), start=20))) == (23, 0, 0)
 
@@ -73,12 +77,12 @@ def test_a_log_that_lost_all_its_records_has_no_margin() -> None:
 
 
 def test_the_margin_is_absent_while_a_log_start_or_a_lag_is_not_known() -> None:
-    tracker = two_partitions((60, 30))
+    tracker = two_partitions((60, 30), start=20)
     apply(tracker, commit("g", "u", 0, 5))
     tracker.add_samples(ends={("u", 0): 9}, at_ms=NOW_MS)
     assert margins(take_view(tracker)) == (None, None, None)
     tracker.add_samples(starts={("u", 0): 1})
-    assert margins(take_view(tracker)) == (0, 4, 0.3)
+    assert margins(take_view(tracker)) == (0, 4, 0.125)
     hidden = withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT})
     assert margins(hidden) == (None, None, None)
 
