@@ -1,6 +1,7 @@
 """What all tests share: a real Apache Kafka for those that need one."""
 
 import os
+import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
@@ -12,6 +13,10 @@ from xdist.remote import Producer
 from koff.kafkatest import KafkaCluster, LocalKafka
 from tests.distributions import Distributions, build_distributions
 from tests.sharing import Scheduling, folder_order
+
+# A shell's background job ignores SIGINT, and so would all processes that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Hypothesis's limits of time for an example fail on a busy machine.
 hypothesis.settings.register_profile(

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -172,6 +173,7 @@ def test_an_instance_that_is_killed_or_frozen_is_replaced_and_a_thawed_one_reads
         reap(killed)
         wait_until(lambda: len(worker.group.claims) == 6, what="the killed one to be replaced")
         freeze(frozen)
+        frozen_at_s = time.monotonic()
         wait_until(lambda: len(worker.group.claims) == PARTITIONS, what="the frozen one to be replaced")
         flows(record)
         frozen.send_signal(signal.SIGCONT)
@@ -189,6 +191,11 @@ def test_an_instance_that_is_killed_or_frozen_is_replaced_and_a_thawed_one_reads
         reap(frozen)
     for path in outputs:
         record.handed += _lines(path)
+    # The one message that it was handed just before it was frozen, it processes when it is thawed.
+    ended = {each.claim for each in _lines(outputs[1]) if each.at_s < frozen_at_s}
+    late = [each for each in _lines(outputs[1]) if each.claim in ended and each.at_s > frozen_at_s]
+    assert len(late) <= 1
+    record.handed = [each for each in record.handed if each not in late]
     record.check_claims()
 
 

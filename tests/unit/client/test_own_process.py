@@ -115,8 +115,6 @@ def say_that_it_hangs() -> None:
 
 
 CALLS = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
 from koff.client.own_process import call_in_own_process
 from tests.unit.client.test_own_process import say_that_it_hangs
 call_in_own_process(say_that_it_hangs, timeout_s=600)
