@@ -10,6 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 
 from koff.cli import main
 from koff.config import koff_yaml
+from koff.config.clusters import list_watched_clusters
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS
 from koff.config.koff_yaml import ConfigFileError, read_koff_yaml
 from koff.config.monitors import (
@@ -152,9 +154,11 @@ def list_changes() -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
 
 
 def read_all(file: Path) -> str | None:
-    """Reads the file as `koff monitor` does. Returns its error."""
+    """Reads the file as `koff monitor` does, and as `koff pipeline`. Returns the error of the monitor."""
     try:
         read = read_koff_yaml(file, {})
+        with suppress(ConfigError):
+            list_watched_clusters(read, {})
         monitors = list_monitors(read, {}, shares_state_dir=True)
         list_webhooks(read)
         build_metrics_conf(read)

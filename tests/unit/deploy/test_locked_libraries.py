@@ -1,4 +1,4 @@
-"""The lock files: the images have each library that `koff monitor` may need, and the files name no registry."""
+"""The lock files: the images have each library that `koff monitor` may need. The files name no registry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 NOT_FOR_THE_IMAGE = {"dev", "kafkatest", "sasl", "spark"}
-"""Extras for koff's own tests, for those of users, for `koff.client.zookeeper`, and for the image with Spark."""
+"""Extras for koff's tests, for those of users, for `koff.client.zookeeper`, and for the image with Spark."""
 
 
 def list_extras() -> dict[str, list[str]]:
