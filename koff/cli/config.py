@@ -14,7 +14,12 @@ import click
 
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS, ConfigKey, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
-from koff.config.monitors import build_serve_conf, list_monitors
+from koff.config.monitors import (
+    build_metrics_conf,
+    build_serve_conf,
+    find_refused_properties,
+    list_monitors,
+)
 from koff.config.properties import gather_properties, is_secret
 from koff.config.webhooks import list_webhooks
 from koff.errors import ConfigError
@@ -38,30 +43,16 @@ def check(file: Path) -> None:
     Variables and files with secrets are read as `koff monitor` would read them, and librdkafka checks the
     properties. The exit code is 2 if there is an error.
     """
-    from koff.client.cluster import check_properties
-    from koff.serve import read_rules
-
+    errors: tuple[str, ...] = ()
     try:
         read = read_koff_yaml(file, os.environ)
+        errors = _find_errors(read)
     except ConfigFileError as error:
-        for line in error.errors:
-            click.echo(line, err=True)
-        raise click.exceptions.Exit(2) from None
-    errors = []
-    try:
-        read_rules(build_serve_conf(read).access)
-    except ConfigError as error:
-        errors.append(str(error))
-    for conf in list_monitors(read, gather_properties(environment=os.environ), shares_state_dir=True):
-        try:
-            check_properties(conf.cluster)
-        except ConfigError as error:
-            errors.append(f"{file}: cluster {conf.cluster_name}: {error}")
+        errors = error.errors
     for line in errors:
         click.echo(line, err=True)
     if errors:
         raise click.exceptions.Exit(2)
-    list_webhooks(read)
     names = ", ".join(cluster["name"] for cluster in read.clusters)
     click.echo(f"{file} is right. Clusters: {names}")
 
@@ -81,6 +72,21 @@ def show(file: Path) -> None:
 def schema() -> None:
     """Print the JSON schema of koff.yaml, for editors."""
     click.echo(json.dumps(build_schema(), indent=2))
+
+
+def _find_errors(file: KoffYaml) -> tuple[str, ...]:
+    """What is wrong with a file whose values are right by themselves. Raises `ConfigFileError`."""
+    from koff.serve import read_rules
+
+    errors = []
+    try:
+        read_rules(build_serve_conf(file).access)
+        build_metrics_conf(file)
+        list_webhooks(file)
+    except ConfigError as error:
+        errors.append(str(error))
+    monitors = list_monitors(file, gather_properties(environment=os.environ), shares_state_dir=True)
+    return (*errors, *find_refused_properties(file, monitors))
 
 
 def _describe(file: KoffYaml, properties: Mapping[str, str]) -> dict[str, Any]:

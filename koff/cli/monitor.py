@@ -22,9 +22,15 @@ from koff.cli.options import (
     source_option,
     zookeeper_option,
 )
-from koff.client.cluster import check_properties
-from koff.config.keys import GROUP_LABELS, RULE, SHARD
-from koff.config.monitors import build_metrics_conf, build_serve_conf, find_setting, list_monitors
+from koff.config.keys import GROUP_LABELS, LONGEST_S, MOST, RULE, SHARD
+from koff.config.koff_yaml import ConfigFileError
+from koff.config.monitors import (
+    build_metrics_conf,
+    build_serve_conf,
+    find_refused_properties,
+    find_setting,
+    list_monitors,
+)
 from koff.config.webhooks import list_webhooks
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
@@ -62,7 +68,7 @@ from koff.monitor.conf import MonitorConf
 @option(
     "--end-offset-interval",
     default=5.0,
-    type=FiniteRange(min=0.1),
+    type=FiniteRange(0.1, LONGEST_S),
     metavar="SECONDS",
     help="How often to sample the end offsets of all partitions.",
 )
@@ -106,7 +112,7 @@ from koff.monitor.conf import MonitorConf
 @option(
     "--exact-time-lag-rate",
     default=50,
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     metavar="N",
     help="The highest number of records per second to read for --exact-time-lag.",
 )
@@ -158,7 +164,7 @@ from koff.monitor.conf import MonitorConf
 )
 @option(
     "--max-series",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST),
     show_default=False,
     metavar="N",
     help="Serve so many series of groups and topics of each cluster at most: those with the largest lags.",
@@ -194,9 +200,10 @@ def monitor(config: Path | None, **_: Any) -> None:
     return_freed_memory()
 
     def read() -> list[MonitorConf]:
-        monitors = list_monitors(*read_clusters(ctx), shares_state_dir=config is not None)
-        for conf in monitors:  # here: a reload with an error changes nothing
-            check_properties(conf.cluster)
+        file, properties = read_clusters(ctx)
+        monitors = list_monitors(file, properties, shares_state_dir=config is not None)
+        if errors := find_refused_properties(file, monitors):  # here: a reload with an error changes nothing
+            raise ConfigFileError(errors)
         return monitors
 
     running = Daemon(

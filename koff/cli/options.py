@@ -22,6 +22,7 @@ from koff.config.koff_yaml import KoffYaml, override, read_koff_yaml
 from koff.config.properties import gather_properties
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
+from koff.tracker import compile_expression
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _KEYS = {"cluster_name": "name", "way": "start"}
@@ -45,9 +46,9 @@ class Regex(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
         if isinstance(value, re.Pattern):
             return value
         try:
-            return re.compile(value)
-        except re.error as error:
-            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
+            return compile_expression(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click

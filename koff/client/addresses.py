@@ -43,7 +43,7 @@ def parse_addresses(brokers: str) -> Iterator[tuple[str, int]]:
         host, colon, port = address.rpartition(":")
         if not colon or _is_ipv6_address(address):
             host, port = address, "9092"
-        is_port = port.isdecimal() and 0 < int(port) < 65_536
+        is_port = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65_536
         if not is_port or (set(host) & set(":[]") and not _is_ipv6_address(host)):
             raise ConfigError(f"{entry.strip()!r} is not an address: {_EXAMPLE}")
         yield host.strip("[]"), int(port)

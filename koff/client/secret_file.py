@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+_MAX_CHARACTERS = 1 << 20
+
 
 class SecretFile(str):
     """The content of the file `path`, as it was when this object was made, without the newline at its end.
 
-    Raises OSError or UnicodeDecodeError at creation if the file cannot be read.
+    Raises OSError or ValueError at creation if the file cannot be read, or is not text.
     """
 
     path: str
@@ -28,7 +30,7 @@ class SecretFile(str):
         """The present content; the first one if the file is empty or cannot be read."""
         try:
             return _read(self.path) or str(self)
-        except (OSError, UnicodeDecodeError):
+        except (OSError, ValueError):
             return str(self)
 
 
@@ -41,4 +43,8 @@ def read_again(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read(path: str) -> str:
-    return Path(path).read_text().removesuffix("\n")
+    with Path(path).open() as opened:
+        text = opened.read(_MAX_CHARACTERS + 1)
+    if "\0" in text or len(text) > _MAX_CHARACTERS:
+        raise ValueError("it is no text for a property")
+    return text.removesuffix("\n")

@@ -40,14 +40,15 @@ def list_watched_clusters(file: KoffYaml, properties: Mapping[str, str]) -> list
             topics=_find_expression(values, "topics"),
         )
 
-    return [build(values) for values in file.clusters]
+    clusters = []
+    for index, values in enumerate(file.clusters):
+        with file.name_place(index):
+            clusters.append(build(values))
+    return clusters
 
 
 def _find_expression(values: Mapping[str, Any], name: str) -> str | None:
     rules: tuple[Rule, ...] = values.get(name, ())
     if len(rules) > 1 or not all(rule.includes for rule in rules):
-        raise ConfigError(
-            f"cluster {values.get('name', '')}: for koff pipeline, {name} is one regular "
-            "expression, and no exclude:"
-        )
+        raise ConfigError(f"for koff pipeline, {name} is one regular expression, and no exclude:")
     return rules[0].pattern.pattern if rules else None

@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from koff.client.addresses import check_addresses
+from koff.client.topic_names import find_topic_fault
 from koff.config.label_names import parse_group_labels
 from koff.config.properties import read_secret
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tracker import Rule
+from koff.tracker import Rule, compile_expression
+
+MOST, LONGEST_S = 1_000_000_000, 86_400.0
+"""The largest whole number, and the longest interval."""
+_SHORT_NUMBER = re.compile(r"[0-9]{1,10}")
+"""Python refuses to convert a text of thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,8 @@ class Kind:
 class ConfigKey:
     """A key of `koff.yaml`. Without a `kind`, its value maps names to texts.
 
-    With `many`, it is one value or a list of values, and becomes a tuple.
+    With `many`, it is one value or a list of values, and becomes a tuple. If it is `required`, it must be
+    there.
     """
 
     name: str
@@ -37,6 +44,7 @@ class ConfigKey:
     text: str
     default: Any = None
     many: bool = False
+    required: bool = False
 
     def build_schema(self) -> dict[str, Any]:
         """The JSON schema of the value."""
@@ -57,11 +65,28 @@ def _parse_addresses(text: str) -> str:
     return text
 
 
-def _parse_expression(text: str) -> re.Pattern[str]:
+def _parse_listen(text: str) -> str:
+    from koff.serve import ServeConf  # not at the top: most commands need no server
+
     try:
-        return re.compile(text)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
+        ServeConf(text).parse_address()
+    except ConfigError:
+        raise ValueError("must be HOST:PORT, for example 127.0.0.1:9850 or :9850") from None
+    return text
+
+
+def _parse_zookeeper(text: str) -> str:
+    try:
+        check_addresses(text.partition("/")[0])
+    except ConfigError:
+        raise ValueError("must be HOST:PORT[,...][/CHROOT]") from None
+    return text
+
+
+def _parse_topic(text: str) -> str:
+    if fault := find_topic_fault(text):
+        raise ValueError(f"is wrong: {fault}")
+    return text
 
 
 def _parse_boolean(text: str) -> bool:
@@ -71,7 +96,7 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_families(text: str) -> str:
-    from koff.serve.metrics_conf import check_families  # not at the top: most commands need no server
+    from koff.serve.metrics_conf import check_families
 
     check_families(text.split(","))
     return text
@@ -109,7 +134,7 @@ def _parse_event_kind(text: str) -> str:
 
 def _parse_shard(text: str) -> tuple[int, int]:
     number, slash, count = text.partition("/")
-    if not slash or not all(part.isascii() and part.isdecimal() for part in (number, count)):
+    if not slash or not all(_SHORT_NUMBER.fullmatch(part) for part in (number, count)):
         raise ValueError("must be I/N, for example 0/3")
     if not int(number) < int(count):
         raise ValueError("must be I/N with I from 0 to N - 1")
@@ -127,39 +152,42 @@ def choice(*names: str) -> Kind:
     return Kind(parse, {"enum": list(names)})
 
 
-def number(least: float) -> Kind:
-    """A finite number that is not below `least`."""
+def number(least: float, most: float) -> Kind:
+    """A number from `least` to `most`."""
 
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not least <= value < math.inf:
-            raise ValueError(f"must be a number that is at least {least:g}")
+        if not least <= value <= most:
+            raise ValueError(f"must be a number from {least:g} to {most:g}")
         return value
 
-    return Kind(parse, {"type": "number", "minimum": least})
+    return Kind(parse, {"type": "number", "minimum": least, "maximum": most})
 
 
 def count(least: int) -> Kind:
-    """A whole number that is not below `least`."""
+    """A whole number from `least` to `MOST`."""
 
     def parse(text: str) -> int:
-        if not text.isascii() or not text.isdecimal() or int(text) < least:
-            raise ValueError(f"must be a whole number that is at least {least}")
+        if not _SHORT_NUMBER.fullmatch(text) or not least <= int(text) <= MOST:
+            raise ValueError(f"must be a whole number from {least} to {MOST}")
         return int(text)
 
-    return Kind(parse, {"type": "integer", "minimum": least})
+    return Kind(parse, {"type": "integer", "minimum": least, "maximum": MOST})
 
 
+LISTEN = Kind(_parse_listen, {"type": "string", "minLength": 1})
+ZOOKEEPER = Kind(_parse_zookeeper, {"type": "string", "minLength": 1})
+TOPIC = Kind(_parse_topic, {"type": "string", "minLength": 1})
 SHARD = Kind(_parse_shard, {"type": "string", "pattern": "^[0-9]+/[0-9]+$"})
 TEXT = Kind(str, {"type": "string", "minLength": 1})
 ADDRESSES = Kind(_parse_addresses, {"type": "string", "minLength": 1})
 FAMILIES = Kind(_parse_families, {"type": "string", "minLength": 1})
 RULE = Kind(Rule.parse, {"type": "string", "minLength": 1})
 GROUP_LABELS = Kind(parse_group_labels, {"type": "string", "format": "regex"})
-EXPRESSION = Kind(_parse_expression, {"type": "string", "format": "regex"})
+EXPRESSION = Kind(compile_expression, {"type": "string", "format": "regex"})
 URL = Kind(_parse_url, {"type": "string", "minLength": 1})
 EVENT_KIND = Kind(_parse_event_kind, {"type": "string", "minLength": 1})
 TEMPLATE = Kind(_parse_template, {"type": "string", "minLength": 1})
@@ -167,8 +195,13 @@ BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
 FILE = FOLDER = Kind(Path, {"type": "string", "minLength": 1})
 
 CLUSTER_KEYS = (
-    ConfigKey("name", TEXT, "The name of the cluster: the value of the label `cluster`, and in tables."),
-    ConfigKey("brokers", ADDRESSES, "Brokers to connect to first: HOST:PORT[,...]."),
+    ConfigKey(
+        "name",
+        TEXT,
+        "The name of the cluster: the value of the label `cluster`, and in tables.",
+        required=True,
+    ),
+    ConfigKey("brokers", ADDRESSES, "Brokers to connect to first: HOST:PORT[,...].", required=True),
 )
 """The keys that each cluster needs. They identify it, so that they have no default for several clusters."""
 DEFAULTS_KEYS = (
@@ -186,7 +219,7 @@ DEFAULTS_KEYS = (
     ),
     ConfigKey("topics", RULE, "The same for the topics that groups commit to.", many=True),
     ConfigKey(
-        "offsets_topic", TEXT, "The topic to read: another one if it is a mirrored copy.", OFFSETS_TOPIC
+        "offsets_topic", TOPIC, "The topic to read: another one if it is a mirrored copy.", OFFSETS_TOPIC
     ),
     ConfigKey(
         "labels", None, "Labels that all series of the cluster get, besides `cluster`. Only koff monitor."
@@ -217,7 +250,7 @@ DEFAULTS_KEYS = (
     ),
     ConfigKey(
         "end_offset_interval",
-        number(0.1),
+        number(0.1, LONGEST_S),
         "Seconds between two samples of the end offsets. Only koff monitor.",
         5.0,
     ),
@@ -250,11 +283,13 @@ DEFAULTS_KEYS = (
         "Read the sizes of logs from the brokers, every minute. Only koff monitor.",
         False,
     ),
-    ConfigKey("zookeeper", TEXT, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."),
+    ConfigKey(
+        "zookeeper", ZOOKEEPER, "A ZooKeeper with groups: HOST:PORT[,...][/CHROOT]. Only koff monitor."
+    ),
 )
 """The keys that each cluster may have, and that `defaults` may have for all clusters."""
 TOP_KEYS = (
-    ConfigKey("listen", TEXT, "The address to serve on. Only koff monitor.", "127.0.0.1:9850"),
+    ConfigKey("listen", LISTEN, "The address to serve on. Only koff monitor.", "127.0.0.1:9850"),
     ConfigKey(
         "web_config_file",
         FILE,
@@ -311,13 +346,16 @@ TOP_KEYS = (
 
 WEBHOOK_KEYS = (
     ConfigKey(
-        "url", URL, "Where to send events: http(s)://HOST[:PORT]/PATH. Or file:PATH, a file that has it."
+        "url",
+        URL,
+        "Where to send events: http(s)://HOST[:PORT]/PATH. Or file:PATH, a file that has it.",
+        required=True,
     ),
     ConfigKey("min_severity", choice("info", "warning", "error"), "The least severity to send.", "warning"),
     ConfigKey("kinds", EVENT_KIND, "Only these kinds of events.", many=True),
     ConfigKey("groups", RULE, "Only groups that these rules include, and events without a group.", many=True),
     ConfigKey("headers", None, "Headers of the request. A value file:PATH is read from a file."),
-    ConfigKey("timeout", number(0.1), "Seconds for a request.", 5.0),
+    ConfigKey("timeout", number(0.1, 3600), "Seconds for a request.", 5.0),
     ConfigKey("retries", count(0), "How often a request that failed is sent again.", 8),
     ConfigKey("template", TEMPLATE, "The body: JSON with $events or $text.", '{"events": $events}'),
 )
@@ -327,16 +365,17 @@ WEBHOOK_KEYS = (
 def build_schema() -> dict[str, Any]:
     """The JSON schema of `koff.yaml`."""
 
-    def build_object(keys: tuple[ConfigKey, ...], required: tuple[str, ...] = ()) -> dict[str, Any]:
+    def build_object(keys: tuple[ConfigKey, ...], *also: str) -> dict[str, Any]:
         properties = {key.name: key.build_schema() for key in keys}
-        needs = {"required": list(required)} if required else {}
+        required = [*also, *(key.name for key in keys if key.required)]
+        needs = {"required": required} if required else {}
         return {"type": "object", "additionalProperties": False, **needs, "properties": properties}
 
-    cluster = build_object(CLUSTER_KEYS + DEFAULTS_KEYS, ("name", "brokers"))
-    schema = build_object(TOP_KEYS, ("clusters",))
+    cluster = build_object(CLUSTER_KEYS + DEFAULTS_KEYS)
+    schema = build_object(TOP_KEYS, "clusters")
     schema["properties"] |= {
         "clusters": {"type": "array", "minItems": 1, "items": cluster},
-        "webhooks": {"type": "array", "items": build_object(WEBHOOK_KEYS, ("url",))},
+        "webhooks": {"type": "array", "items": build_object(WEBHOOK_KEYS)},
         "defaults": {**build_object(DEFAULTS_KEYS), "description": "Values for all clusters."},
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "koff.yaml", **schema}

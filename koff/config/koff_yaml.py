@@ -19,8 +19,9 @@ listen: :9850
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,9 @@ from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS
 from koff.config.label_names import find_clash, find_label_error
 from koff.config.properties import read_secret
 from koff.errors import ConfigError
+from koff.records.text import escape_name
+from koff.serve.config_files import compose_yaml, read_text
+from koff.serve.events.webhook import find_header_fault
 
 if TYPE_CHECKING:
     import yaml
@@ -37,23 +41,39 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SECRET_TEXTS = ("properties", "headers")
 """Keys whose values may be secrets, and may name files."""
 _OF_ONE_CLUSTER = ("name", "brokers", "group", "zookeeper")
+_NULL = "tag:yaml.org,2002:null"
+_MAX_ERRORS = 100
 
 
 class ConfigFileError(ConfigError):
     """A configuration file with errors. `errors` has a line for each."""
 
     def __init__(self, errors: Sequence[str]) -> None:
-        super().__init__("; ".join(errors))
-        self.errors = tuple(errors)
+        self.errors = tuple(map(escape_name, errors))
+        super().__init__("; ".join(self.errors))
 
 
 @dataclass(frozen=True, slots=True)
 class KoffYaml:
-    """What a file says: the values of keys that are in it, converted. `clusters` have the `defaults` too."""
+    """What a file says: the values of keys that are in it, converted. `clusters` have the `defaults` too.
+
+    `places` says where each cluster is in the file: its path, its line and its number.
+    """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     clusters: tuple[Mapping[str, Any], ...] = ()
     webhooks: tuple[Mapping[str, Any], ...] = ()
+    places: tuple[str, ...] = ()
+
+    @contextmanager
+    def name_place(self, index: int) -> Iterator[None]:
+        """Puts the place of a cluster in front of an error that is raised inside."""
+        try:
+            yield
+        except ConfigError as error:
+            if not self.places:  # options name the cluster
+                raise
+            raise ConfigFileError([f"{self.places[index]}: {error}"]) from None
 
 
 def override(file: KoffYaml, given: Mapping[str, Any]) -> KoffYaml:
@@ -70,39 +90,27 @@ def override(file: KoffYaml, given: Mapping[str, Any]) -> KoffYaml:
             "put it into the file"
         )
     settings = {name: value for name, value in given.items() if name in of_process}
-    return KoffYaml(
-        {**file.settings, **settings},
-        tuple({**cluster, **own} for cluster in file.clusters or ({},)),
-        file.webhooks,
+    return replace(
+        file,
+        settings={**file.settings, **settings},
+        clusters=tuple({**cluster, **own} for cluster in file.clusters or ({},)),
     )
 
 
 def read_koff_yaml(path: Path, environment: Mapping[str, str]) -> KoffYaml:
-    """What the file says. Raises one `ConfigFileError` with every error in it; `ConfigError` without PyYAML.
+    """What the file says. Raises one `ConfigFileError` with every error in it.
 
     `${NAME}` in a value stands for the environment variable NAME. No error text contains the value of a
     property or of a variable in `properties`: it may be a secret.
     """
-    import yaml  # not at the top: only a file needs PyYAML
-
     try:
-        text = path.read_text()
         # The nodes and not the values: a node knows its line.
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ConfigFileError([f"cannot read {path}: {why}"]) from error
-    except yaml.YAMLError as error:
-        # The error's text quotes the file, where passwords may be: name only the place.
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise ConfigFileError(
-            [f"{path}{line}: the file is not YAML; put values with special characters into quotes"]
-        ) from None
+        document = compose_yaml(path, read_text(path))
+    except ConfigError as error:
+        raise ConfigFileError([str(error)]) from None
     parser = _Parser(str(path), environment)
     parsed = parser.parse_file(document)
-    if parser.errors:
-        raise ConfigFileError([text for _, text in sorted(parser.errors, key=itemgetter(0))])
+    parser.raise_errors()
     return parsed
 
 
@@ -122,10 +130,9 @@ class _Parser:
         settings = self._parse_keys(nodes, "", TOP_KEYS, also=names, parent="the file")
         defaults: Mapping[str, Any] = {}
         if defaults_node is not None:
-            nodes = self._parse_mapping(defaults_node, "defaults")
-            defaults = self._parse_keys(nodes, "defaults.", DEFAULTS_KEYS)
-            self._check_labels(nodes, "defaults", defaults)
-        clusters = []
+            named, defaults = self._parse_object(defaults_node, "defaults", DEFAULTS_KEYS)
+            self._check_labels(named, "defaults", defaults)
+        clusters, places = [], []
         if clusters_node is None or clusters_node.id != "sequence" or not clusters_node.value:
             # Without this, a file that is wrong as a whole would have two errors.
             if not self.errors:
@@ -134,8 +141,14 @@ class _Parser:
         else:
             for index, node in enumerate(clusters_node.value):
                 clusters.append(self._parse_cluster(node, f"clusters[{index}]", defaults))
+                places.append(f"{self._find_place(node)}: clusters[{index}]")
             self._check_names(clusters_node.value, clusters)
-        return KoffYaml(settings, tuple(clusters), webhooks)
+        return KoffYaml(settings, tuple(clusters), webhooks, tuple(places))
+
+    def raise_errors(self) -> None:
+        """Raises a `ConfigFileError` with the errors so far, by line, if there are any."""
+        if self.errors:
+            raise ConfigFileError([text for _, text in sorted(self.errors, key=itemgetter(0))])
 
     def _parse_webhooks(self, listed: Any) -> tuple[Mapping[str, Any], ...]:
         if listed is None:
@@ -143,22 +156,13 @@ class _Parser:
         if listed.id != "sequence":
             self._note_error(listed, "webhooks must be a list of webhooks (- url: ...)")
             return ()
-        webhooks = []
-        for index, node in enumerate(listed.value):
-            nodes = self._parse_mapping(node, f"webhooks[{index}]")
-            if nodes and "url" not in nodes:
-                self._note_error(node, f"webhooks[{index}] has no url")
-            webhooks.append(self._parse_keys(nodes, f"webhooks[{index}].", WEBHOOK_KEYS))
-        return tuple(webhooks)
+        return tuple(
+            self._parse_object(node, f"webhooks[{index}]", WEBHOOK_KEYS)[1]
+            for index, node in enumerate(listed.value)
+        )
 
     def _parse_cluster(self, node: Any, where: str, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-        count = len(self.errors)
-        nodes = self._parse_mapping(node, where)
-        if len(self.errors) == count:  # else it is not known which keys there are
-            for key in CLUSTER_KEYS:
-                if key.name not in nodes:
-                    self._note_error(node, f"{where} has no {key.name}")
-        values = self._parse_keys(nodes, f"{where}.", CLUSTER_KEYS + DEFAULTS_KEYS)
+        nodes, values = self._parse_object(node, where, CLUSTER_KEYS + DEFAULTS_KEYS)
         merged = {
             name: {**defaults[name], **values.get(name, {})}
             for name in ("properties", "labels")
@@ -167,6 +171,18 @@ class _Parser:
         cluster = {**defaults, **values, **merged}
         self._check_labels(nodes, where, cluster)
         return cluster
+
+    def _parse_object(
+        self, node: Any, where: str, keys: Sequence[ConfigKey]
+    ) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """The nodes of a mapping with these keys, and their values. The required keys must be there."""
+        count = len(self.errors)
+        nodes = self._parse_mapping(node, where)
+        if len(self.errors) == count:  # else it is not known which keys there are
+            for key in keys:
+                if key.required and key.name not in nodes:
+                    self._note_error(node, f"{where} has no {key.name}")
+        return nodes, self._parse_keys(nodes, f"{where}.", keys)
 
     def _check_labels(self, nodes: Mapping[str, Any], where: str, values: Mapping[str, Any]) -> None:
         node = nodes.get("group_labels", nodes.get("labels"))
@@ -203,6 +219,8 @@ class _Parser:
             elif key.kind is None:
                 values[name] = self._parse_texts(node, prefix + name, key)
             elif key.many and node.id == "sequence":
+                if not node.value:
+                    self._note_error(node, f"{prefix}{name} is an empty list: leave the key out")
                 parsed = (self._parse_value(each, prefix + name, key.kind) for each in node.value)
                 values[name] = tuple(value for value in parsed if value is not None)
             elif (value := self._parse_value(node, prefix + name, key.kind)) is not None:
@@ -229,6 +247,9 @@ class _Parser:
                     texts[name] = read_secret(text, f"{where}.{name}") if key.name in _SECRET_TEXTS else text
                 except ConfigError as error:
                     self._note_error(value, str(error))
+                    continue
+                if key.name == "headers" and (why := find_header_fault(name, texts[name])):
+                    self._note_error(value, f"{where}.{name} {why}")
         return texts
 
     def _parse_mapping(self, node: Any, where: str) -> dict[str, Any]:
@@ -238,7 +259,7 @@ class _Parser:
             return {}
         nodes: dict[str, Any] = {}
         for key, value in node.value:
-            if key.id != "scalar":
+            if key.id != "scalar" or not _is_plain(key.value):
                 self._note_error(key, f"{where} has a key that is not a text")
             elif key.value in nodes:
                 self._note_error(key, f"{where} has the key {key.value} twice")
@@ -249,10 +270,12 @@ class _Parser:
     def _parse_text(self, node: Any, where: str) -> str | None:
         """The text, with variables replaced. None after an error."""
         count = len(self.errors)
-        if node.id != "scalar" or not node.value:
+        if node.id != "scalar" or not node.value or node.tag == _NULL:
             self._note_error(node, f"{where} must be a text that is not empty")
             return None
         text = _VARIABLE.sub(self._variable_reader(node, where), str(node.value))
+        if not _is_plain(text):
+            self._note_error(node, f"{where} has a character that no text may have")
         return text if len(self.errors) == count else None
 
     def _variable_reader(self, node: Any, where: str) -> Callable[[re.Match[str]], str]:
@@ -267,4 +290,14 @@ class _Parser:
 
     def _note_error(self, node: Any, text: str) -> None:
         line = 0 if node is None else node.start_mark.line + 1
-        self.errors.append((line, f"{self._path}, line {line}: {text}" if line else f"{self._path}: {text}"))
+        self.errors.append((line, f"{self._find_place(node)}: {text}"))
+        if len(self.errors) == _MAX_ERRORS:  # with aliases, a short file can have any number of errors
+            self.raise_errors()
+
+    def _find_place(self, node: Any) -> str:
+        return self._path if node is None else f"{self._path}, line {node.start_mark.line + 1}"
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a program can pass the text on: without NUL, and without halves of characters."""
+    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)

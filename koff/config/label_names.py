@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+from koff.tracker import compile_expression
+
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_LABELS = frozenset(
     [
@@ -50,10 +52,7 @@ def find_label_error(name: str) -> str | None:
 
 def parse_group_labels(text: str) -> re.Pattern[str]:
     """A regular expression whose named groups are labels. Raises `ValueError`."""
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        raise ValueError(f"is not a regular expression: {error}") from None
+    pattern = compile_expression(text)
     if not pattern.groupindex:
         raise ValueError("names no label: write (?P<LABEL>...) around the part of the name")
     for name in pattern.groupindex:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from koff.client import ClusterConf
+from koff.client.cluster import check_properties
 from koff.config.keys import DEFAULTS_KEYS, TOP_KEYS
 from koff.config.koff_yaml import KoffYaml
 from koff.config.label_names import find_clash
@@ -69,7 +70,9 @@ def list_monitors(
             state_dir = Path(state_dir) / name_folder(values["name"])
         start: Way = values.get("start") or ("resume" if state_dir else "snapshot")
         if start == "resume" and state_dir is None:
-            raise ConfigError("--start resume needs --state-dir: name the folder with the saved state")
+            raise ConfigError(
+                "start resume needs state_dir (--state-dir): name the folder with the saved state"
+            )
         return MonitorConf(
             cluster=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
             cluster_name=values.get("name", ""),
@@ -88,7 +91,23 @@ def list_monitors(
             zookeeper=ZooKeeperConf(values.get("zookeeper", "")),
         )
 
-    return [build(values) for values in file.clusters]
+    monitors = []
+    for index, values in enumerate(file.clusters):
+        with file.name_place(index):
+            monitors.append(build(values))
+    return monitors
+
+
+def find_refused_properties(file: KoffYaml, monitors: Sequence[MonitorConf]) -> list[str]:
+    """An error for each cluster whose properties librdkafka refuses. Connects to nothing."""
+    errors = []
+    for index, conf in enumerate(monitors):
+        try:
+            with file.name_place(index):
+                check_properties(conf.cluster)
+        except ConfigError as error:
+            errors.append(str(error))
+    return errors
 
 
 def _build_display(values: Mapping[str, Any]) -> Display:
@@ -102,8 +121,7 @@ def _build_display(values: Mapping[str, Any]) -> Display:
     expected: tuple[str, ...] = values.get("expected_groups", ())
     for name in expected:
         if not names.shows_group(name):
-            cluster = f"cluster {values['name']}: " if "name" in values else ""
-            raise ConfigError(f"{cluster}expected_groups has {name!r}, which groups (or group) hides")
+            raise ConfigError(f"expected_groups has {name!r}, which groups (or group) hides")
     return Display(names, labels, group_labels, expected)
 
 

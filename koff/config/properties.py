@@ -58,7 +58,7 @@ def read_secret(value: str, where: str) -> str:
     path = value.removeprefix(FILE_PREFIX)
     try:
         return SecretFile(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: also of a path that no file can have
         why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
         raise ConfigError(f"{where}: cannot read {path}: {why}") from None
 

@@ -4,15 +4,19 @@
   process.
 - When the configuration is read again, a monitor continues if nothing but its `display` has changed. The
   others are stopped, and started with their new configuration.
+- All that can be wrong with a new configuration is found before anything is stopped. Then the old one stays
+  in force, also after an error that only a fault of koff explains.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -100,8 +104,8 @@ class Daemon:
             is_changed = False
             while not self._is_stopping:
                 if self._must_reload:
-                    self._must_reload, is_changed = False, True
-                    self._apply_configuration()
+                    self._must_reload = False
+                    is_changed |= self._reload()
                 self._check(is_changed=is_changed)
                 with suppress(Empty):
                     self._wakes.get(timeout=LOOK_S)
@@ -149,19 +153,39 @@ class Daemon:
                 raise error
             log.error("a cluster is not watched", cluster=each.monitor.conf.cluster_name, why=str(error))
 
-    def _apply_configuration(self) -> None:
-        """Reads the configuration again. If it is wrong, everything stays as it is."""
+    def _reload(self) -> bool:
+        """Reads the configuration again, and applies it. Returns False if everything stays as it is."""
+        former, made = self._running, dict[str, _Running]()
         try:
             confs, webhooks = list(self._read()), self._read_webhooks()
-        except KoffError as error:
-            log.error("the configuration is wrong, and is not applied", why=str(error))
-            return
-        # A cluster is known by its name. The only cluster may have none.
-        before = {each.monitor.conf.cluster_name: each for each in self._running}
+            for conf in self._list_free(confs):
+                made[conf.cluster_name] = self._make(conf)
+            self._events.webhooks.configure(webhooks)
+        except Exception as error:
+            _stop(list(made.values()))
+            log.error("the configuration is wrong, and is not applied", why=_explain(error))
+            return False
+        try:
+            self._apply(confs, made)
+        except Exception as error:
+            log.error("the configuration is applied in part only", why=_explain(error))
+            # They have state directories, which the next reload needs.
+            _stop([each for each in (*former, *made.values()) if each not in self._running])
+        return True
+
+    def _list_free(self, confs: Sequence[MonitorConf]) -> list[MonitorConf]:
+        """Those that need a new monitor, and whose state directory no running monitor has."""
+        before = self._map_running()
+        in_use = {each.monitor.conf.state_dir for each in self._running} - {None}
+        free = [conf for conf in confs if conf.state_dir not in in_use]
+        return [c for c in free if (each := before.get(c.cluster_name)) is None or not each.can_become(c)]
+
+    def _apply(self, confs: Sequence[MonitorConf], made: Mapping[str, _Running]) -> None:
+        before = self._map_running()
         kept: dict[str, _Running] = {}
         for conf in confs:
             each = before.get(conf.cluster_name)
-            if each is not None and each.can_become(conf):
+            if conf.cluster_name not in made and each is not None and each.can_become(conf):
                 each.become(conf)
                 kept[conf.cluster_name] = before.pop(conf.cluster_name)
         # Those that go or change are stopped first: they have their state directories.
@@ -169,11 +193,11 @@ class Daemon:
         for name in before:
             self._watcher.note_restart(name)
         _stop(list(before.values()))
-        self._events.webhooks.configure(webhooks)
         started = {
             conf.cluster_name: each
             for conf in confs
-            if conf.cluster_name not in kept and (each := self._start(conf)) is not None
+            if conf.cluster_name not in kept
+            and (each := self._start(conf, made.get(conf.cluster_name))) is not None
         }
         running = {**kept, **started}
         self._running = tuple(running[c.cluster_name] for c in confs if c.cluster_name in running)
@@ -185,14 +209,21 @@ class Daemon:
             stopped=sorted(before.keys() - started.keys()),
         )
 
-    def _start(self, conf: MonitorConf) -> _Running | None:
+    def _map_running(self) -> dict[str, _Running]:
+        # A cluster is known by its name. The only cluster may have none.
+        return {each.monitor.conf.cluster_name: each for each in self._running}
+
+    def _make(self, conf: MonitorConf) -> _Running:
+        # A cluster that cannot be reached now must not end the process.
+        return _Running(replace(conf, wait=True), self._wakes)
+
+    def _start(self, conf: MonitorConf, made: _Running | None) -> _Running | None:
         try:
-            # A cluster that cannot be reached now must not end the process.
-            running = _Running(replace(conf, wait=True), self._wakes)
-        except KoffError as error:
-            log.error("a cluster is not watched", cluster=conf.cluster_name, why=str(error))
+            running = made or self._make(conf)
+            running.start()
+        except Exception as error:
+            log.error("a cluster is not watched", cluster=conf.cluster_name, why=_explain(error))
             return None
-        running.start()
         return running
 
     def _find_interval_s(self) -> float:
@@ -273,6 +304,15 @@ class _Deadline:
     def left_s(self) -> float:
         """How long a wait may take now."""
         return max(0.0, self._until_s - time.monotonic())
+
+
+def _explain(error: Exception) -> str:
+    """The text of the error, or where a fault of koff is: the text of a fault may have a secret."""
+    if isinstance(error, KoffError):
+        return str(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return f"a fault of koff, please report it: {type(error).__name__} in {place}"
 
 
 def _stop(running: Sequence[_Running]) -> None:

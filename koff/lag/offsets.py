@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNKNOWN = -1
+_MOST = (1 << 63) - 1
+"""The largest offset: anyone who may write to the log may write it there."""
 
 Offsets = int | NDArray[np.int64]
 
@@ -84,7 +86,7 @@ def share_committed_offset(start_offset: int, delivery_complete_count: int) -> i
     """
     if min(start_offset, delivery_complete_count) < 0:
         return UNKNOWN
-    return start_offset + delivery_complete_count
+    return min(start_offset + delivery_complete_count, _MOST)
 
 
 def _is_known(offset: Offsets) -> NDArray[np.bool_]:

@@ -121,7 +121,7 @@ def _first_and_last_ms(timestamps_ms: Integers, filled: NDArray[np.uint8]) -> tu
 
 def _mark_offsets(
     offsets: Integers, filled: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """The marks that depend on the offsets, and the sum of the forward steps.
 
     A window is REWOUND if its last offset is below its highest: the predecessor of some backward step was
@@ -131,7 +131,8 @@ def _mark_offsets(
     last = by_slot[-1]
     high, low = last.copy(), last.copy()
     # From the newest commit back; an unfilled slot repeats the oldest commit, so it changes nothing.
-    after, consumed = last, np.zeros(len(last), np.int64)
+    # Floats: a client may commit any offset, and a sum of integers could overflow.
+    after, consumed = last, np.zeros(len(last), np.float64)
     for age in range(1, len(by_slot)):
         offset = np.where(filled > age, by_slot[-1 - age], after)
         np.maximum(high, offset, out=high)

@@ -342,7 +342,7 @@ class Core:
             case FirstRecordsRead(), ReadFirstRecords():
                 self._find_reader(ask.request).receive(given, ask, now)
             case Done(), _:
-                self._savings.note_done(ask.request)
+                self._savings.note_done(ask.request, is_emptied=given.is_emptied)
 
     def _note_failure(self, ask: Ask[Any], why: str) -> None:
         """Notes that the cluster did not answer, if the request was to the cluster."""

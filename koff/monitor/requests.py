@@ -265,9 +265,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A request without a result was carried out."""
+    """A request without a result was carried out.
+
+    `is_emptied`: before that, the folder for saved state was removed, with all that had been saved.
+    """
 
     id: int
+    is_emptied: bool = False
 
 
 class Topic(NamedTuple):

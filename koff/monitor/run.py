@@ -11,7 +11,7 @@ import structlog
 
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
-from koff.errors import ConnectError
+from koff.errors import ConnectError, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.loop import Loop
 from koff.monitor.requests import Display
@@ -35,7 +35,11 @@ class Monitor(Closing):
     def __init__(self, conf: MonitorConf) -> None:
         self.conf = conf
         self._cluster = Cluster(limit_requests(conf.cluster))
-        self._state_dir = None if conf.state_dir is None else StateDir(conf.state_dir).lock()
+        try:
+            self._state_dir = None if conf.state_dir is None else StateDir(conf.state_dir).lock()
+        except KoffError:
+            self._cluster.close()
+            raise
         self._loop: Loop | None = None  # None until the cluster was reached
         self._failure: str | None = None
         self._was_ready = False

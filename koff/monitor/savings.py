@@ -113,12 +113,18 @@ class Savings:
             stamp = now._replace(wall_ms=ends_ms)
             yield SaveEnds(next_id(), self._origin, stamp, tracker.save_ends(ends_ms))
 
-    def note_done(self, request: Request) -> None:
-        """Notes that the disk has carried out the request."""
+    def note_done(self, request: Request, *, is_emptied: bool = False) -> None:
+        """Notes that the disk has carried out the request.
+
+        `is_emptied`: what was saved before it is gone. All is saved again when the open round has ended.
+        """
         if not isinstance(request, Save | SaveIndex | SaveEnds | ForgetSaved):
             return
         self._open.discard(request.id)
         self._is_failing = False
+        if is_emptied:
+            self._saved.clear()
+            self._due_s = self._ends_due_s = float("-inf")
         if request.id in self._in_flight:
             number, version, position = self._in_flight.pop(request.id)
             self._saved[number] = version, position

@@ -58,11 +58,16 @@ _Positions = Mapping[int, tuple[int, Moment]]
 
 
 class StateDir(Closing):
-    """The folder of one process, from `lock` to `close`. Only one thread at a time may call it."""
+    """The folder of one process, from `lock` to `close`. Only one thread at a time may call it.
+
+    A locked folder that somebody removes is made and locked again before the next file is written: a lock on
+    a removed file keeps no other koff out.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock: int | None = None
+        self._was_emptied = False
 
     def lock(self) -> Self:
         """Locks the folder for this process, after making it if it does not exist.
@@ -98,6 +103,11 @@ class StateDir(Closing):
             os.close(self._lock)
             self._lock = None
 
+    def take_emptied(self) -> bool:
+        """Whether the folder was made again since the last call: what was saved before is gone."""
+        was_emptied, self._was_emptied = self._was_emptied, False
+        return was_emptied
+
     def save(
         self,
         origin: Origin,
@@ -131,6 +141,7 @@ class StateDir(Closing):
 
     def forget(self, partition: int) -> None:
         """Removes the saved state of a partition. Raises `KoffError` if that is not possible."""
+        self._lock_again()
         name = _file(partition)
         try:
             (self.path / name).unlink(missing_ok=True)
@@ -195,6 +206,7 @@ class StateDir(Closing):
             return _damage(failure)
 
     def _put(self, name: str, origin: Origin, about: Mapping[str, int], stamp: Moment, state: State) -> int:
+        self._lock_again()
         head = {"schema": STATE_SCHEMA, "koff": VERSION, "file": name, **stamp._asdict()}
         head |= {**asdict(origin), **about}
         try:
@@ -229,6 +241,30 @@ class StateDir(Closing):
                 raise
         finally:
             os.close(folder)
+
+    def _lock_again(self) -> None:
+        """Makes and locks the folder again if it was removed. Raises `ConfigError`, as `lock` does."""
+        if self._lock is None or not self._is_removed(self._lock):
+            return
+        removed, self._lock = self._lock, None
+        try:
+            self.lock()
+        except ConfigError:
+            self._lock = removed  # the next call tries again
+            raise
+        os.close(removed)
+        self._was_emptied = True
+        log.warning("the folder for state was removed: koff has made it again", path=str(self.path))
+
+    def _is_removed(self, lock: int) -> bool:
+        """Whether the locked file is no longer that of the folder."""
+        try:
+            present = os.stat(self.path / _LOCK, follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+        except OSError:  # a disk that fails, or a file in the place of the folder: writing says why
+            return False
+        return not os.path.samestat(present, os.fstat(lock))
 
     def _try_to_write(self) -> None:
         """Removes koff's half-written files, and creates a file and removes it. Raises OSError."""

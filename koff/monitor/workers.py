@@ -296,4 +296,4 @@ def write_or_load(state_dir: StateDir, request: Answered) -> Input:
             for partition in sorted(request.partitions):
                 state_dir.forget(partition)
     log.debug("saved", what=type(request).__name__)
-    return Done(request.id)
+    return Done(request.id, is_emptied=state_dir.take_emptied())

@@ -16,6 +16,7 @@ from typing import Literal
 import structlog
 
 from koff.errors import ConfigError, KoffError
+from koff.serve.config_files import MAX_BYTES, read_text
 from koff.serve.passwords import require_bcrypt
 from koff.serve.tls import ServerTls, build_server_tls
 from koff.serve.tokens import Tokens, parse_tokens
@@ -24,7 +25,6 @@ from koff.serve.web_config import WebConfig, parse_web_config
 log = structlog.get_logger(component="serve")
 
 LOOK_S = 1.0
-MAX_BYTES = 1 << 20
 TokensFor = Literal["api", "all"]
 
 
@@ -116,7 +116,7 @@ def read_rules(conf: AccessConf) -> Rules:
     """Reads all files. Raises `ConfigError`."""
     web, tls, tokens = WebConfig(), None, None
     if conf.web_config_file is not None:
-        web = parse_web_config(conf.web_config_file, _read_text(conf.web_config_file))
+        web = parse_web_config(conf.web_config_file, read_text(conf.web_config_file))
         try:
             tls = build_server_tls(web.tls) if web.tls is not None else None
             if web.users:
@@ -124,7 +124,7 @@ def read_rules(conf: AccessConf) -> Rules:
         except ConfigError as error:
             raise ConfigError(f"{conf.web_config_file}: {error}") from None
     if conf.tokens_file is not None:
-        tokens = parse_tokens(conf.tokens_file, _read_text(conf.tokens_file))
+        tokens = parse_tokens(conf.tokens_file, read_text(conf.tokens_file))
     return Rules(web, tls, tokens)
 
 
@@ -148,16 +148,6 @@ def _read_each(files: Iterable[Path]) -> Iterator[tuple[Path, bytes | str]]:
     for path in files:
         try:
             with path.open("rb") as opened:
-                yield path, opened.read(MAX_BYTES)
+                yield path, opened.read(MAX_BYTES + 1)
         except OSError as error:
             yield path, str(error)
-
-
-def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as opened:
-            return opened.read(MAX_BYTES).decode()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"cannot read {path}: it is not text") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ class ServeConf:
     def parse_address(self) -> tuple[str, int]:
         """Host and port. Raises `ConfigError`."""
         host, colon, port = self.listen.rpartition(":")
-        if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
             raise ConfigError(
                 f"--listen {self.listen!r} is not HOST:PORT, for example 127.0.0.1:9850 or :9850"
             )

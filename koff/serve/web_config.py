@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError
+from koff.serve.config_files import compose_yaml
 
 if TYPE_CHECKING:
     import yaml
@@ -71,16 +72,7 @@ class WebConfig:
 
 def parse_web_config(path: Path, text: str) -> WebConfig:
     """What the text of the file `path` says. Raises `ConfigError` with the line; it never quotes a hash."""
-    import yaml  # not at the top: only a file needs PyYAML
-
-    try:
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        # The error's text quotes the file: name only the place.
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"{path}{line}: the file is not YAML") from None
-    return _Parser(path).parse_file(document)
+    return _Parser(path).parse_file(compose_yaml(path, text))
 
 
 class _Parser:

@@ -7,7 +7,7 @@ from koff.tracker.rows import GroupTotal, PartitionLag
 from koff.tracker.saved_state import STATE_SCHEMA, State
 from koff.tracker.shard import Shard
 from koff.tracker.share_commits import ShareLag
-from koff.tracker.shown import Rule, ShownNames
+from koff.tracker.shown import Rule, ShownNames, compile_expression
 from koff.tracker.snapshot import Snapshot
 from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.tracker import Tracker
@@ -29,4 +29,5 @@ __all__ = [
     "Snapshot",
     "State",
     "Tracker",
+    "compile_expression",
 ]

@@ -11,6 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def compile_expression(text: str) -> re.Pattern[str]:
+    """The regular expression. Raises `ValueError`, whose text says what is wrong with it."""
+    try:
+        return re.compile(text)
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"is not a regular expression: {error}") from None
+    except RecursionError:
+        raise ValueError("is not a regular expression: it is nested too deeply") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Includes or excludes the names in which `pattern` is found."""
@@ -24,10 +34,7 @@ class Rule:
         kind, colon, regex = text.partition(":")
         if not colon or kind not in ("include", "exclude"):
             kind, regex = "include", text
-        try:
-            return cls(re.compile(regex), kind == "include")
-        except re.error as error:
-            raise ValueError(f"is not a regular expression: {error}") from None
+        return cls(compile_expression(regex), kind == "include")
 
     def __str__(self) -> str:
         text = self.pattern.pattern

@@ -96,6 +96,32 @@ def test_after_a_stop_it_goes_on_without_reading_anything_again(groups, tmp_path
     commit(groups, "g3", ("orders", 0, 3))
 
 
+def test_a_folder_that_is_removed_is_made_again_with_all_state_and_stays_locked(
+    groups, tmp_path, saving_often
+):
+    folder = tmp_path / "state"
+
+    def list_files() -> set[str]:
+        return {path.name for path in folder.glob("*") if path.suffix != ".new"}
+
+    with monitoring(groups.bootstrap, "--state-dir", str(folder), env=saving_often) as monitor:
+        monitor.wait_until_ready()
+        wait_for_backfill(monitor)
+        wait_until_saved(monitor)
+        before = list_files()
+        assert len(before) > 30
+        folder.rename(tmp_path / "removed")
+        wait_until(lambda: list_files() >= before, what="all files again")
+        assert len(monitor.events("the folder for state was removed: koff has made it again")) == 1
+        second = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", str(folder))
+        assert (second.returncode, "is in use by another koff" in second.stderr) == (2, True), second.stderr
+        assert monitor.stop() == 0, monitor.text
+    with monitoring(groups.bootstrap, "--state-dir", str(folder)) as monitor:
+        monitor.wait_until_ready()
+        resumed(monitor)
+        assert monitor.stop() == 0, monitor.text
+
+
 def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
     topic = groups.create_topic()
     producer = groups.producer()

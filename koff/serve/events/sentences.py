@@ -139,7 +139,7 @@ def describe_reset(
         **place,
         "text": f"group {show(place['group'])}: the committed offset of {show(place['topic'])}-"
         f"{place['partition']} went back from {old:,} to {new:,}{more}",
-        "details": {"from": old, "to": new, "partitions": len(rows), "offsets": int(back.sum())},
+        "details": {"from": old, "to": new, "partitions": len(rows), "offsets": sum(back.tolist())},
     }
 
 

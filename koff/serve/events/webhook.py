@@ -59,8 +59,8 @@ class WebhookConf:
     def __post_init__(self) -> None:
         check_url(self.url)
         for name, value in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-                raise ConfigError(f"the header {name!a} of a webhook has characters that HTTP forbids")
+            if why := find_header_fault(name, value):
+                raise ConfigError(f"the header {name!a} of a webhook {why}")
         if unknown := set(self.kinds).difference(KINDS):
             raise ConfigError(f"a webhook names the kind {min(unknown)!r}, which no event has")
         if not 0 < self.timeout_s <= _LONGEST_TIMEOUT_S:
@@ -86,6 +86,12 @@ class WebhookConf:
         text = json.dumps("\n".join(event.text for event in events))
         listed = json.dumps([event.to_json() for event in events])
         return Template(self.template).substitute(events=listed, text=text).encode()
+
+
+def find_header_fault(name: str, value: str) -> str:
+    """Why a request may not have the header; "" if it may."""
+    is_right = _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
+    return "" if is_right else "has characters that HTTP forbids"
 
 
 def check_url(url: str) -> None:

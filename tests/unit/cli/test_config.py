@@ -50,7 +50,7 @@ def test_properties_are_checked_by_librdkafka(file):
     file.write_text(FILE.replace("sasl.username: koff", "no.such.property: koff"))
     result = run("check", file)
     assert result.exit_code == 2
-    assert f"{file}: cluster europe: librdkafka refuses the properties" in result.stderr
+    assert f"{file}, line 3: clusters[0]: librdkafka refuses the properties" in result.stderr
     assert "no.such.property" in result.stderr
 
 

@@ -96,7 +96,7 @@ def test_a_header_that_http_forbids_is_refused_by_check(tmp_path):
     file = write(tmp_path, f'{CLUSTERS}webhooks: [{{url: "http://a", headers: {{A b: {SECRET}}}}}]\n')
     result = CliRunner().invoke(main, ["config", "check", str(file)])
     assert result.exit_code != 0
-    assert "webhooks[0]: the header 'A b'" in result.stderr
+    assert "koff.yaml, line 2: webhooks[0].headers.A b has characters that HTTP forbids" in result.stderr
     assert SECRET not in result.output
 
 
@@ -123,5 +123,7 @@ defaults: {expected_groups: three}
 @pytest.mark.parametrize("hides", ["groups: ^pay", "group: payments"])
 def test_an_expected_group_that_is_not_shown_is_an_error(tmp_path, hides):
     text = f"clusters: [{{name: a, brokers: 'b:1', expected_groups: [payments, orders], {hides}}}]\n"
-    with pytest.raises(ConfigError, match=r"cluster a: expected_groups has 'orders', which groups"):
+    with pytest.raises(
+        ConfigError, match=r"line 1: clusters\[0\]: expected_groups has 'orders', which groups"
+    ):
         list_monitors(read_koff_yaml(write(tmp_path, text), {}), {}, shares_state_dir=True)

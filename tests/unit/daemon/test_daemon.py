@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -23,6 +24,7 @@ from koff.kafkatest import free_ports, wait_until
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.run import Monitor
+from koff.monitor.state import StateDir
 from koff.serve import ClusterView, EventWatcher, NoProgress, Readiness, ServeConf, WebhookConf
 from koff.serve.events import watcher as watcher_module
 from koff.tracker import Rule, ShownNames
@@ -239,13 +241,92 @@ def test_a_configuration_that_is_wrong_changes_nothing(states):
         daemon._read = lambda: read
 
 
-def test_a_cluster_that_is_new_and_wrong_does_not_end_the_process(states):
+def test_a_cluster_that_is_new_and_wrong_changes_nothing(states):
     states["a"] = view_of("a")
     with running(absent("a")) as (daemon, read, logs):
-        read.append(replace(absent("b"), cluster=ClusterConf("b:1", {"no.such": "1"})))
+        monitor = find_monitors(daemon)["a"]
+        read[:] = [
+            replace(read[0], end_interval_s=1.0),
+            replace(absent("b"), cluster=ClusterConf("b:1", {"no.such": "1"})),
+        ]
+        assert "no.such" in reload(daemon, logs)["why"]
+        assert list(find_monitors(daemon).values()) == [monitor]
+
+
+def test_a_state_directory_that_cannot_be_used_changes_nothing(states, tmp_path: Path):
+    states.update(a=view_of("a"), b=view_of("b"))
+    (tmp_path / "file").touch()
+    before = [absent(name, state_dir=tmp_path / name) for name in "ab"]
+    with running(*before) as (daemon, read, logs):
+        monitors = find_monitors(daemon)
+        read[:] = [
+            replace(before[0], state_dir=tmp_path / "other"),
+            replace(before[1], state_dir=tmp_path / "file" / "b"),
+        ]
+        assert "cannot use --state-dir" in reload(daemon, logs)["why"]
+        assert find_monitors(daemon) == monitors
+        # What was made for the configuration that is not applied is gone.
+        StateDir(tmp_path / "other").lock().close()
+        read[:] = before[:1]
         reload(daemon, logs)
-        assert list(find_monitors(daemon)) == ["a"]
-    assert any(line["event"] == "a cluster is not watched" and "no.such" in line["why"] for line in logs)
+        assert find_monitors(daemon) == {"a": monitors["a"]}
+
+
+@pytest.mark.parametrize("what", ["_read", "_read_webhooks"])
+def test_a_fault_of_koff_in_a_reload_changes_nothing(states, what):
+    states["a"] = view_of("a")
+    with running(absent("a")) as (daemon, _, logs):
+        monitors = find_monitors(daemon)
+
+        def fail() -> list[MonitorConf]:
+            raise TypeError("hunter2")
+
+        setattr(daemon, what, fail)
+        why = reload(daemon, logs)["why"]
+        assert re.fullmatch(r"a fault of koff, please report it: TypeError in test_daemon.py, line \d+", why)
+        assert find_monitors(daemon) == monitors
+        assert describe(daemon) == (True, "ready")
+
+
+def test_a_fault_of_koff_while_a_configuration_is_applied_does_not_end_the_process(
+    states, monkeypatch, tmp_path: Path
+):
+    states.update(a=view_of("a"), b=view_of("b"))
+    with running(absent("a", state_dir=tmp_path)) as (daemon, read, logs):
+        monitors = find_monitors(daemon)
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(daemon_module._Running, "start", fail)
+            read.append(absent("b"))
+            reload(daemon, logs)
+        assert find_monitors(daemon) == monitors
+        with monkeypatch.context() as patched:
+            patched.setattr(EventWatcher, "note_restart", fail)
+            read[:] = [replace(read[0], end_interval_s=1.0)]
+            assert "RuntimeError in test_daemon.py" in reload(daemon, logs)["why"]
+        reload(daemon, logs)
+        assert describe(daemon) == (True, "ready")
+    assert any(line["event"] == "a cluster is not watched" for line in logs)
+
+
+def test_the_only_cluster_still_ends_the_process_after_a_reload_that_was_not_applied():
+    reads = 0
+
+    def read() -> list[MonitorConf]:
+        nonlocal reads
+        reads += 1
+        if reads > 1:
+            raise ConfigError("no")
+        return [absent(wait=False)]
+
+    daemon = Daemon(read, ANY_PORT)
+    daemon.reload()
+    with capture_logs(), pytest.raises(ConnectError, match="cannot reach Kafka"):
+        daemon.run()
+    assert reads == 2
 
 
 def test_a_fault_in_one_monitor_makes_the_process_unhealthy_and_leaves_the_others(states, monkeypatch):

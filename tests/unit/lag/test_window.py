@@ -114,3 +114,10 @@ def test_a_commit_read_again_is_dropped():
 
 def test_the_first_commit_is_appended_whatever_the_empty_slot_holds():
     assert place(1000, 7, count=0) is Placement.APPEND
+
+
+def test_the_sum_of_steps_of_the_largest_offsets_is_not_below_zero():
+    offsets = np.tile(np.array([0, (1 << 63) - 1], np.int64), 5)[None]
+    times, count = np.arange(10, dtype=np.int64)[None], np.array([10])
+    features = window_features(offsets, times, np.zeros_like(offsets), count)
+    assert features.consumed[0] == np.float32(5 * 2.0**63)

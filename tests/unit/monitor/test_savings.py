@@ -80,6 +80,16 @@ def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved: Saved
     assert index.positions == {0: (7, at(50))}
 
 
+def test_everything_is_saved_again_after_the_folder_was_removed(saved: Saved) -> None:
+    saved.save(INTERVAL_S)
+    saved.commit(1)
+    save, index = saved.collect(2 * INTERVAL_S)
+    saved.savings.note_done(save, is_emptied=True)
+    saved.savings.note_done(index)
+    assert saved.save(2 * INTERVAL_S + 1) == ["Save", "SaveIndex", "SaveEnds"]
+    assert saved.save(3 * INTERVAL_S + 1) == ["SaveIndex"]
+
+
 def test_no_round_begins_before_the_last_has_ended(saved: Saved) -> None:
     requests = saved.collect(INTERVAL_S)
     assert saved.collect(10 * INTERVAL_S) == []

@@ -644,30 +644,62 @@ def test_a_folder_whose_names_cannot_be_forced_to_the_disk_is_used(tmp_path, mon
     assert isinstance(one(tmp_path), Saved)
 
 
-@pytest.mark.parametrize(
-    ("becomes", "cause"),
-    [("nothing", "the folder is gone"), ("a file", "it is no longer a folder")],
-)
-def test_a_folder_that_is_gone_gives_errors_with_the_cause(tmp_path, becomes, cause):
+def test_a_file_in_the_place_of_the_folder_gives_errors_with_the_cause(tmp_path):
     path = tmp_path / "state"
     with StateDir(path).lock() as folder:
         shutil.rmtree(path)
-        if becomes == "a file":
-            path.write_text("mine")
-        for call in (
-            lambda: folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW),
-            lambda: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
-            lambda: folder.forget(1),
-        ):
-            with pytest.raises(KoffError, match=f"--state-dir {path}: {cause}"):
+        path.write_text("mine")
+        for call in list_writes(folder):
+            with pytest.raises(KoffError, match=f"--state-dir {path}: it is no longer a folder"):
                 call()
         assert all(isinstance(found, str) for found in dict(folder.load(ORIGIN)).values())
         assert isinstance(folder.load_ends(ORIGIN), str)
-    if becomes == "a file":
-        assert path.read_text() == "mine"
-    else:
-        with StateDir(path).lock() as folder:
-            folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW)
+    assert path.read_text() == "mine"
+
+
+def list_writes(folder: StateDir) -> list[Callable[[], object]]:
+    return [
+        lambda: folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW),
+        lambda: folder.save_ends(ORIGIN, a_state(), stamp=NOW),
+        lambda: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
+        lambda: folder.forget(1),
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("goes", ["folder", "content"])
+def test_a_folder_that_was_removed_is_made_and_locked_again(tmp_path, number, goes):
+    path = tmp_path / "state"
+    with StateDir(path).lock() as folder:
+        shutil.rmtree(path)
+        if goes == "content":
+            path.mkdir()
+        assert not folder.take_emptied()
+        list_writes(folder)[number]()
+        assert (folder.take_emptied(), folder.take_emptied()) == (True, False)
+        assert stat.S_IMODE((path / "lock").stat().st_mode) == 0o600
+        with pytest.raises(ConfigError, match="in use by another koff"):
+            StateDir(path).lock()
+    with StateDir(path).lock():  # nothing keeps it locked
+        pass
+
+
+def test_a_removed_folder_that_another_koff_has_made_is_left_to_it(tmp_path):
+    path = tmp_path / "state"
+    with StateDir(path).lock() as first:
+        shutil.rmtree(path)
+        with StateDir(path).lock() as second:
+            second.save(ORIGIN, 1, a_state(), position=12, stamp=NOW)
+            for call in list_writes(first):
+                with pytest.raises(ConfigError, match="in use by another koff"):
+                    call()
+            assert not first.take_emptied()
+            found = dict(second.load(ORIGIN))[1]
+            assert isinstance(found, Saved)
+            assert found.position == 12
+        # The other has ended.
+        first.save(ORIGIN, 1, a_state(), position=13, stamp=NOW)
+        assert first.take_emptied()
 
 
 # names that are not what koff made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -748,15 +749,14 @@ def test_a_full_disk_is_a_reason_and_the_old_file_stays(
     assert found.position == 5
 
 
-def test_a_folder_that_is_gone_is_a_reason(state_dir: StateDir) -> None:
-    for file in state_dir.path.iterdir():
-        file.unlink()
-    state_dir.path.rmdir()
-    for request in (save(1), ForgetSaved(1, frozenset({0}))):
-        result = carry_out(lambda request: write_or_load(state_dir, request), request)
-        assert isinstance(result, Failed)
-        assert "the folder is gone" in result.why
-    assert isinstance(load(state_dir).partitions[0], str)
+def test_a_folder_that_is_gone_is_made_again_and_that_is_said(state_dir: StateDir) -> None:
+    shutil.rmtree(state_dir.path)
+    with capture_logs() as logs:
+        assert write_or_load(state_dir, save(1)) == Done(1, is_emptied=True)
+        assert write_or_load(state_dir, save(2)) == Done(2)
+    path = str(state_dir.path)
+    assert [line["path"] for line in logs if "was removed" in line["event"]] == [path]
+    assert isinstance(load(state_dir).partitions[1], Saved)
 
 
 # --- First records ------------------------------------------------------------------------------------------

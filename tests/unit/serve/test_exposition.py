@@ -14,6 +14,7 @@ from koff.records import encode
 from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES
+from koff.serve.growth import MOST, Growth
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
 from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold
@@ -385,6 +386,27 @@ def test_counters_have_their_total_and_grow_with_commits_and_records_but_not_wit
         assert text(take_view(tracker), exposition) == served  # another client changes nothing
         seen.append((values(served, consumed)['group="g",topic="t"'], values(served, produced)['topic="t"']))
     assert seen == [(0, 0), (5, 2), (5, 2), (10, 2), (11, 5)]
+
+
+def test_a_counter_does_not_go_back_after_commits_of_the_largest_offsets():
+    tracker, exposition = Tracker(), Exposition(EVERYTHING)
+    most, name = (1 << 63) - 1, "koff_group_topic_consumed_total"
+    seen = []
+    for offset in (0, 5, most, 5, most, 0, 7, most, 1):
+        apply(tracker, *(commit("g", "t", partition, offset) for partition in range(4)))
+        seen.append(values(text(take_view(tracker), exposition), name)['group="g",topic="t"'])
+        rates = values(text(take_view(tracker), exposition), "koff_group_topic_consumed_per_second")
+        assert min(rates.values(), default=0) >= 0
+    assert seen == [0, 20, 20, 20, 20, 20, 48, 48, 48]
+
+
+def test_a_counter_that_grows_too_large_for_a_float_starts_again():
+    growth = Growth(["a", "b"], ["x"], np.zeros(2, np.int64))
+    seen = []
+    for offset in (0, MOST // 4, 0, MOST // 4, 0, MOST, 2 * MOST, 2 * MOST + 3):
+        growth.add(np.full(2, offset))
+        seen.append(int(growth.sums[0]))
+    assert seen == [0, MOST // 2, MOST // 2, MOST, MOST, 0, 0, 6]
 
 
 def test_counters_go_on_when_groups_and_topics_come_and_go():

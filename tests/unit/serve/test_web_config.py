@@ -135,8 +135,9 @@ def test_what_koff_cannot_do_is_refused(tmp_path: Path, lines: str, says: str) -
         ("http_server_config: {http2: maybe}", "http2 must be true or false"),
         ("basic_auth_users: [a]", "basic_auth_users must be a mapping"),
         ("- a", "the file must be a mapping"),
-        ("a: b: c", "line 1: the file is not YAML"),
-        ("[" * 5000, "the file is not YAML"),
+        ("a: b: c", "line 1, column 5: the file is not YAML"),
+        ("[" * 5000, "line 1: the file has values that are nested too deeply"),
+        ('\n"\\UFFFFFFFF"', "line 2: the file is not YAML"),
         ('tls_server_config: {cert_file: "a\\0", key_file: b}', "cert_file must be a text"),
     ],
 )
@@ -150,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*none.yml: No such file"):
         read_rules(AccessConf(tmp_path / "none.yml"))
     (tmp_path / "bytes.yml").write_bytes(b"\xff")
-    with pytest.raises(ConfigError, match="it is not text"):
+    with pytest.raises(ConfigError, match=r"bytes\.yml, line 1: the file is not text in UTF-8"):
         read_rules(AccessConf(tmp_path / "bytes.yml"))
 
 

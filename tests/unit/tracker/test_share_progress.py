@@ -22,6 +22,7 @@ from koff.records import (
 from koff.tracker.share_progress import DeliveryBatch, SharePartition, ShareState, merge_batches
 from tests.unit.builders import TOPIC_ID, commit, golden_messages, gone
 
+MOST = (1 << 63) - 1
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 
 
@@ -234,6 +235,8 @@ def test_the_golden_share_group_has_nothing_left_to_read_where_all_was_accepted(
     assert {each.state_epoch for each in rows.values()} == {6}
 
 
-@pytest.mark.parametrize(("start", "complete", "done"), [(3, 2, 5), (0, 10, 10), (-1, 0, -1), (3, -1, -1)])
+@pytest.mark.parametrize(
+    ("start", "complete", "done"), [(3, 2, 5), (0, 10, 10), (-1, 0, -1), (3, -1, -1), (MOST, 5, MOST)]
+)
 def test_what_a_share_group_has_done_is_its_start_and_what_is_done_above(start, complete, done):
     assert share_committed_offset(start, complete) == done

@@ -280,6 +280,17 @@ def test_a_committed_offset_that_goes_back(watched):
     assert event.details == {"from": 100, "to": 0, "partitions": 2, "offsets": 110}
 
 
+def test_the_sum_of_what_the_largest_offsets_went_back_is_right(watched):
+    most = (1 << 63) - 1
+    for partition in (0, 1):
+        watched.commit("g", most, partition=partition)
+    watched.look()
+    for partition in (0, 1):
+        watched.commit("g", 0, partition=partition)
+    event = next(event for event in watched.look() if event.kind == "offsets_reset")
+    assert event.details["offsets"] == 2 * most
+
+
 def test_a_commit_that_was_deleted_is_forgotten(watched):
     watched.commit("g", 50, partition=1)
     watched.look()

@@ -1,0 +1,62 @@
+"""A real `koff monitor` that gets SIGHUP, with files that are no configuration. No Kafka is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+from koff.kafkatest import free_ports, wait_until
+from tests.koff_process import Monitor, monitoring
+
+WRONG = "the configuration is wrong, and is not applied"
+
+
+def hang_up(monitor: Monitor, event: str) -> str:
+    """Sends SIGHUP. Returns the `why` of the next event of that name."""
+    before = len(monitor.events(event))
+    monitor.process.send_signal(signal.SIGHUP)
+    wait_until(
+        lambda: len(monitor.events(event)) > before or monitor.process.poll() is not None, what="the reload"
+    )
+    assert monitor.process.poll() is None, monitor.text
+    return str(monitor.events(event)[-1].get("why"))
+
+
+def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "koff.yaml"
+    right = (
+        f"wait: true\nclusters:\n- {{name: a, brokers: '127.0.0.1:{free_ports(1)[0]}', labels: {{b: c}}}}\n"
+    )
+    file.write_text(right)
+    with monitoring(None, "--config", str(file)) as monitor:
+        wait_until(lambda: monitor.events("waiting"), what="the first attempt to connect")
+        for wrong, told in (
+            ("webhooks: [{}]\n", "line 4: webhooks[0] has no url"),
+            ("webhooks: [null]\n", "line 4: webhooks[0] must be a mapping"),
+            ("defaults: {groups: 'a{99999999999999999999}'}\n", "line 4: defaults.groups is not a regular"),
+            ("state_dir: /dev/null/x\n", "cannot use --state-dir /dev/null/x/cluster-a"),
+            ('listen: "\\UFFFFFFFF"\n', "line 4: the file is not YAML"),
+            ("listen: " + "[" * 1000, "line 4: the file has values that are nested too deeply"),
+            ("defaults: {properties: {ssl.ca.pem: 'file:/nowhere'}}", "line 4: defaults.properties.ssl.ca"),
+        ):
+            file.write_text(right + wrong)
+            assert told in hang_up(monitor, WRONG)
+        file.write_bytes(b"\xff\0" * 1000)
+        assert "line 1: the file is not text in UTF-8" in hang_up(monitor, WRONG)
+        file.unlink()
+        assert "No such file" in hang_up(monitor, WRONG)
+        file.mkdir()
+        assert "Is a directory" in hang_up(monitor, WRONG)
+        assert monitor.metrics()["koff_up"] == {("c", "a"): 0}
+
+        # The next file that is right is applied.
+        shutil.rmtree(file)
+        file.write_text(right.replace("b: c", "b: d"))
+        hang_up(monitor, "the configuration was read again")
+        wait_until(lambda: monitor.metrics()["koff_up"] == {("d", "a"): 0}, what="the new label")
+        assert monitor.stop() == 0, monitor.text
+    # Each error was one line of the log.
+    assert all(json.loads(line) for line in monitor.text.splitlines())
+    assert len(monitor.events(WRONG)) == 10
