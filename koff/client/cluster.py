@@ -33,7 +33,7 @@ from koff.client.members import parse_member
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
 from koff.client.secret_file import read_again
-from koff.errors import Closed, ConnectError, KoffError
+from koff.errors import Closed, ConnectError, KoffError, copy_error
 
 T = TypeVar("T")
 
@@ -215,7 +215,7 @@ class Cluster(Closing):
             )
         for name, future in responses.items():
             try:
-                topic = future.result(0)
+                topic = get_result(future, 0)
             except Exception as error:
                 self._raise_unless_unknown_topic(name, error)
             else:
@@ -267,9 +267,9 @@ class Cluster(Closing):
                     return future.result()
                 kafka_error = extract_kafka_error(error)
                 if kafka_error is None or kafka_error.code() != KafkaError._TIMED_OUT:
-                    raise error
+                    raise copy_error(error)
                 if not asking and time.monotonic() >= deadline_s:
-                    raise error
+                    raise copy_error(error)
             self._get_admin()  # raises if it was closed
             left_s = deadline_s - time.monotonic()
             if left_s > 0 or not asking:
@@ -294,7 +294,7 @@ class Cluster(Closing):
         with self._map_errors(f"the settings of {topic} cannot be fetched"):
             self._wait_for_any([future], self.conf.request_timeout_s + 1)
             try:
-                entries = future.result(0)
+                entries = get_result(future, 0)
             except KafkaException as error:
                 kafka_error = extract_kafka_error(error)
                 if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -346,7 +346,7 @@ class Cluster(Closing):
             partition = TopicPartition(kafka_partition.topic, kafka_partition.partition)
             try:
                 self._wait_for_any([future], deadline - time.monotonic())
-                listed[partition] = _convert_offset(future.result(0))
+                listed[partition] = _convert_offset(get_result(future, 0))
             except TimeoutError:
                 listed[partition] = "_TIMED_OUT"
             except Closed:
@@ -389,7 +389,7 @@ class Cluster(Closing):
                 if codes & FATAL_AT_START or time.monotonic() > deadline or should_stop():
                     raise self._make_connect_error()
             try:
-                return str(future.result(0).cluster_id or "")
+                return str(get_result(future, 0).cluster_id or "")
             except Exception as error:
                 self._collect_errors(admin)
                 kafka_error = extract_kafka_error(error)
@@ -496,13 +496,24 @@ def call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
         try:
             future.set_result(call(*args))
         except BaseException as error:
-            future.set_exception(error)
+            future.set_exception(copy_error(error))
 
     try:
         threading.Thread(target=run, name="koff-call", daemon=True).start()
     except RuntimeError as error:  # the operating system gives no more threads
         future.set_exception(ConnectError(f"no thread for the request: {error}"))
     return future
+
+
+def get_result(future: futures.Future[T], timeout_s: float | None = None) -> T:
+    """The future's result, as `future.result`, for a caller that has the future in a variable.
+
+    Raises a copy of the future's error: `copy_error` says why.
+    """
+    error = future.exception(timeout_s)
+    if error is not None:
+        raise copy_error(error)
+    return future.result()
 
 
 def _convert_spec(spec: OffsetSpec | int) -> Any:

@@ -18,7 +18,7 @@ from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed, Fetched
 from koff.client.history.history_fetch import HistoryFetch, HistoryFetched, HistoryStart
 from koff.client.offsets.lister import OffsetLister
-from koff.errors import ConnectError, Denied, KoffError
+from koff.errors import ConnectError, Denied, KoffError, copy_error
 from koff.monitor.requests import (
     Failed,
     HistoryRead,
@@ -394,7 +394,7 @@ class HistoryReader(_Reader):
             if loss.partition == request.partition:
                 raise ConnectError(f"partition {loss.partition} of {feed.topic}: {loss.reason}")
         if feed.unreachable is not None:
-            raise feed.unreachable
+            raise copy_error(feed.unreachable)
         for run in fetched.runs:
             if run.partition == request.partition and run.next_offset > position:
                 wanted, _ = run.split(request.until)

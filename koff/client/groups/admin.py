@@ -24,7 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster import ClusterConf, get_result
 from koff.client.foreign_errors import describe_error, make_connect_error, map_foreign_errors
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import (
@@ -105,7 +105,7 @@ class _AdminFetch:
         """
         with map_foreign_errors("groups cannot be listed", self._make_error):
             future = self._admin.list_consumer_groups(request_timeout=self._timeout_s())
-            response = future.result(self._timeout_s() + 1)
+            response = get_result(future, self._timeout_s() + 1)
         groups = (
             _convert_listing(listing)
             for listing in response.valid
@@ -167,7 +167,7 @@ class _AdminFetch:
                 return
             name, future = in_flight.popleft()
             try:
-                response = future.result(self._timeout_s() + 1)  # librdkafka's own timeout comes first
+                response = get_result(future, self._timeout_s() + 1)  # librdkafka's own timeout comes first
             except Exception as error:
                 self._failed[name] = describe_error(error)
             else:

@@ -27,7 +27,7 @@ from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import make_connect_error, map_foreign_errors
 from koff.client.wire.credentials import Credentials, TokenSource, build_tls_context, read_credentials
 from koff.client.wire.sasl import Refused
-from koff.errors import Closed, ConnectError, KoffError
+from koff.errors import Closed, ConnectError, KoffError, copy_error
 from koff.proto.requests import (
     Api,
     Request,
@@ -348,20 +348,20 @@ def _connect_to_any(host: str, port: int, family: int | None, until: float) -> s
         try:
             opened = socket.socket(of_family, kind, protocol)
         except OSError as error:  # this machine has no IPv6, for example
-            failure = error
+            failure = copy_error(error)
             continue
         try:
             opened.settimeout(_remaining_s(until) / (len(found) - number))
             opened.connect(address)
         except OSError as error:
             opened.close()
-            failure = error
+            failure = copy_error(error)
         except BaseException:
             opened.close()
             raise
         else:
             return opened
-    raise failure
+    raise copy_error(failure)
 
 
 def _remaining_s(until: float) -> float:
