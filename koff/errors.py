@@ -32,6 +32,10 @@ class Denied(ConnectError):
     """The cluster was reached and refused this user: the log-in, or an operation without permission."""
 
 
+class LogInRefused(Denied):
+    """The cluster was reached and refused the log-in."""
+
+
 class Closed(KoffError):
     """The caller used an object that is closed."""
 
@@ -54,3 +58,8 @@ def copy_error(error: E) -> E:
         text = "".join(traceback.format_tb(error.__traceback__))
         copied.__notes__ = [*getattr(error, "__notes__", ()), text]
     return copied
+
+
+def lacks_right(error: KoffError) -> bool:
+    """Whether the user may log in, and lacks a right."""
+    return isinstance(error, Denied) and not isinstance(error, LogInRefused)

@@ -29,11 +29,12 @@ from koff.client.foreign_errors import (
     map_foreign_errors,
 )
 from koff.client.librdkafka import new_client
+from koff.client.log_ins import REFUSALS, check_log_in, note_error, note_success
 from koff.client.members import parse_member
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
 from koff.client.secret_file import read_again
-from koff.errors import Closed, ConnectError, KoffError, copy_error
+from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
 
 T = TypeVar("T")
 
@@ -158,10 +159,16 @@ class Cluster(Closing):
         self._errors: list[KafkaError] = []
         self._log_in = librdkafka.LogIn(conf.properties)
         self._admin: AdminClient | None = self._new_admin()
+        self._closed = False
         self._failing_s: float | None = None
+        REFUSALS.add_owner(self)
 
     def close(self) -> None:
         """Releases the connections."""
+        self._closed, self._admin = True, None
+
+    def drop_client(self) -> None:
+        """Lets the client go. The next request makes a new one."""
         self._admin = None
 
     def connect(
@@ -181,10 +188,15 @@ class Cluster(Closing):
             try:
                 self.id = self._fetch_cluster_id(should_stop)
             except ConnectError as error:
-                if wait is None or not wait(error):
+                if wait is None:
                     raise
+                failure = copy_error(error)
             else:
+                note_success(self.conf)
                 return self
+            # Here, and not above: the error's traceback has the client, which would go on trying.
+            if not wait(failure):
+                raise copy_error(failure)
 
     def has_seen_error(self, code: int) -> bool:
         """Whether librdkafka has reported this error since the last request was sent."""
@@ -220,7 +232,7 @@ class Cluster(Closing):
                 self._raise_unless_unknown_topic(name, error)
             else:
                 described[name] = TopicInfo(name, len(topic.partitions), _format_topic_id(topic.topic_id))
-        self._failing_s = None
+        self._note_success()
         return described
 
     def fetch_partition_counts(self) -> dict[str, int]:
@@ -262,7 +274,7 @@ class Cluster(Closing):
             for future in self._wait_for_any(asking, pause_s):
                 admin, error = asking.pop(future), future.exception()
                 if error is None:
-                    if self._admin is not None:  # else it was closed
+                    if not self._closed:
                         self._admin = admin
                     return future.result()
                 kafka_error = extract_kafka_error(error)
@@ -270,7 +282,9 @@ class Cluster(Closing):
                     raise copy_error(error)
                 if not asking and time.monotonic() >= deadline_s:
                     raise copy_error(error)
-            self._get_admin()  # raises if it was closed
+            for admin in asking.values():
+                self._collect_errors(admin)
+            self._get_admin()  # raises if it was closed, or the log-in was refused
             left_s = deadline_s - time.monotonic()
             if left_s > 0 or not asking:
                 admin = self._new_admin()
@@ -283,7 +297,7 @@ class Cluster(Closing):
                 listed = self._get_admin().list_topics(timeout=timeout_s)
             else:
                 listed = self._ask_any_broker(lambda admin, left_s: admin.list_topics(timeout=left_s))
-        self._failing_s = None
+        self._note_success()
         return listed
 
     def fetch_topic_configs(self, topic: str) -> dict[str, str]:
@@ -356,7 +370,7 @@ class Cluster(Closing):
 
         if all(found in _UNREACHABLE for found in listed.values()):
             raise self._make_connect_error(was_up=True)
-        self._failing_s = None
+        self._note_success()
         # After these errors librdkafka does not refresh its metadata by itself. Without this metadata
         # request, the next call would go to the same wrong leader. A failure must not lose the other offsets.
         if not _STALE_METADATA.isdisjoint(listed.values()):
@@ -419,7 +433,7 @@ class Cluster(Closing):
             done = futures.wait(waiting, min(_CLOSED_CHECK_S, left_s), futures.FIRST_COMPLETED).done
             if done or not left_s:
                 return done
-            self._get_admin()
+            self._check_open()
 
     def _call_admin(self, admin: AdminClient, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         """The futures that a method of the admin client returns. Forgets the errors of earlier requests.
@@ -470,22 +484,44 @@ class Cluster(Closing):
             self._failing_s = now
         elif now >= self._failing_s + librdkafka.SILENCE_S and self._admin is not None:
             self._admin, self._failing_s = self._new_admin(), None
-        return make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
+        error = make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
+        if isinstance(error, LogInRefused):
+            self.drop_client()  # it would go on trying
+        return error
+
+    def _note_success(self) -> None:
+        self._failing_s = None
+        note_success(self.conf)
 
     def _new_admin(self) -> AdminClient:
-        properties = self.conf.librdkafka_properties()
+        # With a shorter pause, a request that waits would repeat a refused log-in twenty times a second.
+        properties = self.conf.librdkafka_properties(**{"reconnect.backoff.ms": 1000})
         admin: AdminClient = new_client(AdminClient, properties, error_cb=self._note_error)
         return admin
 
     def _get_admin(self) -> AdminClient:
-        if self._admin is None:
+        self._check_open()
+        admin = self._admin
+        if admin is not None:
+            self._collect_errors(admin)
+        try:
+            check_log_in(self.conf)
+        except LogInRefused:
+            self.drop_client()
+            raise
+        if admin is None:
+            self._admin = admin = self._new_admin()
+        self._log_in.refresh(admin)
+        return admin
+
+    def _check_open(self) -> None:
+        if self._closed:
             raise Closed(f"the connection to {self.conf.brokers} is closed")
-        self._log_in.refresh(self._admin)
-        return self._admin
 
     def _note_error(self, error: KafkaError) -> None:
         del self._errors[:-50]  # the newest are enough for a cause
         self._errors.append(error)
+        note_error(self.conf, error)
 
 
 def call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:

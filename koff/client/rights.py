@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from koff.client.cluster import ClusterConf, get_result
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.librdkafka import new_client
+from koff.client.log_ins import check_log_in
 
 _ABSENT = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 Operations = frozenset[str]
@@ -72,6 +73,7 @@ def fetch_broker_settings(conf: ClusterConf, broker: int, timeout_s: float = 10.
 
 
 def _new_admin(conf: ClusterConf) -> AdminClient:
+    check_log_in(conf)
     admin: AdminClient = new_client(AdminClient, conf.librdkafka_properties(), error_cb=_ignore_error)
     return admin
 

@@ -18,7 +18,7 @@ from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed, Fetched
 from koff.client.history.history_fetch import HistoryFetch, HistoryFetched, HistoryStart
 from koff.client.offsets.lister import OffsetLister
-from koff.errors import ConnectError, Denied, KoffError, copy_error
+from koff.errors import ConnectError, KoffError, copy_error, lacks_right
 from koff.monitor.requests import (
     Failed,
     HistoryRead,
@@ -207,7 +207,7 @@ class TopicReader(_Reader):
                 return
             self._read(self._feed)
         except KoffError as error:
-            self._fail(str(error), denied=isinstance(error, Denied))
+            self._fail(str(error), denied=lacks_right(error))
         except Exception as error:  # a fault of koff must not end the thread
             log.exception("reading failed", topic=self._topic)
             if self._history is not None:
@@ -359,7 +359,7 @@ class HistoryReader(_Reader):
         try:
             self._read(request)
         except KoffError as error:
-            self._post(Failed(request.id, str(error), denied=isinstance(error, Denied)))
+            self._post(Failed(request.id, str(error), denied=lacks_right(error)))
             self._drop_feed()
         except Exception as error:  # a fault of koff must not end the thread
             log.exception("reading a history failed", partition=request.partition)
