@@ -494,8 +494,7 @@ class Cluster(Closing):
         note_success(self.conf)
 
     def _new_admin(self) -> AdminClient:
-        # With a shorter pause, a request that waits would repeat a refused log-in twenty times a second.
-        properties = self.conf.librdkafka_properties(**{"reconnect.backoff.ms": 1000})
+        properties = self.conf.librdkafka_properties(**librdkafka.SLOW_RECONNECT)
         admin: AdminClient = new_client(AdminClient, properties, error_cb=self._note_error)
         return admin
 

@@ -14,7 +14,13 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import PARTITION_GONE_CODES
 from koff.client.foreign_errors import describe_error
-from koff.client.librdkafka import close_consumer, consume_waiting, has_no_broker, new_client
+from koff.client.librdkafka import (
+    SLOW_RECONNECT,
+    close_consumer,
+    consume_waiting,
+    has_no_broker,
+    new_client,
+)
 from koff.client.log_ins import check_log_in, note_error
 from koff.errors import Closed
 
@@ -81,6 +87,7 @@ class RecordTimes(Closing):
         """Properties for small fetches. A broker returns one whole record batch even if it is larger."""
         properties = cluster.librdkafka_properties(
             **{
+                **SLOW_RECONNECT,
                 "queued.min.messages": 1,
                 "queued.max.messages.kbytes": 1024,
                 "max.partition.fetch.bytes": 16_384,  # with 1 KiB, most responses hold only one partition

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import FATAL_AT_START, make_connect_error, map_foreign_errors
-from koff.client.librdkafka import LogIn, SilenceTimer, close_consumer, new_client
+from koff.client.librdkafka import SLOW_RECONNECT, LogIn, SilenceTimer, close_consumer, new_client
 from koff.client.log_ins import check_log_in, note_error
 from koff.errors import Closed, ConnectError
 
@@ -50,6 +50,7 @@ class FeedConf:
         # The user's properties override these ...
         properties = cluster.librdkafka_properties(
             **{
+                **SLOW_RECONNECT,
                 "queued.max.messages.kbytes": self.queue_kib,
                 "queued.min.messages": self.queue_messages,
                 "max.partition.fetch.bytes": self.fetch_bytes,
