@@ -29,7 +29,7 @@ from koff.client.foreign_errors import (
     map_foreign_errors,
 )
 from koff.client.librdkafka import new_client
-from koff.client.log_ins import REFUSALS, check_log_in, note_error, note_success
+from koff.client.log_ins import REFUSALS, check_log_in, note_error, note_success, was_refused
 from koff.client.members import parse_member
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
@@ -158,7 +158,8 @@ class Cluster(Closing):
         self.id = ""
         self._errors: list[KafkaError] = []
         self._log_in = librdkafka.LogIn(conf.properties)
-        self._admin: AdminClient | None = self._new_admin()
+        # A new client connects at once.
+        self._admin: AdminClient | None = None if was_refused(conf) else self._new_admin()
         self._closed = False
         self._failing_s: float | None = None
         REFUSALS.add_owner(self)
@@ -188,14 +189,12 @@ class Cluster(Closing):
             try:
                 self.id = self._fetch_cluster_id(should_stop)
             except ConnectError as error:
-                if wait is None:
-                    raise
                 failure = copy_error(error)
             else:
                 note_success(self.conf)
                 return self
-            # Here, and not above: the error's traceback has the client, which would go on trying.
-            if not wait(failure):
+            # The error itself has a traceback with the client, which would go on trying meanwhile.
+            if wait is None or not wait(failure):
                 raise copy_error(failure)
 
     def has_seen_error(self, code: int) -> bool:
@@ -479,14 +478,14 @@ class Cluster(Closing):
         `has_no_broker` has the reason for the replacement. A client that is new knows only the bootstrap
         servers, so one failure is no reason.
         """
+        error = make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
         now = time.monotonic()
-        if self._failing_s is None:
+        if isinstance(error, LogInRefused):
+            self.drop_client()  # it would go on trying
+        elif self._failing_s is None:
             self._failing_s = now
         elif now >= self._failing_s + librdkafka.SILENCE_S and self._admin is not None:
             self._admin, self._failing_s = self._new_admin(), None
-        error = make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
-        if isinstance(error, LogInRefused):
-            self.drop_client()  # it would go on trying
         return error
 
     def _note_success(self) -> None:

@@ -154,17 +154,20 @@ def note_success(conf: HasLogIn) -> None:
             REFUSALS.end_trial(identify(conf), address)
 
 
+def was_refused(conf: HasLogIn) -> bool:
+    """Whether a broker has refused the log-in lately."""
+    return REFUSALS.has_any() and REFUSALS.has_any(identify(conf))
+
+
 def check_log_in(conf: HasLogIn) -> None:
     """Raises `LogInRefused` if the log-in was refused, and no bootstrap server accepts it now.
 
     If no broker has refused it lately, sends nothing. Otherwise, a connection of koff's own must prove that a
     broker accepts the log-in; if koff does not support the properties, one caller after `REFUSED_S` may try.
     """
-    if not REFUSALS.has_any():
+    if not was_refused(conf):
         return
     identity, refusal = identify(conf), ""
-    if not REFUSALS.has_any(identity):
-        return
     for address in parse_addresses(conf.brokers):
         try:
             if not REFUSALS.prove(conf, address):
