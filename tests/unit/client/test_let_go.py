@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -302,17 +302,20 @@ def test_metadata_requests_that_hang_leave_no_client_of_librdkafka(monkeypatch: 
     monkeypatch.setattr("koff.client.cluster.PATIENCE_S", 0.3)
     before = len(list_librdkafka_threads())
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        threading.Thread(target=accept_all, args=(server,), daemon=True).start()
+        accepting = threading.Thread(target=accept_all, args=(server,))
+        accepting.start()
         with Cluster(ClusterConf(f"127.0.0.1:{server.getsockname()[1]}", request_timeout_s=1.0)) as cluster:
             for _ in range(2):
                 with pytest.raises(ConnectError):
                     cluster.fetch_metadata()
             wait_until(lambda: len(list_librdkafka_threads()) <= before + 1, what="one client of librdkafka")
         wait_until(lambda: len(list_librdkafka_threads()) <= before, what="no client of librdkafka")
+        server.shutdown(socket.SHUT_RDWR)
+        accepting.join()
 
 
 def accept_all(server: socket.socket) -> None:
-    kept = []
-    with suppress(OSError):
+    """Keeps all connections, until the server is shut down."""
+    with ExitStack() as kept, suppress(OSError):
         while True:
-            kept.append(server.accept())
+            kept.enter_context(server.accept()[0])
