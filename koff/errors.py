@@ -4,6 +4,14 @@ Every error that koff reports to a user is a `KoffError`. A wrong argument from 
 ValueError or TypeError.
 """
 
+from __future__ import annotations
+
+import traceback
+from types import FunctionType
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
 
 class KoffError(Exception):
     """An error that koff can explain. Its text is what failed, why, and what to check.
@@ -24,5 +32,34 @@ class Denied(ConnectError):
     """The cluster was reached and refused this user: the log-in, or an operation without permission."""
 
 
+class LogInRefused(Denied):
+    """The cluster was reached and refused the log-in."""
+
+
 class Closed(KoffError):
     """The caller used an object that is closed."""
+
+
+def copy_error(error: E) -> E:
+    """A copy of the error without traceback and cause: to keep it, or to raise it while the error is kept.
+
+    A traceback has the functions that the error came through, their callers, and the variables of all of
+    them. If one of these variables leads to the error, only the garbage collector lets all of them go:
+    clients and sockets, too. So an error that is kept must have no traceback, and must not be raised itself.
+    The copy of an error that koff did not expect has the traceback as a note.
+    """
+    kind, args = type(error), error.__reduce__()[1]
+    copied = kind.__new__(kind, *args)
+    if not isinstance(kind.__init__, FunctionType):  # Python's own errors have more than `args`
+        copied.__init__(*args)  # type: ignore[misc]  # it is an object of this class
+    copied.args = error.args
+    copied.__dict__.update(error.__dict__)
+    if error.__traceback__ is not None and not isinstance(error, KoffError):
+        text = "".join(traceback.format_tb(error.__traceback__))
+        copied.__notes__ = [*getattr(error, "__notes__", ()), text]
+    return copied
+
+
+def lacks_right(error: KoffError) -> bool:
+    """Whether the user may log in, and lacks a right."""
+    return isinstance(error, Denied) and not isinstance(error, LogInRefused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,7 +13,10 @@ from koff.client.wire import oidc
 
 
 class Provider(ThreadingHTTPServer):
-    """A token endpoint on loopback. It notes the requests. When `answers` are used up, it gives `always`."""
+    """A token endpoint on loopback. It notes the requests.
+
+    When `answers` are used up, it gives `always`, or what `make` returns, with `status`.
+    """
 
     daemon_threads = True
 
@@ -22,6 +25,8 @@ class Provider(ThreadingHTTPServer):
         self.requests: list[tuple[str, dict[str, list[str]]]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.always = make_answer("token")
+        self.make: Callable[[], bytes] = lambda: self.always
+        self.status = 200
         self.url = f"http://127.0.0.1:{self.server_address[1]}/token"
 
 
@@ -31,7 +36,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self.server.requests.append((self.headers["Authorization"], urllib.parse.parse_qs(body)))
-        status, answer = self.server.answers.pop(0) if self.server.answers else (200, self.server.always)
+        server = self.server
+        status, answer = server.answers.pop(0) if server.answers else (server.status, server.make())
         self.send_response(status)
         if status == 302:
             self.send_header("Location", self.server.url)

@@ -36,6 +36,7 @@ from koff.cli.live_lines import (
 from koff.cli.live_state import HELP, LiveState, Screen, press_key
 from koff.cli.text_table import cut_end
 from koff.cli.view_facts import find_causes, find_first_causes, list_unknown
+from koff.errors import copy_error
 from koff.serve import ClusterView
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
@@ -89,7 +90,7 @@ def run_live_view(take_views: TakeViews, conf: LiveConf) -> int:
     app = LiveView(take_views, conf)
     code = app.run(mouse=False)  # the terminal's own: the user can select names
     if app.error is not None:
-        raise app.error
+        raise copy_error(app.error)
     return code or 0
 
 
@@ -135,7 +136,7 @@ class LiveView(App[int]):
                 self.call_from_thread(self._show_frame, frame)
         except BaseException as error:  # raised again by `run_live_view`
             if not self._stopped.is_set():
-                self.error = error
+                self.error = copy_error(error)
                 self.call_from_thread(self.exit, 1)
 
     def _build_frame(self, view: ClusterView, changes: ClusterChanges, causes: CauseLog) -> Frame:

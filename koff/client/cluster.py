@@ -29,11 +29,12 @@ from koff.client.foreign_errors import (
     map_foreign_errors,
 )
 from koff.client.librdkafka import new_client
+from koff.client.log_ins import REFUSALS, check_log_in, note_error, note_success, was_refused
 from koff.client.members import parse_member
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
 from koff.client.secret_file import read_again
-from koff.errors import Closed, ConnectError, KoffError
+from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
 
 T = TypeVar("T")
 
@@ -157,11 +158,18 @@ class Cluster(Closing):
         self.id = ""
         self._errors: list[KafkaError] = []
         self._log_in = librdkafka.LogIn(conf.properties)
-        self._admin: AdminClient | None = self._new_admin()
+        # A new client connects at once.
+        self._admin: AdminClient | None = None if was_refused(conf) else self._new_admin()
+        self._closed = False
         self._failing_s: float | None = None
+        REFUSALS.add_owner(self)
 
     def close(self) -> None:
         """Releases the connections."""
+        self._closed, self._admin = True, None
+
+    def drop_client(self) -> None:
+        """Lets the client go. The next request makes a new one."""
         self._admin = None
 
     def connect(
@@ -181,10 +189,13 @@ class Cluster(Closing):
             try:
                 self.id = self._fetch_cluster_id(should_stop)
             except ConnectError as error:
-                if wait is None or not wait(error):
-                    raise
+                failure = copy_error(error)
             else:
+                note_success(self.conf)
                 return self
+            # The error itself has a traceback with the client, which would go on trying meanwhile.
+            if wait is None or not wait(failure):
+                raise copy_error(failure)
 
     def has_seen_error(self, code: int) -> bool:
         """Whether librdkafka has reported this error since the last request was sent."""
@@ -215,12 +226,12 @@ class Cluster(Closing):
             )
         for name, future in responses.items():
             try:
-                topic = future.result(0)
+                topic = get_result(future, 0)
             except Exception as error:
                 self._raise_unless_unknown_topic(name, error)
             else:
                 described[name] = TopicInfo(name, len(topic.partitions), _format_topic_id(topic.topic_id))
-        self._failing_s = None
+        self._note_success()
         return described
 
     def fetch_partition_counts(self) -> dict[str, int]:
@@ -262,15 +273,17 @@ class Cluster(Closing):
             for future in self._wait_for_any(asking, pause_s):
                 admin, error = asking.pop(future), future.exception()
                 if error is None:
-                    if self._admin is not None:  # else it was closed
+                    if not self._closed:
                         self._admin = admin
                     return future.result()
                 kafka_error = extract_kafka_error(error)
                 if kafka_error is None or kafka_error.code() != KafkaError._TIMED_OUT:
-                    raise error
+                    raise copy_error(error)
                 if not asking and time.monotonic() >= deadline_s:
-                    raise error
-            self._get_admin()  # raises if it was closed
+                    raise copy_error(error)
+            for admin in asking.values():
+                self._collect_errors(admin)
+            self._get_admin()  # raises if it was closed, or the log-in was refused
             left_s = deadline_s - time.monotonic()
             if left_s > 0 or not asking:
                 admin = self._new_admin()
@@ -283,7 +296,7 @@ class Cluster(Closing):
                 listed = self._get_admin().list_topics(timeout=timeout_s)
             else:
                 listed = self._ask_any_broker(lambda admin, left_s: admin.list_topics(timeout=left_s))
-        self._failing_s = None
+        self._note_success()
         return listed
 
     def fetch_topic_configs(self, topic: str) -> dict[str, str]:
@@ -294,7 +307,7 @@ class Cluster(Closing):
         with self._map_errors(f"the settings of {topic} cannot be fetched"):
             self._wait_for_any([future], self.conf.request_timeout_s + 1)
             try:
-                entries = future.result(0)
+                entries = get_result(future, 0)
             except KafkaException as error:
                 kafka_error = extract_kafka_error(error)
                 if kafka_error and kafka_error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -346,7 +359,7 @@ class Cluster(Closing):
             partition = TopicPartition(kafka_partition.topic, kafka_partition.partition)
             try:
                 self._wait_for_any([future], deadline - time.monotonic())
-                listed[partition] = _convert_offset(future.result(0))
+                listed[partition] = _convert_offset(get_result(future, 0))
             except TimeoutError:
                 listed[partition] = "_TIMED_OUT"
             except Closed:
@@ -356,7 +369,7 @@ class Cluster(Closing):
 
         if all(found in _UNREACHABLE for found in listed.values()):
             raise self._make_connect_error(was_up=True)
-        self._failing_s = None
+        self._note_success()
         # After these errors librdkafka does not refresh its metadata by itself. Without this metadata
         # request, the next call would go to the same wrong leader. A failure must not lose the other offsets.
         if not _STALE_METADATA.isdisjoint(listed.values()):
@@ -389,7 +402,7 @@ class Cluster(Closing):
                 if codes & FATAL_AT_START or time.monotonic() > deadline or should_stop():
                     raise self._make_connect_error()
             try:
-                return str(future.result(0).cluster_id or "")
+                return str(get_result(future, 0).cluster_id or "")
             except Exception as error:
                 self._collect_errors(admin)
                 kafka_error = extract_kafka_error(error)
@@ -419,7 +432,7 @@ class Cluster(Closing):
             done = futures.wait(waiting, min(_CLOSED_CHECK_S, left_s), futures.FIRST_COMPLETED).done
             if done or not left_s:
                 return done
-            self._get_admin()
+            self._check_open()
 
     def _call_admin(self, admin: AdminClient, method: str, *args: Any, **kwargs: Any) -> dict[Any, Any]:
         """The futures that a method of the admin client returns. Forgets the errors of earlier requests.
@@ -465,27 +478,48 @@ class Cluster(Closing):
         `has_no_broker` has the reason for the replacement. A client that is new knows only the bootstrap
         servers, so one failure is no reason.
         """
+        error = make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
         now = time.monotonic()
-        if self._failing_s is None:
+        if isinstance(error, LogInRefused):
+            self.drop_client()  # it would go on trying
+        elif self._failing_s is None:
             self._failing_s = now
         elif now >= self._failing_s + librdkafka.SILENCE_S and self._admin is not None:
             self._admin, self._failing_s = self._new_admin(), None
-        return make_connect_error(self.conf.brokers, [*self._errors, *errors], was_up=was_up)
+        return error
+
+    def _note_success(self) -> None:
+        self._failing_s = None
+        note_success(self.conf)
 
     def _new_admin(self) -> AdminClient:
-        properties = self.conf.librdkafka_properties()
+        properties = self.conf.librdkafka_properties(**librdkafka.SLOW_RECONNECT)
         admin: AdminClient = new_client(AdminClient, properties, error_cb=self._note_error)
         return admin
 
     def _get_admin(self) -> AdminClient:
-        if self._admin is None:
+        self._check_open()
+        admin = self._admin
+        if admin is not None:
+            self._collect_errors(admin)
+        try:
+            check_log_in(self.conf)
+        except LogInRefused:
+            self.drop_client()
+            raise
+        if admin is None:
+            self._admin = admin = self._new_admin()
+        self._log_in.refresh(admin)
+        return admin
+
+    def _check_open(self) -> None:
+        if self._closed:
             raise Closed(f"the connection to {self.conf.brokers} is closed")
-        self._log_in.refresh(self._admin)
-        return self._admin
 
     def _note_error(self, error: KafkaError) -> None:
         del self._errors[:-50]  # the newest are enough for a cause
         self._errors.append(error)
+        note_error(self.conf, error)
 
 
 def call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
@@ -496,13 +530,24 @@ def call_in_thread(call: Callable[..., T], *args: Any) -> futures.Future[T]:
         try:
             future.set_result(call(*args))
         except BaseException as error:
-            future.set_exception(error)
+            future.set_exception(copy_error(error))
 
     try:
         threading.Thread(target=run, name="koff-call", daemon=True).start()
     except RuntimeError as error:  # the operating system gives no more threads
         future.set_exception(ConnectError(f"no thread for the request: {error}"))
     return future
+
+
+def get_result(future: futures.Future[T], timeout_s: float | None = None) -> T:
+    """The future's result, as `future.result`, for a caller that has the future in a variable.
+
+    Raises a copy of the future's error: `copy_error` says why.
+    """
+    error = future.exception(timeout_s)
+    if error is not None:
+        raise copy_error(error)
+    return future.result()
 
 
 def _convert_spec(spec: OffsetSpec | int) -> Any:

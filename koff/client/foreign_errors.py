@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, LogInRefused
 
 MakeConnectError = Callable[[Sequence[KafkaError]], ConnectError]
 """Makes the error of a request that has failed, from the errors that name the cause (perhaps none)."""
@@ -121,7 +121,7 @@ def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bo
 
     # The broker was reached, but refused the log-in or the TLS handshake.
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
-        return Denied(f"Kafka at {brokers} refused the log-in: {cause}; {_CHECK_LOG_IN}")
+        return LogInRefused(f"Kafka at {brokers} refused the log-in: {cause}; {_CHECK_LOG_IN}")
     if code == KafkaError._SSL:
         return ConnectError(
             f"TLS with Kafka at {brokers} failed: {cause}; check ssl.ca.location, "

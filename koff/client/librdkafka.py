@@ -36,6 +36,11 @@ _FILES = (
     "ssl.crl.location",
     "sasl.kerberos.keytab",
 )
+SLOW_RECONNECT = {"reconnect.backoff.ms": 1000}
+"""With 100, a client repeats a refused log-in twenty times a second until koff sees it.
+
+librdkafka does not double this pause after a refusal.
+"""
 ONE_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1}
 """Makes an idempotent producer report only stored messages as delivered.
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from koff.errors import ConnectError, KoffError
+from koff.errors import ConnectError, KoffError, copy_error
 
 T = TypeVar("T")
 _CODE = "from koff.client.own_process import main; main()"
@@ -49,7 +49,7 @@ def call_in_own_process(function: Callable[..., T], *args: Any, timeout_s: float
         raise ConnectError(f"{name} has crashed ({_describe_exit(code)})")
     result, koff_error = pickle.loads(message)  # noqa: S301 (written by koff, in `main`)
     if koff_error is not None:
-        raise koff_error
+        raise copy_error(koff_error)
     return result  # type: ignore[no-any-return]  # that of the function
 
 

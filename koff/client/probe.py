@@ -14,7 +14,7 @@ from contextlib import closing
 from enum import Enum
 
 from koff.client.addresses import parse_addresses
-from koff.errors import ConfigError
+from koff.errors import ConfigError, copy_error
 
 CONNECT_S, RESPONSE_S, REST_S = 2.0, 1.0, 0.5
 MOST_ADDRESSES = 20
@@ -115,10 +115,10 @@ def _connect(host: str, port: int) -> socket.socket:
             opened.close()
             if not isinstance(error, ConnectionRefusedError):
                 raise
-            refusal = error
+            refusal = copy_error(error)
         else:
             return opened
-    raise refusal or OSError("the host has no address")
+    raise copy_error(refusal) if refusal else OSError("the host has no address")
 
 
 def _ask(connection: socket.socket) -> bytes:

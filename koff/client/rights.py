@@ -9,9 +9,10 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster import ClusterConf, get_result
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error
 from koff.client.librdkafka import new_client
+from koff.client.log_ins import check_log_in
 
 _ABSENT = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 Operations = frozenset[str]
@@ -38,13 +39,13 @@ def fetch_rights(conf: ClusterConf, topics: Collection[str], timeout_s: float = 
         described = admin.describe_topics(
             TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout_s
         )
-        operations = cluster.result(timeout_s + 1).authorized_operations
+        operations = get_result(cluster, timeout_s + 1).authorized_operations
     except (KafkaException, TimeoutError) as error:
         raise _map_error(conf, error) from error
     found: dict[str, Operations | None] = {}
     for name, future in described.items():
         try:
-            allowed = future.result(timeout_s + 1).authorized_operations
+            allowed = get_result(future, timeout_s + 1).authorized_operations
             if allowed is not None:
                 found[name] = _name_operations(allowed)
         except TimeoutError as error:
@@ -62,7 +63,7 @@ def fetch_broker_settings(conf: ClusterConf, broker: int, timeout_s: float = 10.
     admin = _new_admin(conf)  # a client that is not referred to gives up its requests
     try:
         future = admin.describe_configs([resource], request_timeout=timeout_s)[resource]
-        entries = future.result(timeout_s + 1)
+        entries = get_result(future, timeout_s + 1)
     except (KafkaException, TimeoutError) as error:
         kafka_error = extract_kafka_error(error)
         if kafka_error is not None and kafka_error.name() == "CLUSTER_AUTHORIZATION_FAILED":
@@ -72,6 +73,7 @@ def fetch_broker_settings(conf: ClusterConf, broker: int, timeout_s: float = 10.
 
 
 def _new_admin(conf: ClusterConf) -> AdminClient:
+    check_log_in(conf)
     admin: AdminClient = new_client(AdminClient, conf.librdkafka_properties(), error_cb=_ignore_error)
     return admin
 

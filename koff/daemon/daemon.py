@@ -21,8 +21,8 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
-from koff.client.cluster import call_in_thread
-from koff.errors import KoffError
+from koff.client.cluster import call_in_thread, get_result
+from koff.errors import KoffError, copy_error
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor
 from koff.serve import (
@@ -123,7 +123,7 @@ class Daemon:
         views, deadline = [], _Deadline(VIEWS_S)
         for each, future in zip(running, taken, strict=True):
             try:
-                views.append(future.result(deadline.left_s()))
+                views.append(get_result(future, deadline.left_s()))
             except (NoProgress, TimeoutError) as error:
                 why = str(error) or f"the monitor gave no view within {VIEWS_S:g} s"
                 views.append(each.monitor.build_empty_view(why))
@@ -150,7 +150,7 @@ class Daemon:
                 continue
             # After a change, or with several clusters, one of them must not end the others.
             if not is_changed and len(self._running) == 1:
-                raise error
+                raise copy_error(error)
             log.error("a cluster is not watched", cluster=each.monitor.conf.cluster_name, why=str(error))
 
     def _reload(self) -> bool:
@@ -285,11 +285,11 @@ class _Running:
             self.monitor.run()
         except KoffError as error:
             self.monitor.fail(str(error))
-            self._error = error
+            self._error = copy_error(error)
         except BaseException as error:  # a fault of koff
             self._fault = f"a fault of koff: {type(error).__name__}: {error}"
             self.monitor.fail(self._fault)
-            self._error = error
+            self._error = copy_error(error)
             log.exception("a fault of koff: please report it", why=self._fault)
         finally:
             self._wakes.put(None)

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import structlog
 
-from koff.errors import Denied, KoffError
+from koff.errors import KoffError, lacks_right
 from koff.monitor.requests import Answered, Failed, Input
 from koff.monitor.worker_thread import Post, WorkerThread
 
@@ -22,7 +22,7 @@ def carry_out(work: Callable[[Answered], Input], request: Answered) -> Input:
     try:
         return work(request)
     except KoffError as error:
-        return Failed(request.id, str(error), denied=isinstance(error, Denied))
+        return Failed(request.id, str(error), denied=lacks_right(error))
     except Exception as error:  # a fault of koff must not end the process
         log.exception("a request failed", request=type(request).__name__)
         return Failed(request.id, f"{type(error).__name__}: {error}")

@@ -18,7 +18,7 @@ from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed, Fetched
 from koff.client.history.history_fetch import HistoryFetch, HistoryFetched, HistoryStart
 from koff.client.offsets.lister import OffsetLister
-from koff.errors import ConnectError, Denied, KoffError
+from koff.errors import ConnectError, KoffError, copy_error, lacks_right
 from koff.monitor.requests import (
     Failed,
     HistoryRead,
@@ -207,7 +207,7 @@ class TopicReader(_Reader):
                 return
             self._read(self._feed)
         except KoffError as error:
-            self._fail(str(error), denied=isinstance(error, Denied))
+            self._fail(str(error), denied=lacks_right(error))
         except Exception as error:  # a fault of koff must not end the thread
             log.exception("reading failed", topic=self._topic)
             if self._history is not None:
@@ -359,7 +359,7 @@ class HistoryReader(_Reader):
         try:
             self._read(request)
         except KoffError as error:
-            self._post(Failed(request.id, str(error), denied=isinstance(error, Denied)))
+            self._post(Failed(request.id, str(error), denied=lacks_right(error)))
             self._drop_feed()
         except Exception as error:  # a fault of koff must not end the thread
             log.exception("reading a history failed", partition=request.partition)
@@ -394,7 +394,7 @@ class HistoryReader(_Reader):
             if loss.partition == request.partition:
                 raise ConnectError(f"partition {loss.partition} of {feed.topic}: {loss.reason}")
         if feed.unreachable is not None:
-            raise feed.unreachable
+            raise copy_error(feed.unreachable)
         for run in fetched.runs:
             if run.partition == request.partition and run.next_offset > position:
                 wanted, _ = run.split(request.until)

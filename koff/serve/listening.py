@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-from koff.errors import ConfigError
+from koff.errors import ConfigError, copy_error
 from koff.serve.access import AccessConf
 
 BACKLOG = 1024
@@ -81,14 +81,14 @@ def _open_all(host: str, port: int) -> list[socket.socket]:
                 # `localhost` may have ::1 in a container without IPv6.
                 if error.errno not in _NOT_ON_THIS_MACHINE:
                     raise
-                failure = error
+                failure = copy_error(error)
     except OSError:
         for opened in sockets:
             opened.close()
         raise
     if not sockets:
         assert failure is not None
-        raise failure
+        raise copy_error(failure)
     return sockets
 
 

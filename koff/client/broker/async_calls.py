@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from koff.client.cluster import call_in_thread
-from koff.errors import Closed, KoffError
+from koff.errors import Closed, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client")
@@ -103,10 +103,10 @@ class AsyncCalls:
         try:
             result = self._finish(producer, call)
         except KoffError as error:
-            future.set_exception(error)
+            future.set_exception(copy_error(error))
         except BaseException as error:  # a bug: without this, the caller would wait for ever
             log.exception("a call of a producer cannot be completed")
-            future.set_exception(error)
+            future.set_exception(copy_error(error))
         else:
             future.set_result(result)
 

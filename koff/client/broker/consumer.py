@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from koff.client.batch import Batch, FetchedBatch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.closing import Closing
-from koff.client.cluster import Isolation, OffsetSpec
+from koff.client.cluster import Isolation, OffsetSpec, get_result
 from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange
 from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
@@ -232,7 +232,7 @@ class PartitionConsumer(Closing):
         """
         buffer = self.buffer
         try:
-            end = check.result()
+            end = get_result(check)
             if end < buffer.next_offset and (out_of_range := self._find_out_of_range()):
                 self._leave_range(out_of_range)
                 return

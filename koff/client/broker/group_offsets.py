@@ -19,7 +19,7 @@ from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf, TopicPartition
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.topic_names import check_partition
 from koff.client.wire.connection import Connection, UnsupportedVersion
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, copy_error
 from koff.proto.requests import Api, build_request, build_struct, encode_request, error_name
 
 T = TypeVar("T")
@@ -203,11 +203,11 @@ class GroupCoordinator(Closing):
                 except Denied:
                     raise
                 except (ConnectError, _RetriableError) as error:
-                    last_error = error
+                    last_error = copy_error(error)
                     self._disconnect()
                 except UnknownTopic as error:
                     # A coordinator may learn of a new topic later than the broker that created it.
-                    last_error = error
+                    last_error = copy_error(error)
                     elapsed_s = time.monotonic() - began
                     if elapsed_s >= TOPIC_PROPAGATION_S or attempt == self.conf.retry_err_limit:
                         raise
@@ -249,14 +249,18 @@ class GroupCoordinator(Closing):
                 raise
             except ConnectError as error:
                 self._brokers.append(self._brokers.pop(0))  # the next search tries this broker last
-                last_error = error
+                last_error = copy_error(error)
             else:
                 self._raise_for_code(response.error_code, "", -1)
                 address = (response.host, response.port)
                 if address not in self._brokers:
                     self._brokers.append(address)
                 return address
-        raise last_error or ConnectError("no broker address was given: name at least one")
+        raise (
+            copy_error(last_error)
+            if last_error
+            else ConnectError("no broker address was given: name at least one")
+        )
 
     def _connect(self, host: str, port: int) -> Connection:
         timeout_s = min(_CONNECT_TIMEOUT_S, self._cluster.connect_timeout_s)

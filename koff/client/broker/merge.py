@@ -20,7 +20,7 @@ from koff.client.closing import Closing
 from koff.client.errors import MxClosed, MxError, NoData, NoDataInTime
 from koff.client.foreign_errors import start_thread
 from koff.client.message import Message
-from koff.errors import Closed
+from koff.errors import Closed, copy_error
 
 _BATCH_MESSAGES = 10_000
 _MAX_QUEUED = 4
@@ -292,5 +292,5 @@ def _wrap_error(consumer: Consumer, error: Exception) -> MxError:
         topic=consumer.topic,
         partition=consumer.partition,
     )
-    wrapped.__cause__ = error
+    wrapped.__cause__ = copy_error(error)
     return wrapped

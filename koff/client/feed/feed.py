@@ -15,6 +15,7 @@ from koff.client.cluster import ClusterConf
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import make_denied_error
 from koff.client.librdkafka import consume_waiting
+from koff.client.log_ins import check_log_in
 from koff.errors import Denied
 
 _MAX_UNSORTED_RUNS = 200
@@ -151,7 +152,8 @@ class Feed(Source):
         """The next records, in log order within a partition; empty if none comes within `timeout_s`.
 
         Returns as soon as a record is there, without waiting for more. Raises `ConnectError` when the
-        client fails, and `Denied` when this user may not read the topic: after the fetch that returned the
+        client fails, `LogInRefused` when all brokers refuse the log-in (close the feed: it would go on
+        trying), and `Denied` when this user may not read the topic: after the fetch that returned the
         records before that error.
         """
         consumer = self._get_consumer()
@@ -161,6 +163,9 @@ class Feed(Source):
         self._log_in.refresh(consumer)
         with self._map_errors():
             messages = consume_waiting(consumer, max_records, timeout_s)
+        if self._was_refused:
+            self._was_refused = False
+            check_log_in(self._cluster_conf)
 
         # Most fetches have no event. The scan by `map` runs in C: cheaper than a Python call a message.
         fetched = Fetched(full=len(messages) >= max_records)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
 from koff.client.cluster import TopicPartition, call_in_thread
+from koff.errors import copy_error
 
 FetchOffsets = Callable[[list[TopicPartition]], Mapping[TopicPartition, int | Exception]]
 
@@ -46,7 +47,7 @@ class OffsetRequests:
             try:
                 results = self._fetch(list(batch))
             except Exception as error:
-                results = dict.fromkeys(batch, error)
+                results = dict.fromkeys(batch, copy_error(error))
             for partition, future in batch.items():
                 result = results[partition]
                 if isinstance(result, Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -13,7 +14,14 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.feed.source import PARTITION_GONE_CODES
 from koff.client.foreign_errors import describe_error
-from koff.client.librdkafka import close_consumer, consume_waiting, has_no_broker, new_client
+from koff.client.librdkafka import (
+    SLOW_RECONNECT,
+    close_consumer,
+    consume_waiting,
+    has_no_broker,
+    new_client,
+)
+from koff.client.log_ins import check_log_in, note_error
 from koff.errors import Closed
 
 _MAX_ASSIGNED = 500  # partitions assigned together
@@ -68,7 +76,10 @@ class RecordTimes(Closing):
         self._consumer: Consumer | None = self._new_consumer()
 
     def _new_consumer(self) -> Consumer:
-        consumer: Consumer = new_client(Consumer, self._properties(self._cluster), error_cb=_ignore_error)
+        check_log_in(self._cluster)
+        consumer: Consumer = new_client(
+            Consumer, self._properties(self._cluster), error_cb=partial(note_error, self._cluster)
+        )
         return consumer
 
     @staticmethod
@@ -76,6 +87,7 @@ class RecordTimes(Closing):
         """Properties for small fetches. A broker returns one whole record batch even if it is larger."""
         properties = cluster.librdkafka_properties(
             **{
+                **SLOW_RECONNECT,
                 "queued.min.messages": 1,
                 "queued.max.messages.kbytes": 1024,
                 "max.partition.fetch.bytes": 16_384,  # with 1 KiB, most responses hold only one partition
@@ -131,6 +143,7 @@ class RecordTimes(Closing):
         """The answers that come until `until`, for at most one place in each partition."""
         if self._consumer is None:
             raise Closed(f"the connection to {self._cluster.brokers} is closed")
+        check_log_in(self._cluster)
         consumer, answers, left = self._consumer, dict[Place, Answer](), set(chunk)
         silent_at = until
         try:
@@ -178,7 +191,3 @@ def _to_answer(message: Message, place: Place) -> Answer | None:
     if code in PARTITION_GONE_CODES:
         return Unread("the partition does not exist")
     return None
-
-
-def _ignore_error(error: KafkaError) -> None:
-    """Unreachable brokers show as timeouts here; the feeds and the sampler report them."""

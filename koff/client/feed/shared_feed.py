@@ -26,7 +26,7 @@ from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import make_denied_error
 from koff.client.librdkafka import consume_waiting
-from koff.errors import Closed, ConnectError, KoffError
+from koff.errors import Closed, ConnectError, KoffError, copy_error
 
 _PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
 _MAX_MESSAGES = 10_000  # of one fetch
@@ -165,7 +165,7 @@ class SharedFeed(Source):
         partition = TopicPartition(*buffer.key)
         offset = self._fetch_offsets([partition], spec, isolation)[partition]
         if isinstance(offset, KoffError):
-            raise offset
+            raise copy_error(offset)
         return offset
 
     def _fetch_ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | KoffError]:
@@ -197,7 +197,7 @@ class SharedFeed(Source):
             if is_absent(self._cluster, partition, reason):
                 return UnknownTopic(f"{name} does not exist any more")
         except KoffError as error:
-            return error
+            return copy_error(error)
         if reason == "TOPIC_AUTHORIZATION_FAILED":
             return make_denied_error(partition.topic, self._brokers, "DESCRIBE")
         return ConnectError(f"the leader of {name} does not respond: {reason}; check that it runs")

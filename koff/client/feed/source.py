@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import FATAL_AT_START, make_connect_error, map_foreign_errors
-from koff.client.librdkafka import LogIn, SilenceTimer, close_consumer, new_client
+from koff.client.librdkafka import SLOW_RECONNECT, LogIn, SilenceTimer, close_consumer, new_client
+from koff.client.log_ins import check_log_in, note_error
 from koff.errors import Closed, ConnectError
 
 OFFSET_LOST_CODES = frozenset(
@@ -49,6 +50,7 @@ class FeedConf:
         # The user's properties override these ...
         properties = cluster.librdkafka_properties(
             **{
+                **SLOW_RECONNECT,
                 "queued.max.messages.kbytes": self.queue_kib,
                 "queued.min.messages": self.queue_messages,
                 "max.partition.fetch.bytes": self.fetch_bytes,
@@ -86,6 +88,7 @@ class Source(Closing):
         self._unreachable_at = 0.0
         self._brokers = cluster.brokers
         self._errors: list[KafkaError] = []
+        self._was_refused = False
         self._cluster_conf, self._feed_conf = cluster, conf
         self._log_in = LogIn(cluster.properties)
         self._consumer: Consumer | None = self._new_consumer()
@@ -115,12 +118,14 @@ class Source(Closing):
             return  # librdkafka looks for the coordinator of `group.id`, a group that koff never joins
         del self._errors[:-20]  # the newest are enough for a cause
         self._errors.append(error)
+        self._was_refused |= note_error(self._cluster_conf, error)
         # The loss of one broker among several does not make the cluster unreachable.
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in FATAL_AT_START:
             self.unreachable = make_connect_error(self._brokers, self._errors, was_up=True)
             self._unreachable_at = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
+        check_log_in(self._cluster_conf)
         properties = self._feed_conf.librdkafka_properties(self._cluster_conf)
         consumer: Consumer = new_client(Consumer, properties, error_cb=self._note_error)
         return consumer

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
 from contextlib import suppress
 from typing import Any
 
@@ -24,7 +25,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster import ClusterConf, get_result
 from koff.client.foreign_errors import describe_error, make_connect_error, map_foreign_errors
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import (
@@ -36,10 +37,12 @@ from koff.client.groups.responses import (
     join_columns,
 )
 from koff.client.librdkafka import new_client
-from koff.errors import ConnectError
+from koff.errors import ConnectError, LogInRefused
 
 IN_FLIGHT = 512
 """How many requests are under way at a time."""
+
+_REFUSED_CHECK_S = 0.1
 
 _TYPES = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupType.CONSUMER: "consumer"}
 _STATES = {
@@ -105,13 +108,22 @@ class _AdminFetch:
         """
         with map_foreign_errors("groups cannot be listed", self._make_error):
             future = self._admin.list_consumer_groups(request_timeout=self._timeout_s())
-            response = future.result(self._timeout_s() + 1)
+            self._wait_or_refuse(future, self._timeout_s() + 1)
+            response = get_result(future, 0)
         groups = (
             _convert_listing(listing)
             for listing in response.valid
             if self._options.is_chosen(listing.group_id)
         )
         return tuple(groups), tuple(describe_error(error) for error in response.errors)
+
+    def _wait_or_refuse(self, future: Any, timeout_s: float) -> None:
+        """Waits for the future. Raises `LogInRefused` soon: librdkafka would try again and again."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until and not futures.wait([future], _REFUSED_CHECK_S).done:
+            error = self._make_error([])
+            if isinstance(error, LogInRefused):
+                raise error
 
     def _make_error(self, errors: Sequence[KafkaError]) -> ConnectError:
         with suppress(Exception):  # of a callback
@@ -167,7 +179,7 @@ class _AdminFetch:
                 return
             name, future = in_flight.popleft()
             try:
-                response = future.result(self._timeout_s() + 1)  # librdkafka's own timeout comes first
+                response = get_result(future, self._timeout_s() + 1)  # librdkafka's own timeout comes first
             except Exception as error:
                 self._failed[name] = describe_error(error)
             else:

@@ -8,9 +8,11 @@ from koff.client.cluster import ClusterConf
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
+from koff.client.log_ins import check_log_in, note_refusal
 from koff.client.own_process import call_in_own_process
 from koff.client.wire.connection import UnsupportedVersion
 from koff.client.wire.credentials import TokenSource, check_support
+from koff.errors import LogInRefused
 
 _PROCESS_START_S = 5.0
 """How much longer than its work a process of its own may take."""
@@ -36,5 +38,10 @@ def fetch_groups(
         except UnsupportedVersion as error:
             reason = str(error)
     timeout_s = options.deadline_s + _PROCESS_START_S
-    fetched = call_in_own_process(fetch_through_admin, conf, options, timeout_s=timeout_s)
+    check_log_in(conf)
+    try:
+        fetched = call_in_own_process(fetch_through_admin, conf, options, timeout_s=timeout_s)
+    except LogInRefused as error:
+        note_refusal(conf, error)  # the other process has noted it for itself
+        raise
     return replace(fetched, reason=reason)

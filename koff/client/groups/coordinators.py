@@ -24,7 +24,7 @@ from koff.client.groups.missing_partitions import MissingPartitions
 from koff.client.groups.responses import FetchedGroups
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
-from koff.errors import ConfigError, ConnectError, Denied
+from koff.errors import ConfigError, ConnectError, Denied, copy_error
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 
@@ -165,12 +165,12 @@ class _CoordinatorFetch(Closing):
             except Denied:
                 raise  # the other brokers would refuse the log-in too
             except ConnectError as error:
-                errors.append(error)
+                errors.append(copy_error(error))
             else:
                 spent = self._seconds_by_step.get("metadata", 0.0)
                 self._seconds_by_step["metadata"] = spent + time.monotonic() - began
                 return layout
-        raise errors[0]
+        raise copy_error(errors[0])
 
     def _connect(self, host: str, port: int, *, share_of: int = 1) -> Connection:
         """The connection to that address, opened if there is none. Raises `ConnectError`.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from koff.client.closing import Closing
-from koff.client.cluster import call_in_thread
+from koff.client.cluster import call_in_thread, get_result
 from koff.client.history.batches import Batches, RecordRun
 from koff.client.history.messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
 from koff.client.offsets.lister import OffsetLister
@@ -176,7 +176,7 @@ class _Leader:
         """Does what needs no waiting: uses the connection once it is open, and sends the next request."""
         try:
             if self._connection is None and self._connecting.done():
-                self._connection = self._connecting.result()
+                self._connection = get_result(self._connecting)
                 choose_version(self._connection, Api.FETCH, FETCH_VERSIONS)
             if self._connection is not None and self._receive is None and self.left:
                 self._send(self._connection)

@@ -16,7 +16,7 @@ from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
 from koff.client.multicluster.reading_threads import FETCH_S, RETRY_S, MessageStream, build_feed_conf
-from koff.errors import ConnectError, KoffError
+from koff.errors import ConnectError, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
@@ -149,7 +149,7 @@ class FeedStream(MessageStream):
             start = self.fetch_offset(partition, OffsetSpec.EARLIEST)
             end = self.fetch_offset(partition, OffsetSpec.LATEST)
         except KoffError as error:  # the partition is reported lost again at the next try
-            self._inbox.report_error(subscription, error)
+            self._inbox.report_error(subscription, copy_error(error))
             return
         self._resume_lost(lost, name, start, end)
 

@@ -21,7 +21,7 @@ from koff.client.multicluster.conf import LAST_OFFSET, PartitionsChanged, Reader
 from koff.client.multicluster.errors import CommitError, ReadError
 from koff.client.multicluster.inbox import Inbox, ReaderSubscription
 from koff.client.multicluster.reading_threads import FETCH_S, MessageStream, build_feed_conf
-from koff.errors import ConnectError, KoffError
+from koff.errors import ConnectError, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
@@ -88,7 +88,7 @@ class GroupStream(MessageStream):
             try:
                 self._commit_and_wait(offsets)
             except BaseException as error:  # whatever it is, the caller waits for it
-                done.set_exception(error)
+                done.set_exception(copy_error(error))
             else:
                 done.set_result(None)
 

@@ -20,7 +20,7 @@ from koff.client.multicluster.reading_threads import MessageStream
 from koff.client.multicluster.stats import ReaderStats
 from koff.client.redelivery.error_queue import ErrorQueue
 from koff.client.redelivery.errors import PartitionError
-from koff.errors import Closed, ConfigError, KoffError
+from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
@@ -123,7 +123,7 @@ class Reader(Closing):
             if error is not None:
                 errors.append(error)
         if errors:
-            raise errors[0]
+            raise copy_error(errors[0])
 
     def errors(self) -> Iterator[KoffError]:
         """The messages that were passed over, each as a `PartitionError`, as they occur; ends after `close`.

@@ -22,7 +22,7 @@ from koff.client.multicluster.client_statistics import ClientStatistics
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.errors import ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
-from koff.errors import Closed, KoffError
+from koff.errors import Closed, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
@@ -78,7 +78,7 @@ class MessageStream(Closing, ABC):
         """The offset of one partition that `spec` names, now. Raises `ConnectError` or `ReadError`."""
         result = self._fetch_offsets([partition], spec)[partition]
         if isinstance(result, KoffError):
-            raise result
+            raise copy_error(result)
         return result
 
     def run_in_thread(self, task: Callable[[], None]) -> None:
@@ -88,7 +88,7 @@ class MessageStream(Closing, ABC):
         """
         with self._tasks_lock:
             if self._ended is not None:
-                raise self._ended
+                raise copy_error(self._ended)
             self._tasks.put(task)
 
     def _fetch_offsets(self, partitions: Iterable[int], spec: OffsetSpec | int) -> dict[int, int | KoffError]:
@@ -115,7 +115,7 @@ class MessageStream(Closing, ABC):
                     self._fetch_once()
                     self._check_silent()
                 except (KoffError, KafkaException) as error:  # reported; the next try may succeed
-                    self._report_error(self._map_error(error))
+                    self._report_error(copy_error(self._map_error(error)))
                     self._stopping.wait(RETRY_S)
         except BaseException as error:  # without this report, callers of the reader would wait for ever
             self._report_end(error)
@@ -244,7 +244,7 @@ class MessageStream(Closing, ABC):
         try:
             results = self._fetch_offsets(silent, OffsetSpec.LATEST)
         except KoffError as error:
-            results = dict.fromkeys(silent, error)
+            results = dict.fromkeys(silent, copy_error(error))
         self._next_check_at = time.monotonic() + RETRY_S
         for partition, subscription in silent.items():
             result = results[partition]

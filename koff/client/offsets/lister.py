@@ -21,6 +21,7 @@ from koff.client.cluster import (
     OffsetSpec,
     TopicPartition,
     call_in_thread,
+    get_result,
 )
 from koff.client.offsets.known_leaders import BELIEVE_OLDER_S, KnownLeaders
 from koff.client.offsets.messages import (
@@ -37,7 +38,7 @@ from koff.client.offsets.messages import (
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
-from koff.errors import ConfigError, ConnectError, KoffError
+from koff.errors import ConfigError, ConnectError, KoffError, copy_error
 from koff.proto.requests import Api, Request, error_name
 
 CHUNK = 2_000
@@ -168,7 +169,7 @@ class OffsetLister(Closing):
                 with self._lock_leaders(deadline):  # for each request: others may wait for new leaders
                     source = self._add_metadata(chunk, deadline, [first, *others])
             except KoffError as error:
-                failure = failure or error
+                failure = failure or copy_error(error)
                 continue
             others = [address for address in (first, *others) if address != source]
             first = source
@@ -181,7 +182,7 @@ class OffsetLister(Closing):
                 except KoffError:  # the first has responded
                     asks_second = False
         if failure is not None:
-            raise failure
+            raise copy_error(failure)
 
     # --- The leaders are asked -----------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class OffsetLister(Closing):
         except UnsupportedVersion:  # a broker is older than Kafka 2.8
             return self._fall_back([at for of_topic in partitions.values() for at in of_topic], query)
         except KoffError as error:
-            failure = error
+            failure = copy_error(error)
         listed: dict[TopicPartition, _Result] = {
             at: failure or self._known.explain_unknown(*at) for at in unknown
         }
@@ -210,7 +211,8 @@ class OffsetLister(Closing):
         done = futures.wait(asking, max(0.0, query.deadline - time.monotonic()) + LATE_S).done
         for future, part in asking.items():
             if future in done:
-                listed |= future.result()
+                of_broker = get_result(future)
+                listed |= of_broker
             else:
                 listed |= dict.fromkeys(part, ConnectError("no response in time"))
         return listed
@@ -227,7 +229,7 @@ class OffsetLister(Closing):
             except KoffError as error:
                 self._note_response(address, responds=False)
                 self._known.doubt(part[first:])
-                return listed | dict.fromkeys(part[first:], error)
+                return listed | dict.fromkeys(part[first:], copy_error(error))
         self._note_response(address, responds=True)
         return listed
 
@@ -260,7 +262,7 @@ class OffsetLister(Closing):
             try:
                 listed |= self._fallback(chunk, query.spec, query.isolation, timeout_s=left_s)
             except KoffError as error:
-                listed |= dict.fromkeys(chunk, error)
+                listed |= dict.fromkeys(chunk, copy_error(error))
         return listed
 
     # --- The leaders are fetched ---------------------------------------------------------------------------
@@ -326,11 +328,11 @@ class OffsetLister(Closing):
                     self._forget_other_addresses()
                     return address
                 if isinstance(error, UnsupportedVersion):
-                    raise error
+                    raise copy_error(error)
                 errors.append(error)
             if time.monotonic() >= deadline:
                 break
-        raise errors[0] if errors else self._late()
+        raise copy_error(errors[0]) if errors else self._late()
 
     def _fetch_metadata(self, address: Address, topics: list[str], deadline: float) -> MetadataResponse:
         self._asked_s[address] = time.monotonic()
@@ -432,7 +434,7 @@ def _finish(listed: Mapping[TopicPartition, _Result]) -> Listed:
     """The results, with the texts of errors. Raises the first `KoffError` if there is nothing else."""
     failures = [result for result in listed.values() if isinstance(result, KoffError)]
     if failures and len(failures) == len(listed):
-        raise failures[0]
+        raise copy_error(failures[0])
     if not failures:
         return listed  # type: ignore[return-value]  # there is no KoffError in it
     return {at: str(result) if isinstance(result, KoffError) else result for at, result in listed.items()}

@@ -4,7 +4,7 @@
         listed = connection.send_request(connection.build_request(Api.LIST_GROUPS))
 
 An error of the network, or an invalid response, raises `ConnectError` with one line of text; a refused log-in
-raises `Denied`. Both close the connection: after half a response, the start of the next response cannot be
+raises `LogInRefused`. Both close the connection: after half a response, the start of the next one cannot be
 found. Properties that koff cannot use raise `ConfigError`, a request that the broker does not support raises
 `UnsupportedVersion`, and a closed connection raises `Closed`.
 """
@@ -25,9 +25,16 @@ from confluent_kafka import KafkaError
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.foreign_errors import make_connect_error, map_foreign_errors
-from koff.client.wire.credentials import Credentials, TokenSource, build_tls_context, read_credentials
+from koff.client.log_ins import REFUSALS, identify
+from koff.client.wire.credentials import (
+    Credentials,
+    TokenSource,
+    build_tls_context,
+    check_support,
+    read_credentials,
+)
 from koff.client.wire.sasl import Refused
-from koff.errors import Closed, ConnectError, KoffError
+from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
 from koff.proto.requests import (
     Api,
     Request,
@@ -48,6 +55,8 @@ MAX_REQUEST_BYTES = 64 << 10
 """The largest request that may be pipelined. It fits the sockets' buffers: otherwise koff could block in
 `sendall` while the broker blocks because koff does not read its response."""
 _UNSUPPORTED_VERSION = 35  # Kafka's error code
+_PROOF_S = 2.0
+"""How long a broker may take to prove that the log-in is right."""
 
 
 class UnsupportedVersion(KoffError):
@@ -88,9 +97,27 @@ class Connection(Closing):
     ) -> Self:
         """A connection through TCP, TLS and log-in, within `timeout_s` (default: the connect timeout).
 
-        `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER.
+        `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER. Raises `LogInRefused`
+        without an attempt, if the broker has refused the log-in within the last `log_ins.REFUSED_S`.
         """
         credentials = read_credentials(conf, token=token)
+        if not credentials.mechanism:
+            return cls._open(conf, host, port, credentials, timeout_s)
+        identity = identify(conf, token)
+        REFUSALS.check(identity, (host, port))
+        refusal = ""
+        try:
+            return cls._open(conf, host, port, credentials, timeout_s)
+        except LogInRefused as error:
+            refusal = str(error)
+            raise
+        finally:
+            REFUSALS.note(identity, (host, port), refusal)
+
+    @classmethod
+    def _open(
+        cls, conf: ClusterConf, host: str, port: int, credentials: Credentials, timeout_s: float | None
+    ) -> Self:
         until = time.monotonic() + (conf.connect_timeout_s if timeout_s is None else timeout_s)
         with _map_errors(f"{host}:{port}"):
             connection = cls(conf, host, port, _open_socket(conf, credentials, host, port, until))
@@ -307,6 +334,17 @@ class Connection(Closing):
             raise
 
 
+def _prove_log_in(conf: ClusterConf, address: tuple[str, int]) -> bool:
+    """See `Refusals.prove`."""
+    if not check_support(conf):
+        return False
+    Connection.connect(conf, *address, timeout_s=_PROOF_S).close()
+    return True
+
+
+REFUSALS.prove = _prove_log_in
+
+
 def _map_errors(address: str) -> AbstractContextManager[None]:
     return map_foreign_errors(f"the connection to {address} failed", partial(make_connect_error, address))
 
@@ -348,20 +386,20 @@ def _connect_to_any(host: str, port: int, family: int | None, until: float) -> s
         try:
             opened = socket.socket(of_family, kind, protocol)
         except OSError as error:  # this machine has no IPv6, for example
-            failure = error
+            failure = copy_error(error)
             continue
         try:
             opened.settimeout(_remaining_s(until) / (len(found) - number))
             opened.connect(address)
         except OSError as error:
             opened.close()
-            failure = error
+            failure = copy_error(error)
         except BaseException:
             opened.close()
             raise
         else:
             return opened
-    raise failure
+    raise copy_error(failure)
 
 
 def _remaining_s(until: float) -> float:

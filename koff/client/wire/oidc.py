@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from koff.client.cluster import call_in_thread
-from koff.errors import ConfigError, ConnectError
+from koff.errors import ConfigError, ConnectError, copy_error
 
 TIMEOUT_S = 5.0
 FETCH_S = 6.0
@@ -93,16 +93,16 @@ class _TokenSource:
         with self._lock:
             began_s = time.monotonic()
             if self._failure is not None and began_s < self._failed_s + RETRY_S:
-                raise ConnectError(str(self._failure))
+                raise copy_error(self._failure)
             if began_s >= self._until_s:
                 try:
                     # In a thread: a provider may send its response byte by byte, each in time.
                     self._token, life_s = call_in_thread(self._fetch).result(FETCH_S)
                 except TimeoutError:
                     self._failed_s, self._failure = time.monotonic(), self._make_error("no response in time")
-                    raise self._failure from None
+                    raise copy_error(self._failure) from None
                 except ConnectError as error:
-                    self._failed_s, self._failure = time.monotonic(), error
+                    self._failed_s, self._failure = time.monotonic(), copy_error(error)
                     raise
                 self._failure, self._until_s = None, began_s + life_s * _USED_PART
             return self._token

@@ -12,7 +12,7 @@ from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
-from koff.errors import Closed, ConnectError, Denied
+from koff.errors import Closed, ConnectError
 from koff.proto.requests import Request
 
 T = TypeVar("T")
@@ -25,8 +25,6 @@ MAX_CONNECTING = 16
 """So many attempts to connect to an address may be under way: the search for it has no deadline."""
 IDLE_S = 30.0
 """A connection that was not used for so long is closed: a firewall may have forgotten it."""
-REFUSED_S = 10.0
-"""A broker that has refused the log-in is not asked again for so long: it may lock the account."""
 
 
 class ConnectionPool(Closing):
@@ -37,7 +35,6 @@ class ConnectionPool(Closing):
         self._lock = threading.Lock()
         self._idle: dict[Address, list[tuple[float, Connection]]] = defaultdict(list)
         """The connections with the time of their last use, the newest last."""
-        self._refused: dict[Address, tuple[float, Denied]] = {}
         self._connecting: dict[Address, int] = defaultdict(int)
         self._closed = False
 
@@ -70,17 +67,12 @@ class ConnectionPool(Closing):
         """Closes the idle connections to all other addresses."""
         with self._lock:
             gone = [address for address in self._idle if address not in addresses]
-            for address in [address for address in self._refused if address not in addresses]:
-                del self._refused[address]
         for address in gone:
             self._close_idle(address)
 
     def _connect(self, address: Address, deadline: float) -> Connection:
         now = time.monotonic()
         with self._lock:
-            refused_s, refusal = self._refused.get(address, (0.0, None))
-            if refusal is not None and now < refused_s + REFUSED_S:
-                raise Denied(str(refusal))
             if self._connecting[address] == MAX_CONNECTING:
                 host, port = address
                 raise ConnectError(
@@ -91,10 +83,6 @@ class ConnectionPool(Closing):
         timeout_s = max(0.001, min(self._conf.connect_timeout_s, deadline - now))
         try:
             return Connection.connect(self._conf, *address, token=self._token, timeout_s=timeout_s)
-        except Denied as error:
-            with self._lock:
-                self._refused[address] = (time.monotonic(), error)
-            raise
         finally:
             with self._lock:
                 self._connecting[address] -= 1

@@ -34,7 +34,7 @@ from koff.client.zookeeper.offset_reset import reset_offsets
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration, new_member_id
-from koff.errors import ConfigError, ConnectError, KoffError
+from koff.errors import ConfigError, ConnectError, KoffError, copy_error
 from koff.logs import get_logger
 
 _RETRY_S = 0.2
@@ -417,7 +417,7 @@ class ConsumerGroup(Closing):
             try:
                 offsets.close()
             except Exception as error:
-                closed.put(error)
+                closed.put(copy_error(error))
             else:
                 closed.put(None)
 

@@ -14,7 +14,7 @@ from koff.client.cluster import ClusterConf, TopicPartition
 from koff.client.zookeeper.errors import ClaimLost, UncleanClose, make_koff_error
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths
-from koff.errors import ConnectError, Denied, KoffError
+from koff.errors import ConnectError, Denied, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client.zookeeper")
@@ -181,7 +181,7 @@ class PeriodicOffsets(Closing):
             offsets = self._offsets.pop(topic_partition, None)
         self._forget_partition(topic_partition)
         if error is not None:
-            raise error
+            raise copy_error(error)
         processed = offsets.processed if offsets else None
         if last_offset is not None and (processed is None or processed < last_offset):
             raise UncleanClose(

@@ -22,7 +22,7 @@ from koff.client.librdkafka import close_consumer, has_no_broker, new_client
 from koff.client.wire.credentials import check_support
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
-from koff.errors import ConnectError, KoffError
+from koff.errors import ConnectError, KoffError, copy_error
 
 _RETRY_S = 0.2
 
@@ -97,7 +97,7 @@ class KafkaOffsetManager(PeriodicOffsets):
                         f"{partition.topic}/{partition.partition} is owned by another member now"
                     )
             except ConnectError as error:
-                failed[partition] = error
+                failed[partition] = copy_error(error)
         return {**failed, **self._commit_to_kafka(owned)}
 
     def _commit_to_kafka(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:

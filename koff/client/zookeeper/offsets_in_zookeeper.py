@@ -8,7 +8,7 @@ from koff.client.cluster import TopicPartition
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
 from koff.client.zookeeper.session import BadVersion, NodeExists, NoNode
-from koff.errors import ConnectError, KoffError
+from koff.errors import ConnectError, KoffError, copy_error
 
 _WRITE_ATTEMPTS = 3
 
@@ -60,7 +60,7 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
             try:
                 self._store_offset(partition, next_offset)
             except KoffError as error:
-                failed[partition] = error
+                failed[partition] = copy_error(error)
         return failed
 
     def _forget_partition(self, partition: TopicPartition) -> None:

@@ -31,7 +31,7 @@ from kazoo.security import CREATOR_ALL_ACL
 from koff.client.closing import Closing
 from koff.client.foreign_errors import convert_foreign_error
 from koff.client.zookeeper.errors import ZooKeeperLost
-from koff.errors import ConfigError, ConnectError, Denied, KoffError
+from koff.errors import ConfigError, ConnectError, Denied, KoffError, copy_error
 
 NoNode, NodeExists, BadVersion = NoNodeError, NodeExistsError, BadVersionError
 """kazoo's errors that the caller of `Session.call` handles. All others become koff's errors."""
@@ -179,7 +179,7 @@ class Session(Closing):
                         self._check_root(make_chroot=make_chroot)
                         return self
                 except ZooKeeperLost as error:
-                    lost = error
+                    lost = copy_error(error)
                     time.sleep(_CHECK_S)
             raise ConnectError(
                 f"cannot reach ZooKeeper at {self.hosts}: no session within {self._connect_timeout_s:g} s; "

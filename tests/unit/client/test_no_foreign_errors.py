@@ -158,7 +158,7 @@ CALLS: dict[str, Call] = {
 
 MAKE_NO_CALL = {
     "Batch.drain Batch.drain_pieces Batch.keys Batch.offsets Batch.values",
-    "Broker.close Cluster.close Cluster.has_seen_error",
+    "Broker.close Cluster.close Cluster.drop_client Cluster.has_seen_error",
     "Feed.close Feed.note_response GroupCoordinator.close Message.ack Message.nack Metadata.leader Mx.close",
     "PartitionConsumer.close PartitionConsumer.start_waiting PartitionProducer.close RecordTimes.close",
     "FeedConf.librdkafka_properties BrokerConf.cluster_conf",

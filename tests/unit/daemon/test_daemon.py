@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import pytest
@@ -422,3 +425,22 @@ def test_a_reload_applies_webhooks_and_begins_again_with_a_cluster_that_is_resta
         daemon._watcher.look()
         assert known._shards == {}
         assert list_events(daemon) == [("a", "blind")]
+
+
+def test_a_monitor_that_ended_with_an_error_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload may remove it before anybody has taken its error."""
+
+    def fail(monitor: Monitor) -> None:
+        raise ConnectError("no")
+
+    monkeypatch.setattr(Monitor, "run", fail)
+    gc.disable()
+    try:
+        running = daemon_module._Running(absent(), SimpleQueue())
+        seen = weakref.ref(running.monitor)
+        running.start()
+        running.join(60)
+        del running
+        wait_until(lambda: seen() is None, timeout_s=20, what="no monitor")
+    finally:
+        gc.enable()

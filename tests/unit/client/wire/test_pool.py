@@ -1,4 +1,4 @@
-"""The pool uses open connections again, replaces dead ones, and respects a refused log-in."""
+"""The pool uses open connections again, replaces dead ones, and limits what it opens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from koff.client.wire import pool as pool_module
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import MAX_CONNECTING, MAX_IDLE, Address, ConnectionPool
-from koff.errors import ConnectError, Denied
+from koff.errors import ConnectError
 from koff.kafkatest import wait_until
 from koff.proto.requests import Api, Request, build_request, encode_request
 from tests.fake_brokers import FakeBrokers
@@ -90,28 +90,6 @@ def test_a_late_response_is_not_taken_for_the_next_one(brokers, pool):
     assert brokers.connections == 2
 
 
-def test_a_refused_log_in_is_not_repeated_at_once(brokers, pool, monkeypatch):
-    """Each attempt with a wrong password counts where accounts are locked."""
-    monkeypatch.setattr(pool_module, "REFUSED_S", 3600.0)
-    attempts = []
-
-    def refuse(conf, host, port, *, token, timeout_s):
-        attempts.append(port)
-        raise Denied("refused")
-
-    monkeypatch.setattr(Connection, "connect", refuse)
-    for _ in range(3):
-        with pytest.raises(Denied):
-            send(pool, address(brokers, 1))
-    assert attempts == [brokers[1].port]
-    with pytest.raises(Denied):
-        send(pool, address(brokers, 2))
-    monkeypatch.setattr(pool_module, "REFUSED_S", 0.0)
-    with pytest.raises(Denied):
-        send(pool, address(brokers, 1))
-    assert len(attempts) == 3
-
-
 def test_attempts_that_do_not_return_are_limited(brokers, pool, monkeypatch):
     """The search for a host's address has no deadline."""
     released = threading.Event()
@@ -152,12 +130,6 @@ def test_after_close_no_connection_is_kept(brokers, pool):
     pool.close()
     pool._put_idle(address(brokers, 1), connection)
     assert connection.closed
-
-
-def test_a_refusal_is_forgotten_with_its_broker(brokers, pool):
-    pool._refused[address(brokers, 1)] = (time.monotonic(), Denied("refused"))
-    pool.keep_only({address(brokers, 2)})
-    send(pool, address(brokers, 1))
 
 
 def test_connections_to_brokers_that_are_gone_are_closed(brokers, pool):

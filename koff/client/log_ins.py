@@ -1,0 +1,186 @@
+"""Which brokers refuse the log-in. Each is asked again every `REFUSED_S` at most, whoever asks.
+
+A broker may lock an account after some refusals, and logs each. koff's own connections ask here before they
+connect. librdkafka does not pause after a refusal: an idle client tries again each second, one with a
+request up to twenty times a second. So a librdkafka client that is refused is closed, and no other one is
+made before a broker has accepted the log-in. All this is of one process.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakSet
+
+from confluent_kafka import KafkaError
+
+from koff.client.addresses import parse_addresses
+from koff.client.foreign_errors import make_connect_error
+from koff.client.secret_file import read_again
+from koff.errors import KoffError, LogInRefused
+
+REFUSED_S = 10.0
+_FORGET_S = 60.0
+
+Address = tuple[str, int]
+Identity = Hashable
+"""Who logs in, and how, with the present passwords."""
+
+
+class HasLogIn(Protocol):
+    """A `ClusterConf`."""
+
+    @property
+    def brokers(self) -> str:
+        """The bootstrap servers."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """librdkafka's properties."""
+
+
+class HasClient(Protocol):
+    """The owner of a librdkafka client that may be idle: nobody sees its errors then."""
+
+    @property
+    def conf(self) -> HasLogIn:
+        """How the client logs in."""
+
+    def drop_client(self) -> None:
+        """Lets the client go. The next request makes a new one."""
+
+
+class _Refusal(NamedTuple):
+    """When the broker may be asked again, and what it has said. `is_tried`: it is asked just now."""
+
+    again_s: float
+    text: str
+    is_tried: bool = False
+
+
+class Refusals:
+    """The refusals of the last minute, by who logs in and by broker. For many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[Identity, dict[Address, _Refusal]] = defaultdict(dict)
+        self._owners: WeakSet[HasClient] = WeakSet()
+        self.prove: Callable[[Any, Address], bool] = lambda conf, address: False
+        """Connects to a broker, as `Connection.connect`. Returns False if koff cannot do that for `conf`."""
+
+    def add_owner(self, owner: HasClient) -> None:
+        """From now on, the owner drops its client when all brokers refuse it."""
+        with self._lock:
+            self._owners.add(owner)
+
+    def list_owners(self) -> list[HasClient]:
+        """The owners that live."""
+        with self._lock:
+            return list(self._owners)
+
+    def has_any(self, identity: Identity | None = None) -> bool:
+        """Whether a broker has refused this log-in, or any log-in."""
+        with self._lock:
+            return bool(self._known if identity is None else self._known.get(identity))
+
+    def check(self, identity: Identity, address: Address) -> None:
+        """Raises `LogInRefused` if the broker has refused this log-in lately.
+
+        Otherwise the caller may try. After a refusal, others may not until the caller notes the result.
+        """
+        now = time.monotonic()
+        with self._lock:
+            known = self._known.get(identity, {}).get(address)
+            if known is None:
+                return
+            if now < known.again_s:
+                raise LogInRefused(known.text)
+            self._known[identity][address] = _Refusal(now + REFUSED_S, known.text, is_tried=True)
+
+    def note(self, identity: Identity, address: Address, refusal: str) -> None:
+        """Notes the result of an attempt. `refusal` is "" if the broker did not refuse the log-in."""
+        now = time.monotonic()
+        with self._lock:
+            self._known[identity].pop(address, None)
+            if refusal:
+                self._known[identity][address] = _Refusal(now + REFUSED_S, refusal)
+            for who, refused in list(self._known.items()):
+                kept = {at: known for at, known in refused.items() if now < known.again_s + _FORGET_S}
+                self._known[who] = kept
+                if not kept:
+                    del self._known[who]
+
+    def end_trial(self, identity: Identity, address: Address) -> None:
+        """Forgets the refusal of a broker that is tried just now: somebody has logged in."""
+        with self._lock:
+            known = self._known.get(identity, {}).get(address)
+        if known is not None and known.is_tried:
+            self.note(identity, address, "")
+
+
+REFUSALS = Refusals()
+
+
+def identify(conf: HasLogIn, token: object = None) -> Identity:
+    """Who logs in with these properties, as they are now. `token` is the source of bearer tokens, if any."""
+    properties = {name: value for name, value in conf.properties.items() if name.startswith("sasl.")}
+    return (token, *sorted(read_again(properties).items()))
+
+
+def note_error(conf: HasLogIn, error: KafkaError) -> bool:
+    """Notes librdkafka's error if it is a refused log-in, and returns whether it is."""
+    if error.code() not in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+        return False
+    if place := re.search(r"://(?:\[(.+)\]|(.+?)):(\d+)/", error.str()):  # protocol://host:port/name
+        address = place[1] or place[2], int(place[3])
+        REFUSALS.note(identify(conf), address, str(make_connect_error(conf.brokers, [error])))
+    return True
+
+
+def note_refusal(conf: HasLogIn, error: LogInRefused) -> None:
+    """Notes that all brokers have refused the log-in."""
+    for address in parse_addresses(conf.brokers):
+        REFUSALS.note(identify(conf), address, str(error))
+
+
+def note_success(conf: HasLogIn) -> None:
+    """Notes that librdkafka has logged in, which ends the trial of `check_log_in`."""
+    if REFUSALS.has_any():
+        for address in parse_addresses(conf.brokers):
+            REFUSALS.end_trial(identify(conf), address)
+
+
+def was_refused(conf: HasLogIn) -> bool:
+    """Whether a broker has refused the log-in lately."""
+    return REFUSALS.has_any() and REFUSALS.has_any(identify(conf))
+
+
+def check_log_in(conf: HasLogIn) -> None:
+    """Raises `LogInRefused` if the log-in was refused, and no bootstrap server accepts it now.
+
+    If no broker has refused it lately, sends nothing. Otherwise, a connection of koff's own must prove that a
+    broker accepts the log-in; if koff does not support the properties, one caller after `REFUSED_S` may try.
+    """
+    if not was_refused(conf):
+        return
+    identity, refusal = identify(conf), ""
+    for address in parse_addresses(conf.brokers):
+        try:
+            if not REFUSALS.prove(conf, address):
+                REFUSALS.check(identity, address)
+        except LogInRefused as error:
+            refusal = str(error)
+        except KoffError:  # it does not respond: it proves nothing
+            continue
+        else:
+            return
+    if not refusal:
+        return
+    for owner in REFUSALS.list_owners():
+        if owner.conf.brokers == conf.brokers and identify(owner.conf) == identity:
+            owner.drop_client()
+    raise LogInRefused(refusal)

@@ -1,0 +1,250 @@
+"""A refused log-in is tried once in a while with each broker, whoever asks, and by no client left over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from koff.client import ClusterConf, FeedConf, TopicPartition, log_ins, rights
+from koff.client.cluster import Cluster
+from koff.client.feed.feed import Feed
+from koff.client.feed.record_times import Place, RecordTimes
+from koff.client.groups import all_groups
+from koff.client.groups.all_groups import fetch_groups
+from koff.client.groups.coordinators import fetch_from_coordinators
+from koff.client.groups.fetch_options import FetchOptions
+from koff.client.log_ins import REFUSALS, check_log_in, note_error, note_success
+from koff.client.offsets.lister import OffsetLister
+from koff.client.secret_file import SecretFile
+from koff.client.wire.connection import Connection
+from koff.client.wire.pool import ConnectionPool
+from koff.errors import ConnectError, Denied, LogInRefused, lacks_right
+from tests.process_threads import count_threads, wait_for_threads
+from tests.sasl_broker import SaslBroker
+
+
+@pytest.fixture
+def broker() -> Iterator[SaslBroker]:
+    with SaslBroker() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal counts for so long that no test sees its end, unless it says so."""
+    monkeypatch.setattr(log_ins, "REFUSED_S", 3600.0)
+
+
+def end_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the time pass after which brokers may be asked again."""
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600.0)
+    monkeypatch.setattr(log_ins, "time", later)
+    monkeypatch.setattr(log_ins, "_FORGET_S", 1e9)
+
+
+def connect(broker: SaslBroker, conf: ClusterConf) -> None:
+    Connection.connect(conf, "127.0.0.1", broker.port, timeout_s=30).close()
+
+
+def read_until_refused(feed: Feed) -> None:
+    while True:
+        feed.fetch(10, 0.1)
+
+
+def ask_everything(conf: ClusterConf) -> int:
+    """Asks as all parts of `koff monitor` do. Returns how many were refused."""
+
+    def ask_cluster() -> None:
+        with Cluster(conf) as cluster:
+            cluster.fetch_metadata()
+
+    def connect_cluster() -> None:
+        with Cluster(conf) as cluster:
+            cluster.connect()
+
+    def read() -> None:
+        with Feed(conf, "t", FeedConf()) as feed:
+            feed.add({0: 0})
+            read_until_refused(feed)
+
+    def read_times() -> None:
+        with RecordTimes(conf) as times:
+            times.read([Place("t", 0, 0)], 5)
+
+    def list_offsets() -> None:
+        with OffsetLister(conf, Cluster.list_offsets) as lister:
+            lister.list_offsets([TopicPartition("t", 0)])
+
+    refused = 0
+    for ask in (
+        connect_cluster,
+        ask_cluster,
+        read,
+        read_times,
+        list_offsets,
+        lambda: fetch_from_coordinators(conf, FetchOptions(deadline_s=5)),
+        lambda: rights.fetch_rights(conf, ["t"]),
+    ):
+        with pytest.raises(LogInRefused, match=r"refused the log-in.*no such user"):
+            ask()
+        refused += 1
+    return refused
+
+
+def test_whoever_asks_brokers_see_no_further_attempt(broker: SaslBroker) -> None:
+    before, conf = count_threads(), broker.conf()
+    assert ask_everything(conf) == 7
+    wait_for_threads(before + 1)  # no client is left that goes on trying
+    tried = broker.log_ins
+    assert tried >= 1
+    assert ask_everything(conf) == 7
+    assert broker.log_ins == tried
+
+
+def test_a_feed_and_an_idle_client_stop_when_the_password_becomes_wrong(broker: SaslBroker) -> None:
+    conf, before = broker.conf("right"), count_threads()
+    with Cluster(conf) as cluster, Feed(conf, "t", FeedConf()) as feed:
+        feed.add({0: 0})
+        assert cluster.fetch_metadata().brokers
+        broker.password = "another"
+        broker.disconnect()
+        with pytest.raises(LogInRefused):
+            read_until_refused(feed)
+        feed.close()
+        # Nobody has asked the idle client.
+        wait_for_threads(before + 1)
+        assert cluster._admin is None
+        broker.password, tried = "right", broker.log_ins
+        with pytest.raises(LogInRefused):
+            cluster.fetch_metadata()
+        assert broker.log_ins == tried
+
+
+def test_after_a_while_one_proof_lets_all_log_in_again(
+    broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf, before = broker.conf("later"), count_threads()
+    with Cluster(conf) as cluster:
+        with pytest.raises(LogInRefused):
+            cluster.fetch_metadata()
+        wait_for_threads(before + 1)
+        tried = broker.log_ins
+        end_refusals(monkeypatch)
+        with pytest.raises(LogInRefused):
+            cluster.fetch_metadata()
+        assert broker.log_ins == tried + 1  # by a connection of koff's own
+        broker.password = "later"
+        monkeypatch.setattr(log_ins, "REFUSED_S", 0.0)
+        with pytest.raises(LogInRefused):
+            cluster.fetch_metadata()  # the refusal of the attempt before still counts
+        REFUSALS.note(log_ins.identify(conf), ("127.0.0.1", broker.port), "once more")
+        assert cluster.fetch_metadata().brokers
+    check_log_in(conf)
+    assert not REFUSALS.has_any(log_ins.identify(conf))
+
+
+def test_a_new_password_in_the_file_is_tried_at_once(broker: SaslBroker, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("wrong\n")
+    conf = broker.conf(SecretFile(str(file)))
+    with Cluster(conf) as cluster:
+        for _ in range(2):
+            with pytest.raises(LogInRefused):
+                cluster.fetch_metadata()
+        file.write_text("right\n")
+        assert cluster.fetch_metadata().brokers
+
+
+def test_another_user_of_the_same_process_is_not_affected(broker: SaslBroker) -> None:
+    with pytest.raises(LogInRefused):
+        connect(broker, broker.conf("wrong"))
+    connect(broker, broker.conf("right"))
+
+
+def test_pools_share_what_a_broker_has_refused(broker: SaslBroker) -> None:
+    for _ in range(2):
+        with ConnectionPool(broker.conf()) as pool, pytest.raises(LogInRefused):
+            pool.send_request(("127.0.0.1", broker.port), lambda _: None, deadline=time.monotonic() + 30)  # type: ignore[arg-type,return-value]  # it is not called
+    assert broker.log_ins == 1
+
+
+def test_one_broker_that_refuses_does_not_shut_out_the_others(broker: SaslBroker) -> None:
+    with SaslBroker("another") as refuses:
+        conf = refuses.conf("right", broker)
+        with pytest.raises(LogInRefused):
+            connect(refuses, conf)
+        check_log_in(conf)
+        check_log_in(conf)
+        assert refuses.log_ins == 1
+
+
+def test_a_broker_that_does_not_respond_proves_nothing(broker: SaslBroker) -> None:
+    stopped = SaslBroker()
+    stopped.close()
+    conf = broker.conf("wrong", stopped)
+    with pytest.raises(LogInRefused):
+        connect(broker, conf)
+    with pytest.raises(LogInRefused):
+        check_log_in(conf)
+
+
+def kerberos(broker: SaslBroker) -> ClusterConf:
+    """A log-in that koff's own connections do not support."""
+    return ClusterConf(broker.conf().brokers, {"security.protocol": "sasl_plaintext"})
+
+
+def make_refusal(broker: SaslBroker) -> KafkaError:
+    text = f"sasl_plaintext://127.0.0.1:{broker.port}/1: SASL authentication error: no such user"
+    return KafkaError(KafkaError._AUTHENTICATION, text)
+
+
+def test_without_connections_of_its_own_koff_lets_one_caller_try(
+    broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = kerberos(broker)
+    assert note_error(conf, make_refusal(broker))
+    with pytest.raises(LogInRefused, match="no such user"):
+        check_log_in(conf)
+    end_refusals(monkeypatch)
+    check_log_in(conf)
+    with pytest.raises(LogInRefused):
+        check_log_in(conf)
+    note_success(conf)
+    check_log_in(conf)
+    assert not note_error(conf, KafkaError(KafkaError._TRANSPORT))
+
+
+def test_a_log_in_that_librdkafka_alone_supports_is_not_repeated_by_a_process_for_groups(
+    broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def call(*args: Any, **_: Any) -> Any:
+        calls.append(args)
+        raise LogInRefused("refused")
+
+    monkeypatch.setattr(all_groups, "call_in_own_process", call)
+    for _ in range(2):
+        with pytest.raises(LogInRefused, match="refused"):
+            fetch_groups(kerberos(broker))
+    assert len(calls) == 1
+
+
+def test_groups_through_the_admin_client_are_refused_at_once(broker: SaslBroker) -> None:
+    from koff.client.groups.admin import fetch_through_admin
+
+    with pytest.raises(LogInRefused, match="no such user"):
+        fetch_through_admin(broker.conf(), FetchOptions(deadline_s=30))
+
+
+def test_a_refused_log_in_is_no_missing_right() -> None:
+    assert isinstance(LogInRefused("no"), Denied)
+    assert lacks_right(Denied("no"))
+    assert not lacks_right(LogInRefused("no"))
+    assert not lacks_right(ConnectError("no"))
