@@ -216,15 +216,8 @@ class Cluster(Closing):
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         """The named topics that exist, with their ids, by name, in one request. Raises `Denied`."""
-        requested = list(names)
-        if not requested:
-            return {}
         described = {}
-        with self._map_errors("topics cannot be described"):
-            responses = self._ask_any_broker(
-                lambda admin, timeout_s: self._describe(admin, requested, timeout_s)
-            )
-        for name, future in responses.items():
+        for name, future in self._request_descriptions(list(names)).items():
             try:
                 topic = get_result(future, 0)
             except Exception as error:
@@ -233,6 +226,25 @@ class Cluster(Closing):
                 described[name] = TopicInfo(name, len(topic.partitions), _format_topic_id(topic.topic_id))
         self._note_success()
         return described
+
+    def find_denied_topics(self, names: Iterable[str]) -> set[str]:
+        """Those of the named topics that this user may not DESCRIBE, whether they exist or not."""
+        responses = self._request_descriptions(list(names))
+        denied = {
+            name
+            for name, future in responses.items()
+            if (error := extract_kafka_error(future.exception(0))) is not None
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        }
+        self._failing_s = None
+        return denied
+
+    def _request_descriptions(self, names: list[str]) -> dict[str, Any]:
+        """A future for each topic. All of them are done."""
+        if not names:
+            return {}
+        with self._map_errors("topics cannot be described"):
+            return self._ask_any_broker(lambda admin, timeout_s: self._describe(admin, names, timeout_s))
 
     def fetch_partition_counts(self) -> dict[str, int]:
         """The partition count of each topic that this user may describe, by topic name, in one request.

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, Reason, is_topic_recreated
+from koff.lag import UNKNOWN, WITHHELD, Reason, is_topic_recreated
 from koff.monitor.commit_history import Replayed
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.requests import Display, Moment
@@ -39,6 +39,8 @@ def find_withheld(
     commits_at_ms: NDArray[np.int64] | int,
     topics_at_ms: int,
     oldest_ms: int,
+    denied_topics: Collection[str] = (),
+    reads_log: bool = True,
 ) -> tuple[NDArray[np.uint8], int]:
     """The reasons (`Reason` bits) why rows of the shard must not be served; 0 where they may be.
 
@@ -47,10 +49,12 @@ def find_withheld(
     `commits_at_ms` is when the commit of each row was current, `topics_at_ms` when the topics were requested,
     `oldest_ms` the oldest time that counts as current.
 
-    A row without a commit, or of a topic that is gone, has no lag and so nothing to withhold. A lag that a
-    coordinator returned (`share_lag`) has its end offset in it. A commit to a topic that is gone, or with a
-    topic id that differs from the one in the list, belongs to an earlier topic of that name, or to one that
-    is newer than the list: that is only known from a list that is newer than the commit.
+    A row without a commit, or of a topic that is gone, has no lag and so nothing to withhold. Neither has a
+    row of `denied_topics`: koff may not describe them, so no end offset is to be expected. Only the log has
+    commits to them: unless koff `reads_log`, their committed offsets are hidden. A lag that a coordinator
+    returned (`share_lag`) has its end offset in it. A commit to a topic that is gone, or with a topic id that
+    differs from the one in the list, belongs to an earlier topic of that name, or to one that is newer than
+    the list: that is only known from a list that is newer than the commit.
     """
     partitions, rows = snapshot.partitions, shard.partition
     stale = np.less(commits_at_ms, oldest_ms) | np.zeros(len(rows), np.bool_)
@@ -58,12 +62,17 @@ def find_withheld(
     is_gone = partitions.gone[rows]
     unsure = (other_id | is_gone) & (shard.seen_at > topics_at_ms)
     has_commit = shard.replace_described(shard.committed, 0) >= 0
+    if denied_topics:
+        is_denied = np.array([topic in denied_topics for topic in partitions.topic], np.bool_)[rows]
+        unsure, has_commit = unsure & ~is_denied, has_commit & ~is_denied
     has_end_side = has_commit & (unsure | ~(other_id | is_gone))
     no_end = (partitions.sampled_at[rows] < oldest_ms) | (partitions.end[rows] == UNKNOWN)
     no_end = shard.replace_described(no_end, 0) | unsure
     found = np.zeros(len(rows), np.uint8)
     found[stale] |= np.uint8(Reason.COMMITS_NOT_CURRENT)
     found[has_end_side & no_end] |= np.uint8(Reason.END_NOT_CURRENT)
+    if denied_topics and not reads_log:
+        found[is_denied] |= np.uint8(Reason.END_UNKNOWN)
     return found, int(np.count_nonzero(has_end_side | stale))
 
 
@@ -82,8 +91,10 @@ class ViewFacts:
     `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.
     `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
     is the newest error while nothing is answered. `skipped` counts what could not be used. `listed` is what
-    the cluster lists of its brokers and topics, if the list is new enough. `listed_at` is when the newest
-    list was requested. `requests` counts the requests to the cluster. All views share `activity`.
+    the cluster lists of its brokers and topics, if the list is new enough. `denied_topics` are topics that
+    koff may not describe, and `denied_groups` counts the groups that koff may not describe any more.
+    `listed_at` is when the newest list was requested. `requests` counts the requests to the cluster. All
+    views share `activity`.
     """
 
     cluster: str
@@ -109,6 +120,8 @@ class ViewFacts:
     was_ready: bool
     record_counts: Mapping[str, int]
     skipped: Mapping[str, int]
+    denied_topics: Collection[str] = ()
+    denied_groups: int = 0
     listed: ClusterFacts = field(default_factory=ClusterFacts)
     group_labels: tuple[re.Pattern[str], ...] = ()
     listed_at: Moment | None = None
@@ -137,13 +150,18 @@ class ViewFacts:
     def _stored_groups_ms(self, shard: ShardSnapshot) -> NDArray[np.int64] | int:
         """When the groups of ZooKeeper were current. A group that is in Kafka too is shown as Kafka has it.
 
-        So nothing is known of a group while the partition is not read in which Kafka would have it.
+        So nothing is known of a group while the partition is not read in which Kafka would have it, nor while
+        koff may not read the group.
         """
         at_ms, count = self._to_ms(self.stored_groups_at), self.offsets.partition_count
         unread = {p for p, part in self.offsets.partitions.items() if part.current is None}
-        if not unread:
+        if not unread and not self.refused_groups:
             return at_ms
-        hidden = [group_partition(group.name, count) in unread for group in shard.groups]
+        hidden = [
+            group.name in self.refused_groups
+            or (bool(unread) and group_partition(group.name, count) in unread)
+            for group in shard.groups
+        ]
         return np.where(np.array(hidden, np.bool_), NEVER_MS, at_ms)
 
     def commits_ms(self, shard: ShardSnapshot, groups_ms: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
@@ -210,13 +228,15 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
             commits_at_ms=commits_at[number],
             topics_at_ms=topics_ms,
             oldest_ms=facts.oldest_ms,
+            denied_topics=facts.denied_topics,
+            reads_log=facts.source == "log",
         )
         rows += with_lag
         if found.any():
             withheld[number] = found
         are_current[number] = groups_ms >= facts.oldest_ms
         are_whole[number] = facts.find_whole(shard, share_ms=share_ms)
-    count = sum(int(np.count_nonzero(found)) for found in withheld.values())
+    count = sum(int(np.count_nonzero(found & np.uint8(WITHHELD))) for found in withheld.values())
     readiness = assess_readiness(snapshot, facts, rows=rows, withheld=count)
     stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
     old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
@@ -308,8 +328,15 @@ def _describe_missing(facts: ViewFacts) -> Iterator[str]:
             leaderless = sum(p in log.leaderless for p in old)
             without = f", {leaderless} of them have no leader" if leaderless else ""
             yield f"{len(old)} partitions of {log.topic} are not read{without}: {what} may be missing"
+    if denied := _describe_denied(facts):
+        yield f"{denied}: they are not shown"
     if facts.refused_groups:
         yield describe_refused(facts.refused_groups)
+
+
+def _describe_denied(facts: ViewFacts) -> str:
+    """A sentence about the groups that koff may not DESCRIBE any more; "" if there are none."""
+    return f"koff may not DESCRIBE {facts.denied_groups} groups any more" if facts.denied_groups else ""
 
 
 def measure_held_back_s(log: FollowedLog, now: Moment) -> float:
@@ -369,7 +396,7 @@ def assess_readiness(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withhel
     """
     why = None if facts.was_ready and (rows or not facts.offsets.unread) else _find_unread(facts)
     if why is None and rows and rows == withheld:
-        cause = facts.failure or _find_cause(snapshot, facts)
+        cause = _describe_denied(facts) or facts.failure or _find_cause(snapshot, facts)
         why = f"none of {rows} lags is current: {cause}"
     if why is not None:
         return Readiness(False, f"not ready: {why}")
@@ -404,4 +431,6 @@ def _find_cause(snapshot: Snapshot, facts: ViewFacts) -> str:
             return f"{len(log.leaderless)} partitions of {log.topic} have no leader"
     if facts.has_old_stored_groups(snapshot):
         return "ZooKeeper does not respond"
+    if facts.refused_groups:
+        return describe_refused(facts.refused_groups)
     return "the cluster does not answer"

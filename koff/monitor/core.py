@@ -102,7 +102,7 @@ class Core:
         self.outbox = Outbox()
         self._began = now
         self._savings = Savings(now)
-        self.logs = InternalLogs(conf, self.tracker, self._savings, self.outbox, self._steady_ms)
+        self.logs = InternalLogs(conf, self.tracker, self._savings, self.outbox, self._steady_ms, self.topics)
         self._share_lags = ShareLags(
             self.logs.share, self.logs.offsets, self.tracker, self.outbox, asks=conf.source != "log"
         )
@@ -226,6 +226,8 @@ class Core:
             now=now,
             oldest_ms=now_ms - round(self.conf.limit_s * 1000),
             topics_asked=self.topics.undoubted,
+            denied_topics=self.topics.denied,
+            denied_groups=logs.start.denied_groups.count,
             failure=self.outbox.failure,
             # Once koff was ready, it does not depend on this any more. It takes a look at each partition.
             ends_answered=self._was_ready or (self._was_read and self._ends.is_answered),
@@ -379,8 +381,8 @@ class Core:
         if logs.offsets.topic != OFFSETS_TOPIC:  # a copy: the groups are those of another cluster
             self._facts = replace(given.facts, coordinators=())
         self._show_facts()
-        wanted = {topic for topic, _ in self._ends.watched} | {log.topic for log in logs.both}
-        changed = self.topics.note(given.topics, asked, wanted=wanted, alive=logs.find_alive())
+        wanted, denied = self._find_wanted_topics(), given.facts.denied
+        changed = self.topics.note(given.topics, asked, wanted=wanted, alive=logs.find_alive(), denied=denied)
         self.topics.forget_unwanted(wanted)
         if changed:
             known = self.topics.topics.items()
@@ -390,6 +392,8 @@ class Core:
             self._keep_partitions()
             self._ends.forget_gone()
             self._ends.sample(now, everything=False)
+        elif denied:
+            self._ends.forget_gone()
         logs.receive_topics(changed, given.topics, self.topics, now)
         self._place_groups()
         pause_s = self.conf.topics_interval_s
@@ -426,7 +430,7 @@ class Core:
             again_s = max(listed_s, self._topics_sent_s) + RETRY_S
             self._topics_due_s = min(self._topics_due_s, again_s)
         if now.at_s >= self._topics_due_s and not self.outbox.has(FetchTopics):
-            self.outbox.send(FetchTopics(self.outbox.next_id()), now, TIMEOUT_S)
+            self.outbox.send(FetchTopics(self.outbox.next_id(), self._find_wanted_topics()), now, TIMEOUT_S)
             self._topics_sent_s = now.at_s
             self._topics_due_s = now.at_s + self.conf.topics_interval_s
         self.logs.request(now)
@@ -441,6 +445,10 @@ class Core:
             self._at_rest.request(now)
             self._log_sizes.request(now)
         self._save(now)
+
+    def _find_wanted_topics(self) -> frozenset[str]:
+        """The topics that groups refer to, and those that are read."""
+        return frozenset({topic for topic, _ in self._ends.watched} | {log.topic for log in self.logs.both})
 
     def _sample(self, now: Moment) -> None:
         """Requests end offsets when they are due, and those of new partitions soon."""
@@ -464,7 +472,9 @@ class Core:
     def _find_doubtful_topics(self) -> set[str]:
         """The topics that may have been created since the last list: some commits to them are newer."""
         listed = self.topics.undoubted
-        return self.tracker.find_doubtful_topics(self._steady_ms(listed)) if listed else set()
+        if listed is None:
+            return set()
+        return self.tracker.find_doubtful_topics(self._steady_ms(listed)) - self.topics.denied
 
     def _date(self, now: Moment) -> None:
         """Requests offsets by time, once the logs are read: commits that are half read change soon."""

@@ -66,8 +66,11 @@ class EndOffsets:
 
     @property
     def present(self) -> set[TopicPartition]:
-        """The watched partitions that exist."""
-        return {at for at in self.watched if self._topics.has_partition(at)}
+        """The watched partitions that exist, of topics that koff may describe."""
+        return {at for at in self.watched if self._is_present(at)}
+
+    def _is_present(self, at: TopicPartition) -> bool:
+        return bool(self._topics.has_partition(at)) and at[0] not in self._topics.denied
 
     @property
     def is_answered(self) -> bool:
@@ -79,7 +82,9 @@ class EndOffsets:
 
         Groups refer to partitions of them that no list has had.
         """
-        unlisted = {topic for topic, _ in self._missing_since.keys() - self._find_gone()}
+        unlisted = {
+            topic for topic, _ in self._missing_since.keys() - self._find_gone()
+        } - self._topics.denied
         return self._tracker.unnamed_topic_ids() | unlisted
 
     def forget_answers(self) -> None:
@@ -122,9 +127,7 @@ class EndOffsets:
         else:  # those that failed are requested again with the next sample
             self._slowly_asked -= {at for at, offset in offsets.items() if isinstance(offset, str)}
         known = {
-            at: offset
-            for at, offset in offsets.items()
-            if isinstance(offset, int) and self._topics.has_partition(at)
+            at: offset for at, offset in offsets.items() if isinstance(offset, int) and self._is_present(at)
         }
         if not known:
             return False
@@ -162,24 +165,35 @@ class EndOffsets:
             self._slowly_asked -= waiting
 
     def forget_gone(self) -> None:
-        """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them."""
-        gone = sorted(self._find_gone())
-        if not gone:
+        """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them.
+
+        Likewise those of topics that koff may not describe any more: these may exist.
+        """
+        self._forget(self._find_gone(), gone=True)
+        denied = self._topics.denied
+        self._forget({at for at in self.watched if at[0] in denied} if denied else set(), gone=False)
+
+    def _forget(self, partitions: set[TopicPartition], *, gone: bool) -> None:
+        if not partitions:
             return
-        for at in gone:
+        for at in partitions:
             self.believed.pop(at, None)
             self._lower_since.pop(at, None)
-        self._answered.difference_update(gone)
-        self._slowly_asked.difference_update(gone)
-        self._tracker.forget_offsets(gone)
-        self._dropped.update(gone)
+        self._answered -= partitions
+        self._slowly_asked -= partitions
+        self._tracker.forget_offsets(sorted(partitions), gone=gone)
+        self._dropped |= partitions
 
     def _find_gone(self) -> set[TopicPartition]:
         """The missing partitions that were missing before the newest list was requested, and do not exist."""
         if self._topics.asked is None:
             return set()
-        asked_s, has = self._topics.asked.at_s, self._topics.has_partition
-        return {at for at, since_s in self._missing_since.items() if asked_s > since_s and has(at) is False}
+        asked_s, has, denied = self._topics.asked.at_s, self._topics.has_partition, self._topics.denied
+        return {
+            at
+            for at, since_s in self._missing_since.items()
+            if asked_s > since_s and has(at) is False and at[0] not in denied
+        }
 
     def _watch(self, now: Moment) -> None:
         self.watched = set(self._tracker.watched_partitions())

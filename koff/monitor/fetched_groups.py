@@ -39,6 +39,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         patience_s=request.patience_s,
         partitions=request.partitions if count > 1 and not request.together else None,
         empty=request.empty,
+        known=request.known,
         share_offsets="not",  # a request of its own asks for them, where they are needed
     )
     fetched = fetch_groups(cluster.conf, options)
@@ -56,7 +57,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         request.id,
         fetched.offsets,
         {group.name: build_group(group, ids) for group in fetched.groups if group.name not in fetched.failed},
-        dict(fetched.failed),
+        {**fetched.unlisted, **fetched.failed},
         fetched.find_incomplete(request.partitions, count),
         ids,
         request.partitions,

@@ -90,9 +90,12 @@ class Fetching:
             for name, leaders in self._leaders.items()
             if name in ids
         }
-        return TopicsFetched(request.id, topics, self._gather_facts(metadata))
+        denied: set[str] = set()
+        for names in split_into_chunks(sorted(request.wanted - listed.keys()), CHUNK):
+            denied |= self._cluster.find_denied_topics(names)
+        return TopicsFetched(request.id, topics, self._gather_facts(metadata, frozenset(denied)))
 
-    def _gather_facts(self, metadata: Metadata) -> ClusterFacts:
+    def _gather_facts(self, metadata: Metadata, denied: frozenset[str]) -> ClusterFacts:
         topics = {
             name: TopicFacts(
                 len(partitions),
@@ -102,7 +105,8 @@ class Fetching:
             )
             for name, partitions in metadata.topics.items()
         }
-        return ClusterFacts(len(metadata.brokers), topics, self._leaders.get(OFFSETS_TOPIC, ()))
+        leaders = self._leaders.get(OFFSETS_TOPIC, ())
+        return ClusterFacts(len(metadata.brokers), topics, leaders, denied=denied)
 
     def split_by_leader(self, partitions: Iterable[tuple[str, int]]) -> list[list[TopicPartition]]:
         """The partitions of each leader, as the lister or the newest list of topics knows it."""

@@ -61,6 +61,7 @@ class InternalLogs:
         savings: Savings,
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
+        topics: TopicList,
     ) -> None:
         """`steady_ms` converts to the time of the tracker."""
         self._conf, self._tracker, self._savings, self._outbox = conf, tracker, savings, outbox
@@ -72,7 +73,7 @@ class InternalLogs:
         self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.both = (self.offsets, self.share)
         self.start = OffsetsStart(
-            conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms
+            conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms, topics
         )
         self._share_retention = TopicRetention(SHARE_STATE_TOPIC, outbox)
 
@@ -82,8 +83,11 @@ class InternalLogs:
 
     @property
     def lost_s(self) -> float:
-        """When a partition was lost last: the list of topics has to be newer to be believed."""
-        return max(log.lost_s for log in self.both)
+        """When a partition was lost last: the list of topics has to be newer to be believed.
+
+        Or when commits to a topic were missing first: koff may not DESCRIBE the topic, perhaps.
+        """
+        return max(self.start.left_topics.newest_s, *(log.lost_s for log in self.both))
 
     @property
     def is_read(self) -> bool:
@@ -214,6 +218,7 @@ class InternalLogs:
         if was_hidden and not log.is_hidden:
             # One shard had the groups of all partitions. Nothing of them was saved, so no file is removed.
             for number in lost:
+                self.start.note_dropped(number)
                 self._tracker.reset_partition(number)
             self._tracker.set_offsets_partitions(0)
             lost = []
@@ -326,6 +331,7 @@ class InternalLogs:
     def _drop_state(self, log: FollowedLog, partitions: Iterable[int]) -> None:
         for number in partitions:
             if log is self.offsets:
+                self.start.note_dropped(number)
                 self._tracker.reset_partition(number)
                 self.start.forget(number)
                 self._savings.forget(number)

@@ -11,6 +11,8 @@ from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.commit_history import CommitHistory
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.lost_sight import NAMED, DeniedGroups, LeftTopics
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
 from koff.monitor.requests import (
@@ -30,6 +32,7 @@ from koff.monitor.requests import (
 )
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.savings import Savings
+from koff.monitor.topic_list import TopicList
 from koff.monitor.topic_retention import TopicRetention
 from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
@@ -44,14 +47,12 @@ NO_SUCH_GROUP, NOT_COORDINATOR = "GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"
 
 After the offsets topic has grown, brokers list what a group has left in its earlier partition."""
 MOVING_S = 30.0
-"""So long, a group that responses lack is kept if koff may not know the leaders of the offsets topic: it may
-be moving to another coordinator."""
+"""So long, a group is kept of which no broker says that it is the coordinator: the group may be moving."""
 MAY_READ = "the topic may be read again"
 NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
+LACKS_GROUPS = "the coordinators describe fewer groups than before: may koff DESCRIBE all groups?"
 GROWN = "its coordinator may have groups by an earlier partition count: the topic may have grown"
 NOWHERE = -1
-NAMED = 20
-"""So many of the groups that only the log showed are named in an event."""
 
 
 class OffsetsStart:
@@ -66,11 +67,12 @@ class OffsetsStart:
         savings: Savings,
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
+        topics: TopicList,
     ) -> None:
         """`steady_ms` converts to the time of the tracker: by the wall clock when koff began."""
         self._way, self._cluster_id = way, cluster_id
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
-        self._steady_ms = steady_ms
+        self._steady_ms, self._topics = steady_ms, topics
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
         self.retention = TopicRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
@@ -82,6 +84,9 @@ class OffsetsStart:
         self.is_refused = False
         """Whether the topic may not be read, and the coordinators describe no group either."""
         self._hidden_groups: set[str] = set()  # those that only the log showed
+        # The groups of partitions that were dropped, and have not begun again.
+        self._dropped_groups: set[str] = set()
+        self.left_topics, self.denied_groups = LeftTopics(topics), DeniedGroups(outbox)
 
     @property
     def origin(self) -> Origin | None:
@@ -90,6 +95,13 @@ class OffsetsStart:
         if not log.exists:
             return None
         return Origin(self._cluster_id, log.topic, log.topic_id, log.partition_count)
+
+    def note_dropped(self, partition: int) -> None:
+        """The tracker is about to drop the partition, which begins again.
+
+        A response that then lacks one of its groups does not show that the group was deleted.
+        """
+        self._dropped_groups |= self._tracker.group_names(partition)
 
     def forget(self, partition: int) -> None:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
@@ -142,6 +154,7 @@ class OffsetsStart:
         if not self._log.is_never_read:
             outbox.command(Read(self._log.topic, starts))
         seeds = frozenset(number for number, plan in plans.items() if isinstance(plan, Seed))
+        self._forget_dropped(plans.keys() - seeds)
         if seeds:
             self._fetch_groups(seeds, now)
         self._note_ways(plans.values(), now)
@@ -170,6 +183,7 @@ class OffsetsStart:
         partitions are read from their start.
         """
         log, again = self._log, set(self._reduced)
+        self.denied_groups.clear()
         if log.denied_since_s is not None and now.at_s - log.denied_since_s >= LONG_DENIAL_S:
             again |= {number for number, part in log.reading() if part.is_overtaken}
         self._reduced.clear()
@@ -300,8 +314,11 @@ class OffsetsStart:
         if not is_denied:
             # A partition that can be read from its start needs no response that lacks some of its groups.
             unusable |= dict.fromkeys(seeds & failed.keys() - unusable.keys(), "its coordinator failed")
-        for number in asked_for - seeds:
-            failed.setdefault(number, set()).update(self._find_missing(number, given, now))
+        for number, missing in self._find_missing(asked_for - unusable.keys(), given, now).items():
+            if number not in seeds:
+                failed.setdefault(number, set()).update(missing)
+            elif not self._log.is_never_read:
+                unusable[number] = LACKS_GROUPS  # what the tracker has of these groups is too old to be kept
         good = asked_for - unusable.keys()
         elsewhere = self._keep_unplaced(given, ask, good, elsewhere, failed)
         if seeds & good:
@@ -309,32 +326,59 @@ class OffsetsStart:
             self._tracker.seed_partitions(
                 given.commits, given.groups, count, seeds & good, seen_at_ms=seen_at_ms
             )
+            self._forget_dropped(seeds & good)
         if self._log.denied is not None and not self._log.is_never_read:
-            self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - given.groups.keys()}
+            kept = given.groups.keys() | set().union(*failed.values())
+            self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - kept}
         if good - seeds:
-            self._overwrite(good - seeds, given, failed, elsewhere, now)
+            self._overwrite(good - seeds, given, ask, failed, elsewhere, now)
+        self.denied_groups.note(good if is_denied else (), failed, given.failed, now)
         for number in sorted(good):
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
         ask.answered |= asked_for
         self._stop_asking(unusable, now)
         return sorted(good)
 
-    def _find_missing(self, number: int, given: GroupsFetched, now: Moment) -> set[str]:
-        """The groups of a partition that the response lacks, and that may exist all the same.
+    def _find_missing(
+        self, partitions: Iterable[int], given: GroupsFetched, now: Moment
+    ) -> dict[int, set[str]]:
+        """By partition, the known groups that the response lacks, and that may exist all the same.
 
-        Such a group may be one that koff may not DESCRIBE: if the log may be read, the log will say. If koff
-        may not know the leaders of the offsets topic, the group may be moving to another coordinator, which
-        does not list it before it has begun to load it: no request shows that.
+        Such a group may be one that koff may not DESCRIBE: if the log may be read, the log will say. Else
+        only the coordinator says, by name, that there is no such group. The group may be moving to another
+        coordinator, which does not know of it before it has begun to load it.
         """
-        part = self._log.partitions[number]
-        missing = self._tracker.group_names(number) - given.groups.keys()
-        if self._log.denied is None:
-            return missing
-        if not self._log.is_hidden:
-            return set()
-        missing -= {name for name, why in given.failed.items() if why == NO_SUCH_GROUP}
-        known = {name: part.stale_groups.get(name, part.current) for name in missing}
-        return {name for name, upto in known.items() if upto is not None and now.at_s - upto.at_s < MOVING_S}
+        found = {}
+        for number, known in self._find_known(partitions).items():
+            part, missing = self._log.partitions[number], known - given.groups.keys()
+            if self._log.denied is not None or part.is_unseeded:
+                missing = {name for name in missing if self._may_exist(name, part, given.failed, now)}
+            if missing:
+                found[number] = missing
+        return found
+
+    def _may_exist(self, name: str, part: FollowedPartition, failed: Mapping[str, str], now: Moment) -> bool:
+        """Whether a group may exist that a response lacks, by what coordinators say of it by name."""
+        why = failed.get(name)
+        if why != NOT_COORDINATOR:
+            return why != NO_SUCH_GROUP
+        upto = part.stale_groups.get(name, part.current)
+        return upto is not None and now.at_s - upto.at_s < MOVING_S
+
+    def _find_known(self, partitions: Iterable[int]) -> dict[int, set[str]]:
+        """The groups that are known of each partition: also those that were dropped with it."""
+        known = {number: self._tracker.group_names(number) for number in partitions}
+        names = list(self._dropped_groups)
+        places = hash_groups(names) % max(self._log.partition_count, 1)
+        for name, number in zip(names, places.tolist(), strict=True):
+            if number in known:
+                known[number].add(name)
+        return known
+
+    def _forget_dropped(self, partitions: Iterable[int]) -> None:
+        """These partitions have begun again: what is known of their groups is up to date, or will be."""
+        if self._dropped_groups:
+            self._dropped_groups.difference_update(*self._find_known(partitions).values())
 
     def _find_earlier_places(self, elsewhere: Iterable[str], among: Collection[int]) -> set[int]:
         """Those of the partitions `among` that have one of these groups, if brokers use an earlier count.
@@ -391,12 +435,14 @@ class OffsetsStart:
         self,
         partitions: Collection[int],
         given: GroupsFetched,
-        failed: Mapping[int, Collection[str]],
+        ask: Ask[FetchGroups],
+        failed: dict[int, set[str]],
         elsewhere: Mapping[str, int],
         now: Moment,
     ) -> None:
         """Makes the state of these partitions equal to the response, but for the groups in `failed`.
 
+        Adds groups to `failed` whose commits to a topic are missing, if koff may not DESCRIBE it, perhaps.
         The groups in `elsewhere` stay in these partitions: where a group is, only the log says. In another
         partition, the records of a group that begins anew there would be added to its earlier ones. For the
         same reason, a group that is hidden stays hidden.
@@ -411,12 +457,17 @@ class OffsetsStart:
             groups.setdefault(number, {})[name] = group
         for number in sorted(partitions):
             own = commits.get(number) or CommitColumns.from_offsets({})
+            left = self._tracker.find_left_topics(number, own, failed.get(number, ()))
+            missing = left.keys() - set(given.commits.topics)
+            for topic in self.left_topics.find_unsure(number, missing, ask.asked, now):
+                failed.setdefault(number, set()).update(left[topic] & given.groups.keys())
             self._tracker.overwrite_commits(
                 number,
                 own,
                 groups.get(number, {}),
                 failed.get(number, ()),
                 seen_at_ms=self._steady_ms(now),
+                kept_topics=self._topics.denied,
             )
 
     def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
@@ -473,10 +524,20 @@ class OffsetsStart:
         request_id = self._outbox.next_id()
         # A poll must not outlast the limit: then all groups would be withheld because of one coordinator.
         patience_s = COORDINATOR_PATIENCE_S
-        if not any(log.partitions[number].is_unseeded for number in partitions):
+        is_start = any(log.partitions[number].is_unseeded for number in partitions)
+        if not is_start:
             patience_s = min(patience_s, log.live_s / 2)
+        known: set[str] = set()
+        if is_start or log.denied is not None:  # else the log says which groups there are
+            known.update(*self._find_known(partitions).values())
         request = FetchGroups(
-            request_id, partitions, log.partition_count, together, log.find_empty(), patience_s
+            request_id,
+            partitions,
+            log.partition_count,
+            together,
+            log.find_empty(),
+            frozenset(known),
+            patience_s,
         )
         self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.known())
 
@@ -503,8 +564,10 @@ class OffsetsStart:
                 self._log.stop_asking(number)
             elif not self._log.is_never_read:  # else the coordinators are asked again
                 self._log.reset(number, keep_bounds=True)
+                self._tracker.reset_partition(number)
                 replays[number] = Replay(self._log.partitions[number].start or 0, why)
         if replays:
+            self._forget_dropped(replays)
             self._note_ways(replays.values(), now)
             self._outbox.command(Read(self._log.topic, self._log.begin(replays, now)))
 

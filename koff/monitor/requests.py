@@ -40,9 +40,14 @@ COORDINATOR_PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FetchTopics:
-    """All topics of the cluster, with their ids. Answered by `TopicsFetched`."""
+    """All topics of the cluster, with their ids. Answered by `TopicsFetched`.
+
+    Brokers are asked by name about the topics of `wanted` that the list lacks: koff may not DESCRIBE them, or
+    they do not exist.
+    """
 
     id: int
+    wanted: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,8 @@ class FetchGroups:
 
     Only groups of `partitions` of the offsets topic, which has `partition_count`. `together`: all are
     asked, and there is one result. A coordinator may have groups of partitions that it does not lead.
-    `empty` are partitions without records. A coordinator that does not respond for `patience_s` is left out.
+    `empty` are partitions without records. `known` are groups that koff knows: coordinators say by name why
+    they do not list one of these. A coordinator that does not respond for `patience_s` is left out.
     """
 
     id: int
@@ -76,6 +82,7 @@ class FetchGroups:
     partition_count: int
     together: bool = False
     empty: frozenset[int] = frozenset()
+    known: frozenset[str] = frozenset()
     patience_s: float = COORDINATOR_PATIENCE_S
 
 
@@ -289,7 +296,8 @@ class TopicsFetched:
     id: int
     topics: Mapping[str, Topic]
     facts: ClusterFacts = field(default_factory=ClusterFacts)
-    """The same and more, as one broker lists it, for metrics."""
+    """The same and more, as one broker lists it, for metrics. It also has the wanted topics that this user
+    may not describe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +326,7 @@ class RetentionFetched:
 class GroupsFetched:
     """What some of the coordinators answered. Nothing is known of the groups in `failed` (name to reason).
 
+    A known group that is neither in `groups` nor in `failed` may exist all the same: see `FetchGroups`.
     `partitions` of the offsets topic are those that it is about; None: all of the request. `final` is set in
     the last result of a request. `incomplete` has, by partition, the reason why groups of it may be missing.
     `topic_ids` maps names to ids. `elsewhere` are groups that a coordinator has, or may have, although it

@@ -49,13 +49,23 @@ class StoredGroups:
             self.due_s = float("inf")
 
     def receive(self, given: StoredGroupsFetched, asked: Moment, now: Moment, now_ms: int) -> None:
-        """Takes all groups. A commit of the first response may be older than any end offset."""
+        """Takes all groups. A commit of the first response may be older than any end offset.
+
+        Groups that may not be read any more stay as they were: they were not deleted.
+        """
+        kept = {at: stored for at, stored in self._offsets.items() if at[0] in given.refused}
         changed = {at: stored for at, stored in given.offsets.items() if self._offsets.get(at) != stored}
-        gone = self._offsets.keys() - given.offsets.keys()
+        gone = self._offsets.keys() - given.offsets.keys() - kept.keys()
         self._tracker.apply_external_commits(
-            SHARD, changed, gone, given.groups, seen_at_ms=now_ms, is_live=self.current is not None
+            SHARD,
+            changed,
+            gone,
+            given.groups,
+            kept=given.refused.keys(),
+            seen_at_ms=now_ms,
+            is_live=self.current is not None,
         )
-        self._offsets, self.current = dict(given.offsets), asked
+        self._offsets, self.current = {**given.offsets, **kept}, asked
         if self._is_failing:
             self._is_failing = False
             self._outbox.note(now, "ZooKeeper back")

@@ -4,6 +4,9 @@ One broker that has just started may list no topics, or an old list. So a topic 
 another id or fewer partitions is believed only after `AGREEING` responses over `AGREEING_S` seconds; after
 `AGREEING_NEW` over `AGREEING_NEW_S` if no response has had that topic: nothing is forgotten then. A new topic
 and a new partition are believed at once.
+
+A topic that koff may not DESCRIBE any more is missing in the list too. Brokers say so when they are asked by
+name. Such a topic stays what it was, and is `denied`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ class TopicList:
         """When the newest response was requested; None before the first."""
         self.undoubted: Moment | None = None
         """When the newest response was requested that is believed in all."""
+        self.denied: frozenset[str] = frozenset()
+        """The topics that koff may not DESCRIBE, as of the newest response: whether they exist is unknown."""
         self._doubts: dict[str, _Doubt] = {}
         self._unknown: dict[str, Moment] = {}  # since when
         self._lists_without = 0  # how many lists in a row have not made the unknown topics known
@@ -64,14 +69,21 @@ class TopicList:
         return None if count is None else at[1] < count
 
     def note(
-        self, response: Mapping[str, Topic], asked: Moment, *, wanted: Collection[str], alive: Collection[str]
+        self,
+        response: Mapping[str, Topic],
+        asked: Moment,
+        *,
+        wanted: Collection[str],
+        alive: Collection[str],
+        denied: frozenset[str] = frozenset(),
     ) -> set[str]:
         """Notes a response that was requested at `asked`. Returns the topics whose believed state changed.
 
         `wanted` are the topics that groups refer to: they may be absent. `alive` are topics from which
-        records came in since the last response: they exist, even if this response lacks them.
+        records came in since the last response: they exist, even if this response lacks them. `denied` are
+        topics that the response lacks because koff may not DESCRIBE them.
         """
-        self.asked = asked
+        self.asked, self.denied = asked, denied
         changed = set()
         known_names = response.keys() | self.topics.keys() | set(wanted)
         self._doubts = {name: doubt for name, doubt in self._doubts.items() if name in known_names}
@@ -81,7 +93,7 @@ class TopicList:
                 self._doubts.pop(name, None)
             elif seen is None and known is None and name in self.topics:
                 continue  # absent, as believed
-            elif seen is None and name in alive:
+            elif seen is None and (name in alive or (name in denied and known is not None)):
                 self._doubts.pop(name, None)
                 continue
             elif not self._is_agreed(name, seen, asked):

@@ -37,7 +37,8 @@ class TopicFacts(NamedTuple):
 class ClusterFacts:
     """What the cluster lists of its brokers and topics. Without `brokers`, nothing is known at present.
 
-    `coordinators` are the brokers that lead the partitions of the offsets topic, -1 for none.
+    `coordinators` are the brokers that lead the partitions of the offsets topic, -1 for none. `denied` are
+    topics that groups read and that koff may not describe: they may exist.
     """
 
     brokers: int | None = None
@@ -45,6 +46,7 @@ class ClusterFacts:
     coordinators: tuple[int, ...] = ()
     log_sizes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """By broker and topic, the bytes of the logs. Brokers whose sizes are not known are missing."""
+    denied: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,14 +191,34 @@ class CommitRows:
         live = self._live[: self._rows] & (self._share_partition[: self._rows] != NOT_SHARED)
         self._remove_rows(np.flatnonzero(live & np.isin(self._group[: self._rows], codes)))
 
-    def _overwrite_rows(self, commits: Commits, failed: Collection[str], seen_at_ms: int) -> None:
+    def find_left_topics(self, commits: Commits, failed: Collection[str]) -> dict[str, set[str]]:
+        """The topics of rows that a response of coordinators does not have, each with the groups of the rows.
+
+        The rows of `failed` groups are left out.
+        """
+        rows = self._find_unanswered(self._find_commit_rows(commits)[1], failed)
+        codes, _ = self._registry.partitions.codes_and_partitions(self._partition[rows])
+        names = self._registry.names
+        left: dict[str, set[str]] = {}
+        for topic, group in np.unique(np.stack([codes, self._group[rows]]), axis=1).T.tolist():
+            left.setdefault(names.topics.names[topic], set()).add(names.groups.names[group])
+        return left
+
+    def _overwrite_rows(
+        self, commits: Commits, failed: Collection[str], seen_at_ms: int, kept_topics: Collection[str]
+    ) -> None:
         """Sets the commits to these, but not those of `failed` groups, nor those from share state.
 
+        Commits to `kept_topics` are not removed.
         `seen_at_ms` is when they were received. A commit that was there before was seen then.
         """
         commits = find_possible_commits(commits, self._registry.impossible_counts)[0]
         hashes, rows = self._find_commit_rows(commits)
         gone, differs = self._find_unanswered(rows, failed), self._find_different(rows, commits.offset)
+        if kept_topics:
+            topics = self._registry.partitions.codes_and_partitions(self._partition[gone])[0]
+            kept = [self._registry.names.topics.assign_code(topic) for topic in kept_topics]
+            gone = gone[~np.isin(topics, kept)]
         if differs.any():
             self._note_change()
         self._remove_rows(gone)

@@ -272,10 +272,11 @@ class Shard(CommitRows):
         failed: Collection[str],
         *,
         seen_at_ms: int,
+        kept_topics: Collection[str],
     ) -> None:
         """Sets commits and groups to what coordinators answered now; see `Tracker.overwrite_commits`."""
         self._registry.forget_unused()  # before any name is looked up
-        self._overwrite_rows(commits, failed, seen_at_ms)
+        self._overwrite_rows(commits, failed, seen_at_ms, kept_topics)
         if groups is not None:
             self._note_change()
             self.replace_groups(groups, keep=failed)

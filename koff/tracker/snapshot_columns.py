@@ -55,10 +55,10 @@ class ShardSnapshot:
     is not from there; None if no commit is from there. It is -2 in a row of a share group that has no commit,
     but the lag as its coordinator returned it: in `share_lag`, which is UNKNOWN elsewhere, and None if there
     is no such lag. `seen_at` is then when koff requested it. `withheld` has the `WITHHELD` bits of each row;
-    None if no row is withheld. Where `groups_current` (one for all groups, or one for each) is False, what
-    the shard knows of the group may be half read, or old: its members, its state, its committed offsets and
-    all its other values are unknown. Where `groups_whole` (the same) is False, rows of the group may be
-    missing: it has no sums.
+    END_UNKNOWN hides the committed offset of a row that is not withheld; None if no row has any. Where
+    `groups_current` (one for all groups, or one for each) is False, what the shard knows of the group may be
+    half read, or old: its members, its state, its committed offsets and all its other values are unknown.
+    Where `groups_whole` (the same) is False, rows of the group may be missing: it has no sums.
 
     `commits_at_ms` is up to when the commits of the rows are known (one time for all rows, or one for each);
     None: up to the time of the snapshot. Later commits may exist, so a pause in the commits ends there.
@@ -249,7 +249,8 @@ class SnapshotColumns:
 
     def committed(self, shard: ShardSnapshot) -> NDArray[np.int64]:
         """The committed offset of each row of `shard`; UNKNOWN where there is none, or it is not current."""
-        stale = shard.is_withheld(Reason.COMMITS_NOT_CURRENT) | ~shard.current_groups()[shard.group]
+        stale = shard.is_withheld(Reason.COMMITS_NOT_CURRENT | Reason.END_UNKNOWN)
+        stale |= ~shard.current_groups()[shard.group]
         return np.where(stale, UNKNOWN, shard.committed)
 
     def lags(self, shard: ShardSnapshot) -> Lags:

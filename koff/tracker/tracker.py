@@ -150,6 +150,7 @@ class Tracker:
         gone: Iterable[tuple[str, str, int]],
         groups: Mapping[str, Group],
         *,
+        kept: Collection[str] = (),
         seen_at_ms: int = UNKNOWN,
         is_live: bool = True,
     ) -> None:
@@ -157,15 +158,15 @@ class Tracker:
 
         `offsets_partition` is the number of that shard, which no partition of the offsets topic has.
         `changed` has the offset and the commit time in ms by group, topic and partition; `gone` are the
-        deleted commits. `groups` are all groups of ZooKeeper, and replace the earlier groups. `seen_at_ms`
-        and `is_live` are as in `apply`.
+        deleted commits. `groups` are all groups of ZooKeeper, and replace the earlier groups, but those that
+        are `kept`. `seen_at_ms` and `is_live` are as in `apply`.
         """
         shard = self._shard(offsets_partition)
         shard.remove_commits(gone)
         commits = CommitColumns.from_offsets({key: offset for key, (offset, _) in changed.items()})
         at_ms = np.array([at_ms for _, at_ms in changed.values()], np.int64)
         shard.set_commits(commits, at_ms=at_ms, seen_at_ms=seen_at_ms, is_live=is_live)
-        shard.replace_groups(groups)
+        shard.replace_groups(groups, keep=kept)
 
     def overwrite_commits(
         self,
@@ -175,6 +176,7 @@ class Tracker:
         failed: Collection[str],
         *,
         seen_at_ms: int = UNKNOWN,
+        kept_topics: Collection[str] = (),
     ) -> None:
         """Makes the state of a partition equal to the present response of the coordinators.
 
@@ -182,9 +184,18 @@ class Tracker:
         commits. Such a row has no rates, and no status while it is behind, until a commit with a time comes.
         Removes rows that the response does not have, and adds new ones. Groups in `failed` keep
         their rows and descriptions: the coordinators said nothing of them. `groups` replaces all other
-        descriptions; None keeps them. Rows from share state stay as they are.
+        descriptions; None keeps them. Rows from share state stay as they are. So do rows of `kept_topics`
+        that the response does not have: it leaves out topics that koff may not describe.
         """
-        self._shard(partition).overwrite_commits(commits, groups, failed, seen_at_ms=seen_at_ms)
+        self._shard(partition).overwrite_commits(
+            commits, groups, failed, seen_at_ms=seen_at_ms, kept_topics=kept_topics
+        )
+
+    def find_left_topics(
+        self, partition: int, commits: Commits, failed: Collection[str]
+    ) -> dict[str, set[str]]:
+        """The topics of rows that `overwrite_commits` would remove, each with the groups of these rows."""
+        return self._shard(partition).find_left_topics(commits, failed)
 
     def create_shard(self) -> Shard:
         """An empty shard, to be filled and passed to `replace_shard`."""

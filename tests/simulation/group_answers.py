@@ -211,6 +211,9 @@ class Coordinators:
             ):
                 answer.incomplete[number] = "its coordinator is not ready"
         answer.failed = {name: why for name, why in answer.failed.items() if name not in answer.groups}
+        for name in sorted(answer.request.known - answer.groups.keys() - answer.failed.keys()):
+            if kafka_hash(name) % answer.request.partition_count in answer.request.partitions:
+                answer.failed |= self._explain_unlisted(name, answer)
         answer.rounds += 1
         pause_s = self._rng.uniform(0.1, 1.0)
         # A group that its broker lists and does not answer for is given up soon: it may be a hostile record.
@@ -232,6 +235,18 @@ class Coordinators:
                 frozenset(answer.elsewhere),
             )
         )
+
+    def _explain_unlisted(self, name: str, answer: _GroupsAnswer) -> dict[str, str]:
+        """What brokers answer when they are asked by name about a group that no list has."""
+        asked = [broker for broker in answer.brokers if self._conditions.can_reach(broker)]
+        if not asked:
+            return {}
+        if name in self._conditions.denied_groups:
+            return {name: "GROUP_AUTHORIZATION_FAILED"}
+        if not any(self._cluster.is_coordinator(broker, name) for broker in asked):
+            return {name: "NOT_COORDINATOR"}
+        is_there = self._cluster.described(name) is not None
+        return {name: "it was not listed" if is_there else "GROUP_ID_NOT_FOUND"}
 
     def _leaders(self) -> list[int | None]:
         """The leaders of the offsets topic, as far as koff may know them."""
@@ -268,6 +283,8 @@ class Coordinators:
             answer.groups[name] = build_group(_describe(described), {})
             if described.kind != "share":
                 for (topic, partition), offset in self._cluster.committed(name).items():
+                    if not self._conditions.may_read(topic):
+                        continue  # Kafka leaves it out, without an error
                     answer.commits[name, topic, partition] = offset
 
 

@@ -42,6 +42,7 @@ from koff.monitor.requests import (
     TopicPartition,
     TopicsFetched,
 )
+from koff.serve.view import ClusterFacts
 from tests.simulation.cluster import Cluster
 from tests.simulation.conditions import Conditions, Effect, Kind
 from tests.simulation.disk import Disk
@@ -187,7 +188,8 @@ class Network:
             for name, topic in self.cluster.topics.items()
             if name not in hidden
         }
-        return TopicsFetched(request.id, topics)
+        denied = frozenset(name for name in request.wanted if not self.conditions.may_read(name))
+        return TopicsFetched(request.id, topics, ClusterFacts(denied=denied))
 
     def _read_first_records(self, request: ReadFirstRecords) -> FirstRecordsRead:
         """All records of ordinary topics exist: there are no gaps, and no control records."""

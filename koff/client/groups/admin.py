@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import suppress
 from typing import Any
@@ -36,6 +36,7 @@ from koff.client.groups.responses import (
     PackedOffsets,
     join_columns,
 )
+from koff.client.groups.unlisted_groups import GROUP_NOT_FOUND, PRESENT
 from koff.client.librdkafka import new_client
 from koff.errors import ConnectError, LogInRefused
 
@@ -57,8 +58,8 @@ _STATES = {
 def fetch_through_admin(conf: ClusterConf, options: FetchOptions | None = None) -> FetchedGroups:
     """All groups that this user may describe, and the offsets of the classic and consumer groups among them.
 
-    Of the options, only `group_filter`, `deadline_s` and `describe` are used. Raises `ConnectError` when the
-    cluster cannot be reached.
+    Of the options, only `group_filter`, `deadline_s`, `describe` and `known` are used. Raises `ConnectError`
+    when the cluster cannot be reached.
     """
     return _AdminFetch(conf, options or FetchOptions()).run()
 
@@ -87,6 +88,7 @@ class _AdminFetch:
         if self._options.describe:
             not_empty = [group for group in groups if group.state != "Empty"]
             described = {group.name: group for group in self._describe_groups(not_empty)}
+        unlisted = self._explain_unlisted({group.name for group in groups})
         times.append(time.monotonic())
 
         steps = zip(("list", "offsets", "describe"), times, times[1:], strict=False)
@@ -96,6 +98,7 @@ class _AdminFetch:
             failed=self._failed,
             brokers=0,
             seconds=times[-1] - times[0],
+            unlisted=unlisted,
             incomplete=incomplete,
             source="admin",
             seconds_by_step={step: until - since for step, since, until in steps},
@@ -156,6 +159,16 @@ class _AdminFetch:
         listed = {group.name: group for group in groups}
         for name, response in self._send_for_each(list(listed), self._send_describe):
             yield _convert_description(response, listed[name])
+
+    def _explain_unlisted(self, listed: Collection[str]) -> dict[str, str]:
+        """Why known groups are not listed; see `FetchedGroups.unlisted`."""
+        names = {name for name in self._options.known if self._options.is_chosen(name)}.difference(listed)
+        described = dict(self._send_for_each(sorted(names), self._send_describe))
+        unlisted = {name: self._failed.pop(name) for name in names & self._failed.keys()}
+        for name, group in described.items():
+            is_dead = group.state == ConsumerGroupState.DEAD
+            unlisted[name] = GROUP_NOT_FOUND if is_dead else PRESENT
+        return unlisted
 
     def _send_for_each(self, names: Sequence[str], send: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
         """Each name with its response. At most `IN_FLIGHT` requests are under way.

@@ -9,19 +9,21 @@ what is missing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import ClusterConf
-from koff.client.groups.broker_responses import BrokerResponses
+from koff.client.groups.broker_responses import COORDINATOR_ERRORS, BrokerResponses
 from koff.client.groups.collected_groups import CollectedGroups
 from koff.client.groups.fetch_options import FetchOptions
-from koff.client.groups.leaders import Layout, fetch_layout
+from koff.client.groups.leaders import BrokerAddress, Layout, fetch_layout
 from koff.client.groups.missing_partitions import MissingPartitions
 from koff.client.groups.responses import FetchedGroups
+from koff.client.groups.unlisted_groups import explain_unlisted, join_reasons
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
 from koff.errors import ConfigError, ConnectError, Denied, copy_error
@@ -110,15 +112,18 @@ class _CoordinatorFetch(Closing):
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_S[1])
 
+        groups = self._groups.describe_groups()
+        unlisted = self._explain_unlisted(layout, {group.name for group in groups})
         self._bytes += sum(connection.bytes_read for connection in self._connections.values())
         return FetchedGroups(
             offsets=self._groups.join_offsets(),
-            groups=self._groups.describe_groups(),
+            groups=groups,
             failed=self._groups.failed,
             brokers=sum(response.listings is not None for response in responses),
             seconds=time.monotonic() - self._began,
             share_offsets=tuple(self._groups.share_offsets),
             elsewhere=frozenset(self._groups.elsewhere),
+            unlisted=unlisted,
             incomplete=tuple(errors),
             rounds=self._rounds,
             bytes_read=self._bytes,
@@ -126,6 +131,30 @@ class _CoordinatorFetch(Closing):
             partition_count=self._missing.partition_count,
             incomplete_partitions=self._missing.reasons,
         )
+
+    def _explain_unlisted(self, layout: Layout, listed: Collection[str]) -> dict[str, str]:
+        """Why the brokers do not list known groups, by name.
+
+        A broker that fails explains nothing: it may be the coordinator of groups that the others do not know.
+        """
+        chosen = {name for name in self._options.known if self._options.is_chosen(name)}
+        missing = chosen.difference(listed)
+
+        def ask(broker: BrokerAddress) -> dict[str, str] | None:
+            asks_all = self._options.partitions is None
+            names = {name for name in missing if asks_all or layout.is_leader_of(broker, name)}
+            with suppress(ConnectError):
+                return explain_unlisted(self._connect(broker.host, broker.port), names)
+            return None
+
+        if not missing or not layout.coordinators:
+            return {}
+        with ThreadPoolExecutor(min(len(layout.coordinators), _THREADS), "koff-coordinators") as threads:
+            answers = list(threads.map(ask, layout.coordinators))
+        joined = join_reasons(filter(None, answers))
+        if None in answers:
+            return {name: why for name, why in joined.items() if why not in COORDINATOR_ERRORS}
+        return joined
 
     def _note_missing(
         self, before: Layout, after: Layout | str, responses: Sequence[BrokerResponses]

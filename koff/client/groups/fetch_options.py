@@ -17,6 +17,9 @@ class FetchOptions:
     Only groups that pass `group_filter` are fetched, and of the offsets topic's partitions only those of
     `partitions`. `empty` are the partitions without records (see `FetchedGroups.elsewhere`).
 
+    `known` are groups that existed before. The brokers are asked by name about those that they do not list:
+    `FetchedGroups.unlisted`.
+
     koff tries until `deadline_s` is over. With `patience_s`, a broker that is silent for so long is given up,
     and no round begins later than that after the start.
     """
@@ -28,6 +31,7 @@ class FetchOptions:
     partitions: frozenset[int] | None = None
     share_offsets: ShareOffsets = "too"
     empty: frozenset[int] = frozenset()
+    known: frozenset[str] = frozenset()
 
     def is_chosen(self, group: str) -> bool:
         """Whether the group passes the filter."""

@@ -135,7 +135,10 @@ class FetchedGroups:
     `failed` maps the name of each group of which a part is missing to the reason. `incomplete` lists reasons
     why there may be more groups, with unknown names: for example a coordinator that did not respond.
     `find_incomplete` says which partitions of the offsets topic these groups would belong to. Kafka
-    silently leaves out groups and topics on which this user lacks DESCRIBE: no field shows them.
+    silently leaves out groups and topics on which this user lacks DESCRIBE: only `unlisted` shows such
+    groups, if they were known before. `unlisted` maps the name of each known group that no broker lists to
+    the reason: GROUP_ID_NOT_FOUND if it was deleted, GROUP_AUTHORIZATION_FAILED if this user may not DESCRIBE
+    it. Groups without an answer are missing.
     `elsewhere` are the groups that a broker has, or may have, although it does not lead the partition that
     their names belong to, or although that partition is empty: after the offsets topic has grown, a broker
     uses the earlier partition count until it is restarted. Groups that the caller's filter has excluded are
@@ -150,6 +153,7 @@ class FetchedGroups:
     seconds: float
     share_offsets: tuple[ShareOffset, ...] = ()
     elsewhere: frozenset[str] = frozenset()
+    unlisted: Mapping[str, str] = field(default_factory=dict)
     incomplete: tuple[str, ...] = ()
     source: str = "wire"
     """"wire" (koff's own connections) or "admin" (confluent-kafka's admin client)."""

@@ -95,7 +95,12 @@ class KnownTopics:
             return set()
         candidates = {*self._missing, *(self._listed.keys() - topics.keys())}
         self._listed = topics
-        counts = {topic: self._missing.get(topic, 0) + 1 for topic in candidates if topic not in topics}
+        counts = {
+            # A topic that koff may not describe is missing, too: it counts from when koff may.
+            topic: 0 if topic in view.facts.denied else self._missing.get(topic, 0) + 1
+            for topic in candidates
+            if topic not in topics
+        }
         self._missing = {topic: count for topic, count in counts.items() if count < AGREEING}
         return {topic for topic, count in counts.items() if count >= AGREEING}
 

@@ -65,6 +65,7 @@ class FakeCluster:
         self.starts: dict[TopicPartition, int | str] = {}
         self.fault: Exception | None = None
         self.undescribed: set[str] = set()
+        self.denied: set[str] = set()
         self.metadata: Metadata | None = None
 
     def fetch_metadata(self) -> Metadata:
@@ -81,6 +82,9 @@ class FakeCluster:
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         known = [name for name in names if name not in self.undescribed]
         return {name: TopicInfo(name, len(self.leaders[name]), f"id of {name}") for name in known}
+
+    def find_denied_topics(self, names: Iterable[str]) -> set[str]:
+        return self.denied.intersection(names)
 
     def fetch_topic_configs(self, topic: str) -> dict[str, str]:
         return self.configs

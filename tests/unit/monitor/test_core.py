@@ -241,6 +241,34 @@ def test_a_stored_offset_that_is_impossible_does_not_end_the_requests() -> None:
     assert driven.last(FetchStoredGroups).id != first
 
 
+def test_a_group_of_zookeeper_that_may_not_be_read_any_more_is_withheld_and_not_deleted() -> None:
+    driven = Driven(zookeeper_interval_s=5.0).read()
+    driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
+    pass_time(driven, 6)
+
+    def respond_with(offsets: dict[tuple[str, str, int], tuple[int, int]], **more: Any) -> None:
+        while not driven.core.outbox.has(FetchStoredGroups):
+            pass_time(driven, 1)
+        groups = {name: Group(name) for name, _, _ in offsets}
+        driven.give(StoredGroupsFetched(driven.last(FetchStoredGroups).id, offsets, groups, **more))
+        pass_time(driven, 1)
+
+    def lags() -> dict[str, int | None]:
+        return {row.group: row.lag for row in driven.core.take_view(driven.now()).snapshot.rows()}
+
+    both = {("y", "t", 0): (4, 5), ("z", "t", 0): (7, 5)}
+    respond_with(both)
+    assert lags() == {"a": 6, "y": 6, "z": 3}
+    for _ in range(2):
+        respond_with({("y", "t", 0): (4, 5)}, refused={"z": "/consumers/z/offsets"})
+        assert lags() == {"a": 6, "y": 6, "z": None}
+    assert driven.core.take_view(driven.now()).stats.withheld == 1
+    respond_with(both)
+    assert lags() == {"a": 6, "y": 6, "z": 3}
+    respond_with({("y", "t", 0): (4, 5)})
+    assert lags() == {"a": 6, "y": 6}
+
+
 def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -354,8 +354,8 @@ def test_a_group_is_kept_that_may_be_moving_to_another_coordinator(failed: dict[
     assert part.stale_groups == {}
 
 
-@MOVED
-def test_a_group_that_responses_go_on_to_lack_is_dropped(failed: dict[str, str]) -> None:
+def test_a_group_that_goes_on_to_have_no_coordinator_is_dropped() -> None:
+    failed = {name_in(1): "NOT_COORDINATOR"}
     driven = Driven(start="snapshot")
     list_without_offsets_topic(driven)
     respond_with(driven, name_in(0), name_in(1))
@@ -363,7 +363,7 @@ def test_a_group_that_responses_go_on_to_lack_is_dropped(failed: dict[str, str])
     since_s = part.current.at_s if part.current else 0.0
     while driven.groups() == {name_in(0), name_in(1)}:
         respond_with(driven, name_in(0), failed=failed)
-        assert driven.now().at_s < since_s + 2 * MOVING_S
+        assert driven.now().at_s <= since_s + 2 * MOVING_S
     assert driven.groups() == {name_in(0)}
     assert driven.now().at_s >= since_s + MOVING_S
     assert part.stale_groups == {}
@@ -487,7 +487,7 @@ def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_group
     driven.give(ReadFailed(OFFSETS, "denied", denied=True))
     while not driven.core.outbox.has(FetchGroups):
         driven.give(None, after_s=1)
-    respond(driven, 0, 2)  # the coordinator of partition 1 may be silent: koff cannot know
+    respond(driven, 0, 2, failed={name_in(1): "GROUP_ID_NOT_FOUND"})
     assert driven.groups() == {name_in(0), name_in(2)}
     poll_partition(driven, 0, 5)
     answer_watermarks(driven, 6)
@@ -507,3 +507,125 @@ def test_after_a_denial_a_topic_that_has_grown_is_read_from_its_start() -> None:
     answer_watermarks(driven, 5)
     assert {p: s.offset for p, s in driven.last(Read).starts.items()} == dict.fromkeys(range(GROWN), 0)
     assert driven.groups() == set()
+
+
+# --- koff may not DESCRIBE groups any more ---------------------------------------------------------------
+
+REVOKED = "GROUP_AUTHORIZATION_FAILED"
+
+
+def lose_log(driven: Driven) -> None:
+    if driven.core.conf.source == "auto":
+        driven.give(ReadFailed(OFFSETS, "denied", denied=True))
+
+
+def poll_coordinators(driven: Driven, seconds: int, *partitions: int) -> None:
+    """The coordinators list one group of each of these partitions, and refuse the others by name."""
+    for _ in range(seconds):
+        driven.give(None, after_s=1)
+        lose_log(driven)
+        if driven.core.outbox.has(FetchGroups):
+            known = driven.last(FetchGroups).known
+            refused = known - {name_in(partition) for partition in partitions}
+            respond(driven, *partitions, failed=dict.fromkeys(refused, REVOKED))
+        if driven.core.outbox.has(FetchTopics):
+            driven.list_topics(**{OFFSETS: PARTITIONS, "t": 1})
+        answer_ends(driven)
+
+
+def see_all(source: str) -> Driven:
+    """A core that serves the lags of three groups."""
+    driven = start(source=source)
+    respond(driven, 0, 1, 2)
+    lose_log(driven)
+    poll_coordinators(driven, 10, 0, 1, 2)
+    assert is_ready(driven)
+    return driven
+
+
+BOTH = pytest.mark.parametrize("source", ["auto", "coordinators"])
+
+
+@BOTH
+def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source: str) -> None:
+    driven = see_all(source)
+    poll_coordinators(driven, 90)
+    view = driven.core.take_view(driven.now())
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert (view.stats.rows, view.stats.withheld, view.stats.up) == (3, 3, False)
+    assert view.readiness.text.endswith("none of 3 lags is current: koff may not DESCRIBE 3 groups any more")
+    events = [event.text for event in driven.core.take_events()]
+    assert events.count("groups may not be described any more") == 1
+    poll_coordinators(driven, 10, 0, 1, 2)
+    assert is_ready(driven)
+    assert driven.core.take_view(driven.now()).stats.withheld == 0
+    assert [e.text for e in driven.core.take_events()].count("all groups may be described again") == 1
+
+
+@BOTH
+def test_groups_that_a_list_lacks_are_withheld_and_the_others_served(source: str) -> None:
+    driven = see_all(source)
+    poll_coordinators(driven, 60, 0, 2)
+    view = driven.core.take_view(driven.now())
+    lags = {row.group: row.lag for row in view.snapshot.rows()}
+    assert lags == {name_in(0): 2, name_in(1): None, name_in(2): 2}
+    assert (view.readiness.ready, view.stats.withheld) == (True, 1)
+    assert view.stats.missing == ("koff may not DESCRIBE 1 groups any more: they are not shown",)
+
+
+@BOTH
+def test_a_group_that_no_coordinator_explains_is_kept(source: str) -> None:
+    driven = see_all(source)
+    for _ in range(60):
+        driven.give(None, after_s=1)
+        lose_log(driven)
+        if driven.core.outbox.has(FetchGroups):
+            respond(driven, 0, 1)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+
+
+@BOTH
+def test_a_group_is_dropped_once_its_coordinator_does_not_know_it(source: str) -> None:
+    driven = see_all(source)
+    poll_coordinators(driven, 60, 0)
+    while not driven.core.outbox.has(FetchGroups):
+        driven.give(None, after_s=1)
+    respond(driven, 0, failed={name_in(1): "GROUP_ID_NOT_FOUND", name_in(2): REVOKED})
+    assert driven.groups() == {name_in(0), name_in(2)}
+
+
+def test_coordinators_are_asked_by_name_only_while_the_log_may_not_be_read() -> None:
+    driven = start()
+    assert driven.last(FetchGroups).known == set()
+    respond(driven, 0, 1, 2)
+    lose_log(driven)
+    while not driven.core.outbox.has(FetchGroups):
+        driven.give(None, after_s=1)
+    assert driven.last(FetchGroups).known == {name_in(p) for p in range(PARTITIONS)}
+
+
+def test_partitions_are_read_from_their_start_if_the_log_may_be_read_again_and_groups_not_described() -> None:
+    driven = see_all("auto")
+    poll_coordinators(driven, 60)
+    poll_partition(driven, 0, 5)
+    answer_watermarks(driven, 1_000_000)
+    assert driven.last(FetchGroups).known == {name_in(p) for p in range(PARTITIONS)}
+    respond(driven, 0, failed={name_in(1): REVOKED, name_in(2): "GROUP_ID_NOT_FOUND"})
+    starts = {p: s.offset for p, s in driven.last(Read).starts.items()}
+    assert starts == {1: 0}
+    assert driven.core.logs.offsets.partitions[1].current is None  # no group of it counts as deleted
+    assert not driven.core.logs.offsets.partitions[2].is_unseeded
+
+
+def test_the_groups_of_a_partition_that_is_lost_are_not_taken_for_deleted_if_a_response_lacks_them() -> None:
+    driven = start()
+    respond(driven, 0, 1, 2)
+    attempt = driven.core.logs.offsets.partitions[1].attempt
+    driven.give(Polled(OFFSETS, [], {}, [Lost(1, attempt, "truncated")]))
+    assert driven.groups() == {name_in(0), name_in(2)}
+    for kind, offset in (("start", 0), ("stable", 5)):
+        request = next(r for r in reversed(driven.sent) if isinstance(r, FetchOffsets) and r.kind == kind)
+        driven.give(OffsetsFetched(request.id, {(OFFSETS, 1): offset}, final=True))
+    assert driven.last(FetchGroups).known == {name_in(1)}
+    respond(driven, failed={name_in(1): REVOKED}, partitions=frozenset({1}))
+    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}

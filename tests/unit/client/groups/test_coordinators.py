@@ -17,7 +17,7 @@ from koff.client.groups import coordinators
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.offset_fetch import FetchedOffsets
-from koff.client.groups.responses import FetchedGroups, PackedOffsets, ShareOffset
+from koff.client.groups.responses import DescribedGroup, FetchedGroups, PackedOffsets, ShareOffset
 from koff.client.wire.connection import UnsupportedVersion
 from koff.errors import ConnectError
 from koff.proto.requests import Api, Request, build_request, build_struct
@@ -59,6 +59,8 @@ class FakeCluster:
     shares: dict[str, str] = field(default_factory=dict)
     """The share groups, with the error of their offsets, "" if there is none."""
     knows_shares: bool = True
+    denied: set[str] = field(default_factory=set)
+    """The groups that this user may not DESCRIBE."""
     silent_for_metadata: set[int] = field(default_factory=set)
 
     def take_leaders(self) -> list[int] | None:
@@ -121,10 +123,19 @@ class FakeConnection:
             match request.api:
                 case Api.LIST_GROUPS:
                     yield self._list(_read(request).types_filter)
+                case Api.DESCRIBE_GROUPS:
+                    names = _read(request).groups
+                    yield [DescribedGroup(name, "", "", "", error=self._explain(name)) for name in names]
                 case Api.DESCRIBE_SHARE_GROUP_OFFSETS:
                     yield [self._describe(group.group_id) for group in _read(request).groups]
                 case _:
                     yield self._fetch_offsets(request)
+
+    def _explain(self, name: str) -> str:
+        if name in self.cluster.denied:
+            return "GROUP_AUTHORIZATION_FAILED"
+        coordinator = group_partition(name, PARTITIONS) % 3 + 1
+        return "GROUP_ID_NOT_FOUND" if self.broker == coordinator else "NOT_COORDINATOR"
 
     def _describe(self, name: str) -> tuple[str, str, list[ShareOffset]]:
         """Of a group with an error, one partition is known."""
@@ -134,6 +145,7 @@ class FakeConnection:
         listed = [
             SimpleNamespace(group_id=name, group_type=type_, group_state="Empty", protocol_type="")
             for name in self.cluster.groups.get(self.broker, [])
+            if name not in self.cluster.denied
             if (type_ := "share" if name in self.cluster.shares else "classic") in types or not types
         ]
         return SimpleNamespace(error_code=0, groups=listed)
@@ -166,6 +178,7 @@ _VERSIONS = {
     Api.METADATA: 12,
     Api.LIST_GROUPS: 5,
     Api.OFFSET_FETCH: 9,
+    Api.DESCRIBE_GROUPS: 6,
     Api.DESCRIBE_SHARE_GROUP_OFFSETS: 1,
 }
 
@@ -477,3 +490,37 @@ def test_a_group_that_two_brokers_respond_for_has_each_row_once(
     cluster.groups[1].insert(1, name_in(1))
     assert len(once) > PARTITIONS - 1
     assert sorted(fetch(cluster)[0].offsets.rows()) == once
+
+
+# --- Groups that were known before -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("knows_leaders", [True, False])
+def test_brokers_say_by_name_why_they_do_not_list_a_group(
+    cluster: FakeCluster, *, knows_leaders: bool
+) -> None:
+    if not knows_leaders:
+        cluster.leaders = None
+    listed, denied, deleted = name_in(0), name_in(1), "deleted"
+    cluster.denied = {denied}
+    fetched, _ = fetch(cluster, describe=False, known=frozenset({listed, denied, deleted}))
+    assert fetched.unlisted == {denied: "GROUP_AUTHORIZATION_FAILED", deleted: "GROUP_ID_NOT_FOUND"}
+    assert denied not in fetched.failed
+
+
+def test_a_group_that_is_not_of_the_wanted_partitions_is_not_explained(cluster: FakeCluster) -> None:
+    cluster.denied = {name_in(0), name_in(1)}
+    fetched, _ = fetch(
+        cluster,
+        describe=False,
+        known=frozenset(cluster.denied),
+        partitions=frozenset({1}),
+        group_filter=lambda name: group_partition(name, PARTITIONS) == 1,
+    )
+    assert fetched.unlisted == {name_in(1): "GROUP_AUTHORIZATION_FAILED"}
+
+
+def test_a_silent_broker_explains_nothing(cluster: FakeCluster) -> None:
+    cluster.silent = {1}
+    fetched, _ = fetch(cluster, describe=False, patience_s=2.0, known=frozenset({name_in(0), name_in(1)}))
+    assert fetched.unlisted == {}

@@ -34,6 +34,7 @@ class Watched:
         self.shown, self.stats = ShownNames(), MonitorStats()
         self.expected: Mapping[str, bool] = {}
         self.topics: tuple[str, ...] = ("t", "u")
+        self.denied: frozenset[str] = frozenset()
 
     def apply(self, *pairs: Pair, shard: int = 0) -> None:
         self.tracker.apply(
@@ -60,7 +61,7 @@ class Watched:
         shards = [n for n in snapshot.shards if (n in blind if isinstance(blind, Collection) else blind)]
         bits = {n: (snapshot.shards[n].group * 0 + int(BLIND)).astype("uint8") for n in shards}
         snapshot = snapshot.withhold(bits, dict.fromkeys(shards, False))
-        facts = ClusterFacts(3, dict.fromkeys(self.topics, TopicFacts(1, 1)))
+        facts = ClusterFacts(3, dict.fromkeys(self.topics, TopicFacts(1, 1)), denied=self.denied)
         stats = replace(self.stats, not_current=len(shards))
         return ClusterView(
             "c",
@@ -474,3 +475,12 @@ def test_a_name_that_cannot_be_printed_is_escaped(watched):
 )
 def test_durations(seconds, text):
     assert wording.show_duration(seconds) == text
+
+
+def test_a_topic_that_may_not_be_described_any_more_was_not_deleted(watched):
+    watched.topics, watched.denied = ("u",), frozenset({"t"})
+    for _ in range(5):
+        assert watched.look() == []
+    watched.denied = frozenset()
+    kinds = [kind for _ in range(3) for kind in watched.find_kinds()]
+    assert kinds == [("topic_deleted", "g")]  # koff may describe it again, and it is not there
