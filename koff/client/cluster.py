@@ -34,7 +34,7 @@ from koff.client.members import parse_member
 from koff.client.metadata import Metadata, convert_metadata
 from koff.client.probe import Probe
 from koff.client.secret_file import read_again
-from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
+from koff.errors import Closed, ConnectError, Denied, KoffError, LogInRefused, copy_error
 
 T = TypeVar("T")
 
@@ -229,14 +229,15 @@ class Cluster(Closing):
 
     def find_denied_topics(self, names: Iterable[str]) -> set[str]:
         """Those of the named topics that this user may not DESCRIBE, whether they exist or not."""
-        responses = self._request_descriptions(list(names))
-        denied = {
-            name
-            for name, future in responses.items()
-            if (error := extract_kafka_error(future.exception(0))) is not None
-            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        }
-        self._failing_s = None
+        denied = set()
+        for name, future in self._request_descriptions(list(names)).items():
+            error = future.exception(0)
+            try:
+                if error is not None:
+                    self._raise_unless_unknown_topic(name, error)
+            except Denied:
+                denied.add(name)
+        self._note_success()
         return denied
 
     def _request_descriptions(self, names: list[str]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _FORGET_S = 60.0
 
 Address = tuple[str, int]
 Identity = Hashable
-"""Who logs in, and how, with the present passwords."""
+"""Who logs in, where, and how, with the present passwords."""
 
 
 class HasLogIn(Protocol):
@@ -126,9 +126,12 @@ REFUSALS = Refusals()
 
 
 def identify(conf: HasLogIn, token: object = None) -> Identity:
-    """Who logs in with these properties, as they are now. `token` is the source of bearer tokens, if any."""
+    """Who logs in to which cluster, with the properties as they are now.
+
+    `token` is the source of bearer tokens, if any.
+    """
     properties = {name: value for name, value in conf.properties.items() if name.startswith("sasl.")}
-    return (token, *sorted(read_again(properties).items()))
+    return (conf.brokers, token, *sorted(read_again(properties).items()))
 
 
 def note_error(conf: HasLogIn, error: KafkaError) -> bool:
@@ -181,6 +184,6 @@ def check_log_in(conf: HasLogIn) -> None:
     if not refusal:
         return
     for owner in REFUSALS.list_owners():
-        if owner.conf.brokers == conf.brokers and identify(owner.conf) == identity:
+        if identify(owner.conf) == identity:
             owner.drop_client()
     raise LogInRefused(refusal)

@@ -142,6 +142,7 @@ CALLS: dict[str, Call] = {
     "Cluster.connect": lambda made: made["cluster"].connect(),
     "Cluster.fetch_topic": lambda made: made["cluster"].fetch_topic("t"),
     "Cluster.describe_topics": lambda made: made["cluster"].describe_topics(["t"]),
+    "Cluster.find_denied_topics": lambda made: made["cluster"].find_denied_topics(["t"]),
     "Cluster.fetch_partition_counts": lambda made: made["cluster"].fetch_partition_counts(),
     "Cluster.fetch_metadata": lambda made: made["cluster"].fetch_metadata(),
     "Cluster.fetch_topic_configs": lambda made: made["cluster"].fetch_topic_configs("t"),
