@@ -17,7 +17,7 @@ from koff.spark.job.log_progress import LogProgress
 from koff.spark.job.samples import TakeSample, write_sample_and_lag
 from koff.spark.job.share_lags import ShareLags, read_share_states
 from koff.spark.spark_session import tune_for_batch
-from koff.spark.tables.schemas import Tables
+from koff.spark.tables.schemas import NextTransaction, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,8 +28,8 @@ log = structlog.get_logger(component="spark.job")
 class ClusterSamples:
     """Takes samples of one cluster's end offsets, and writes them, the lag, and what they are summarized to.
 
-    `shares` are the share groups of the cluster. `fresh`: the tables have no rows of the cluster. A sample is
-    taken only if `progress` allows it.
+    `shares` are the share groups of the cluster, and `next_transaction` is that of its lease. `fresh`: the
+    tables have no rows of the cluster. A sample is taken only if `progress` allows it.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class ClusterSamples:
         name: str,
         progress: LogProgress,
         shares: ShareLags,
+        next_transaction: NextTransaction,
         *,
         reach_s: float,
         full_lag_s: float,
@@ -46,9 +47,9 @@ class ClusterSamples:
     ) -> None:
         self._tables, self._name, self._progress, self._reach_s = tables, name, progress, reach_s
         self._sampler, self._shares = sampler, shares
-        self._curves = EndCurves(name, reach_s=reach_s)
+        self._curves = EndCurves(name, next_transaction, reach_s=reach_s)
         self._full = FullSamples(full_lag_s)
-        self._hourly = HourlyLag(name)
+        self._hourly = HourlyLag(name, next_transaction)
         self._slot_count = 0 if fresh else None
         """How many slots are committed to or assigned; None until they are counted."""
 

@@ -141,6 +141,7 @@ class ClusterStream:
             self.name,
             self._log,
             self._shares,
+            lease.next_transaction,
             reach_s=conf.reach_s,
             full_lag_s=conf.full_lag_s,
             fresh=fresh,
@@ -283,7 +284,12 @@ class ClusterStream:
         """Maintains the rows of the cluster. A failure is a warning: the next maintenance tries again."""
         began = time.monotonic()
         try:
-            done = maintain_cluster(self._tables, self.name, self.conf.maintain)
+            done = maintain_cluster(
+                self._tables,
+                self.name,
+                self.conf.maintain,
+                next_transaction=self._lease.next_transaction,
+            )
         except Exception as error:
             log.warning("maintenance failed", cluster=self.name, why=summarize_error(error))
         else:
