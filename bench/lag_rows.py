@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING
 
 import click
@@ -102,7 +103,8 @@ def main(partitions: int, hours: int, interval: int, full: bool, master: str) ->
         tables = Tables(spark, f"{folder}/t")
         tables.create_tables()
         figures["fill_s"], _ = measure(lambda: fill(tables, partitions, begin, samples, interval))
-        curves = EndCurves(CLUSTER, reach_s=REACH_S, fold_s=0)
+        versions = count(1)
+        curves = EndCurves(CLUSTER, lambda: ("koff bench", next(versions)), reach_s=REACH_S, fold_s=0)
         curves.note_sample(now)
         figures["fold_s"], _ = measure(lambda: curves.fold_if_due(tables))
         ways = {"by_curves_s": lambda: compute(tables, now, *curves.read(tables, now))}

@@ -153,10 +153,12 @@ def run_checks(
     coverage, statuses = checks.read_coverage(tables), read_clusters_status(tables)
     writers = {each.cluster: each.writer for each in statuses}
     now_ms = time.time_ns() // 1_000_000
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
     results += [
         checks.check_offsets(cluster, rows, writers.get(cluster, ""))
         for cluster, rows in sorted(coverage.items())
     ]
+    results += [checks.check_groups(tables, each.cluster, each.writer, now) for each in statuses]
     results += [checks.check_freshness(each, now_ms, max_age_s) for each in statuses]
     results += [
         checks.check_against_log(cluster, coverage.get(cluster, []), found, max_behind)

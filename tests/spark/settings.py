@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,3 +56,11 @@ def codegen(spark: SparkSession) -> Iterator[None]:
     finally:
         for name, value in NO_CODEGEN.items():
             spark.conf.set(name, value)
+
+
+_versions = count(1)
+
+
+def next_transaction() -> tuple[str, int]:
+    """A transaction that no table has, for a test without a lease."""
+    return "a test", next(_versions)

@@ -17,6 +17,7 @@ from koff.spark.job.end_curves import EndCurves, _extend_curves
 from koff.spark.job.end_offsets import Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
 from koff.spark.tables.schemas import TABLES, Tables
+from tests.spark.settings import next_transaction
 from tests.spark.test_table_checks import append
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def test_time_lags_do_not_depend_on_how_samples_were_folded(
     append(tables, "current", *({**slot, **record} for slot in slots))
 
     def start() -> EndCurves:
-        return EndCurves("c", reach_s=REACH_S, fold_s=120)
+        return EndCurves("c", next_transaction, reach_s=REACH_S, fold_s=120)
 
     curves, left, folds = start(), samples[:], 0
     while left:
@@ -144,7 +145,7 @@ class EndCurvesOfNone(EndCurves):
     """Finds no curves, and so reads all samples."""
 
     def __init__(self, *, reach_s: float) -> None:
-        super().__init__("c", reach_s=reach_s)
+        super().__init__("c", next_transaction, reach_s=reach_s)
         self._is_loaded = True
 
 

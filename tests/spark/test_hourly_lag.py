@@ -10,6 +10,7 @@ import pytest
 from koff.spark.job import hourly_lag
 from koff.spark.job.hourly_lag import HourlyLag
 from koff.spark.tables.schemas import Tables
+from tests.spark.settings import next_transaction
 from tests.spark.test_table_checks import append
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def read_hours(tables: Tables) -> dict[tuple[int, str | None], Any]:
 def test_an_hour_has_the_extremes_and_the_last_of_its_samples(tables: Tables) -> None:
     """Samples 0 and 1 are of hour 22, 2 to 4 of hour 23, 5 of hour 0 of the next day."""
     add_samples(tables, range(6))
-    hourly = HourlyLag("c")
+    hourly = HourlyLag("c", next_transaction)
     assert hourly.write_ended(tables, BEGIN + 5 * EVERY) == 2
     assert hourly.write_ended(tables, BEGIN + 5 * EVERY) == 0
     hours = read_hours(tables)
@@ -86,29 +87,31 @@ def test_hours_without_a_job_are_written_later_and_an_hour_that_is_written_again
     with monkeypatch.context() as patch:
         patch.setattr(hourly_lag, "retry_conflicts", lambda _change: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            HourlyLag("c").write_ended(tables, BEGIN + 3 * EVERY)
+            HourlyLag("c", next_transaction).write_ended(tables, BEGIN + 3 * EVERY)
     assert not read_hours(tables)
-    assert HourlyLag("c").write_ended(tables, BEGIN + 3 * EVERY) == 1
+    assert HourlyLag("c", next_transaction).write_ended(tables, BEGIN + 3 * EVERY) == 1
     before = read_hours(tables)
     add_samples(tables, range(4, 5))
     monkeypatch.setattr(hourly_lag, "MOST_HOURS", 2)
-    late = HourlyLag("c")
+    late = HourlyLag("c", next_transaction)
     assert [late.write_ended(tables, BEGIN + 20 * EVERY) for _ in range(3)] == [2, 4, 0]
     after = read_hours(tables)
     assert after.keys() == {*before, (23, None), (23, "a"), (23, "b")}
     assert after[23, None].produced == 90
-    HourlyLag("c")._write(tables, BEGIN.replace(minute=0, second=0, microsecond=0), BEGIN + 20 * EVERY)
+    HourlyLag("c", next_transaction)._write(
+        tables, BEGIN.replace(minute=0, second=0, microsecond=0), BEGIN + 20 * EVERY
+    )
     assert read_hours(tables) == after
 
 
 def test_a_year_without_samples_is_left_out_at_once(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     add_samples(tables, range(1))
-    HourlyLag("c").write_ended(tables, BEGIN + 3 * EVERY)
+    HourlyLag("c", next_transaction).write_ended(tables, BEGIN + 3 * EVERY)
     year = 3 * 24 * 365  # samples
     add_samples(tables, range(year, year + 1))
     spans: list[tuple[datetime, datetime]] = []
     monkeypatch.setattr(HourlyLag, "_write", lambda _self, _tables, *span: spans.append(span))
-    HourlyLag("c").write_ended(tables, BEGIN + (year + 6) * EVERY)
+    HourlyLag("c", next_transaction).write_ended(tables, BEGIN + (year + 6) * EVERY)
     hour = (BEGIN + year * EVERY).replace(minute=0, second=0, microsecond=0)
     assert [begin for begin, _ in spans] == [hour]
     assert spans[0][1] == hour + timedelta(hours=2)
@@ -124,7 +127,7 @@ def test_rows_that_hold_count_in_each_of_their_samples_and_losses_by_the_moves_o
         at = BEGIN + number * EVERY
         sample = {"cluster": "c", "at": at, "full_at": BEGIN, "batch": number, "day": at.date()}
         append(tables, "samples", sample)
-    assert HourlyLag("c").write_ended(tables, BEGIN + 9 * EVERY) == 3
+    assert HourlyLag("c", next_transaction).write_ended(tables, BEGIN + 9 * EVERY) == 3
     hours = read_hours(tables)
     assert (hours[22, None].samples, hours[23, None].samples) == (2, 3)
     assert (hours[22, None].lost, hours[23, None].lost, hours[23, None].lost_partitions) == (0, 4, 1)

@@ -16,6 +16,7 @@ from koff.spark.job.lag_changes import FullSamples, select_changed
 from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.tables.held_rows import hold_rows
 from koff.spark.tables.schemas import Tables
+from tests.spark.settings import next_transaction
 from tests.spark.test_table_checks import append
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def test_a_job_writes_all_slots_in_its_first_sample_and_what_has_changed_in_the_
     slot = {"cluster": "c", "group": "g", "topic": "t", "committed": 4, "deleted": False}
     record = {"offsets_partition": 0, "log_offset": 0}
     append(tables, "current", *({**slot, **record, "partition": number} for number in range(3)))
-    curves, full = EndCurves("c", reach_s=86_400), FullSamples(600)
+    curves, full = EndCurves("c", next_transaction, reach_s=86_400), FullSamples(600)
     for number in range(4):
         at = BEGIN + timedelta(seconds=30 * number)
         ends = (4, 4 + number, 4 if number < 3 else 9)

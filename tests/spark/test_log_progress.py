@@ -51,7 +51,7 @@ class Followed(LogProgress):
         """How many offsets are left after the batch, and whether it may have a sample."""
         self.begin_batch(batch)
         left, may_sample = self.fetch_ends(), self.may_sample
-        self.end_batch()
+        self.note_sample()
         return left, may_sample
 
 

@@ -46,9 +46,9 @@ def test_partitions_whose_leader_does_not_respond_are_unknown_and_the_rest_stays
     partitions = [TopicPartition("t", number) for number in range(3)]
     with FakeBrokers() as brokers, OffsetLister(brokers.conf, refuse) as lister:
         brokers.add_topic("t", [1, 2, 3])
-        assert fetch_offsets(lister.list_offsets, partitions)[1] == (1, 1001, 1000)
+        assert fetch_offsets(lister.list_offsets, partitions)[1][1] == (1, 1001, 1000)
         brokers.stop(2)
-        found = fetch_offsets(lister.list_offsets, partitions)
+        _, found = fetch_offsets(lister.list_offsets, partitions)
         assert found == [(0, 1000, 999), (None, None, None), (2, 1002, 1001)]
         for number in (1, 3):
             brokers.stop(number)
@@ -71,10 +71,10 @@ def test_librdkafka_lists_offsets_in_chunks_and_only_a_cluster_without_any_respo
             raise ConnectError("no leader responds")
         return dict.fromkeys(chunk, ListedOffset(7, 0))
 
-    found = fetch_offsets(list_by_chunks(list_offsets), partitions)
+    _, found = fetch_offsets(list_by_chunks(list_offsets), partitions)
     assert sorted(sizes) == sorted(3 * [CHUNK, CHUNK, CHUNK - 1])
     assert found == 2 * CHUNK * [(None, None, None)] + (CHUNK - 1) * [(7, 7, 7)]
-    assert fetch_offsets(list_by_chunks(list_offsets), []) == []
+    assert fetch_offsets(list_by_chunks(list_offsets), [])[1] == []
     down.add(TopicPartition("t", 2 * CHUNK))
     with pytest.raises(ConnectError, match="no leader responds"):
         fetch_offsets(list_by_chunks(list_offsets), partitions)

@@ -29,6 +29,7 @@ from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.job.share_lags import ShareLags, ShareRow, ShareState, read_share_states
 from koff.spark.job.table_view import TableView
 from koff.spark.tables.schemas import Tables
+from tests.spark.settings import next_transaction
 from tests.unit.builders import Share, said
 from tests.unit.lives import replayed, share_topics
 
@@ -253,7 +254,7 @@ def lag(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         assert {each.name for each in read_share_states(states)} == set(SHARED)
         return [Sample(NOW, "t", 0, ID, 15, 20, 18, gone=False)]
 
-    curves, full = EndCurves("c", reach_s=86_400), FullSamples(600)
+    curves, full = EndCurves("c", next_transaction, reach_s=86_400), FullSamples(600)
     assert write_sample_and_lag(
         BatchWriter(tables, "c"), take, 0, curves, full, reach_s=86_400, shares=shares
     )
@@ -313,7 +314,7 @@ def test_the_view_has_the_lags_of_the_newest_sample_and_none_that_is_not_current
         for place, each in zip(places, saved, strict=True)
     ]
     append(tables, "group_states", rows)
-    view = TableView("c", 30)
+    view = TableView("c", 150)
 
     def serve(minute: int, *shares: ShareRow) -> dict[tuple[str, int], tuple[int | None, tuple[str, ...]]]:
         at = datetime.fromtimestamp(time.time() - 3600 + minute * 60, UTC)

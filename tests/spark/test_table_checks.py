@@ -8,24 +8,31 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as f
 
 from koff.cli.pipeline_checks import FAILED, format_status, print_checks, print_status, run_checks
 from koff.client import ClusterConf, TopicPartition
 from koff.client.cluster import Cluster, TopicInfo
 from koff.config.clusters import WatchedCluster
 from koff.errors import KoffError
+from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.table_checks import (
     KEYS,
     CoverageRow,
     check_against_log,
     check_freshness,
+    check_groups,
     check_keys,
     check_offsets,
     fetch_log_ends,
 )
 from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status, read_sizes
 from koff.spark.tables.leases import hold_leases
+from koff.spark.tables.maintenance_notes import MaintenanceNotes
 from koff.spark.tables.schemas import TABLES, Tables
+from tests.spark.test_decoding import raw
+from tests.spark.test_leases import make_frame
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,7 +172,12 @@ def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
     assert sizes["commits"].size_bytes > 0
     results = run_checks(tables, [], max_age_s=3600, max_behind=0)
     assert all(each.ok for each in results), results
-    assert {each.name for each in results} == {"unique keys", "continuous offsets", "freshness"}
+    assert {each.name for each in results} == {
+        "unique keys",
+        "continuous offsets",
+        "groups and states",
+        "freshness",
+    }
     print_status(tables, "json")
     assert json.loads(capsys.readouterr().out)["clusters"][0]["newest_sample_ms"] == now_ms
 
@@ -183,6 +195,43 @@ def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
         "continuous offsets",
         "freshness",
     }
+
+
+def test_groups_whose_changes_do_not_lead_to_their_states_fail(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, str(tmp_path / "t"))
+    tables.create_tables()
+    groups = [classic_group(name, {"me": ASSIGNED_T_0_1}, generation=2) for name in ("a", "b")]
+    frame = make_frame(tables, "c", raw([*groups, classic_group("deleted", None)]))
+    BatchWriter(tables, "c").write(frame, {})
+
+    def check(writer: str = "", now: datetime = NOW) -> tuple[bool, str]:
+        found = check_groups(tables, "c", writer, now)
+        return found.ok, found.text.partition(" do not lead")[0]
+
+    right = (True, "the newest changes of all groups lead to their states")
+    changes, states = tables.delta_table("groups"), tables.delta_table("group_states")
+    assert tables.frame("group_states").count() == 3
+    assert check() == right
+
+    # A state of a rebalance that `groups` does not have: a process that lost the lease wrote it.
+    changes.update("`group` = 'a'", {"epoch": f.lit(1)})
+    assert check("a job") == (False, "the newest changes of 1 groups, such as a,")
+    changes.update("`group` = 'a'", {"epoch": f.lit(2)})
+    assert check() == right
+
+    # No change of a group that has a state; its rows may have expired.
+    changes.delete("`group` = 'b'")
+    assert check("a job") == (False, "the newest changes of 1 groups, such as b,")
+    notes = MaintenanceNotes(tables, "c")
+    notes.get("groups").keep_days = 1
+    notes.save()
+    assert check(now=datetime(2036, 3, 2, tzinfo=UTC)) == right
+
+    # A group without a state: a batch that is written now has it later.
+    states.delete("`group` = 'a'")
+    now = datetime(2036, 3, 2, tzinfo=UTC)
+    assert check("a job", now) == right
+    assert check("", now) == (False, "the newest changes of 1 groups, such as a,")
 
 
 def test_the_status_names_what_is_not_known_with_a_dash() -> None:

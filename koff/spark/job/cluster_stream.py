@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import structlog
@@ -39,6 +40,8 @@ SMALL_BATCH = 50_000
 """If a batch has fewer offsets and the table `current` has fewer slots than this, the batch takes less time
 than to compile Spark's generated code. Such a batch runs without code generation."""
 FIRST_MAINTENANCE_S = 3600.0
+STALE_INTERVALS = 5
+"""Lag counts for so many sampling intervals (of at least 5 s)."""
 STOP_S = 20.0
 """How long a running batch may take to end after a request to stop."""
 
@@ -67,13 +70,19 @@ class PipelineConf:
     maintain_s: float = 86_400.0
     maintain: MaintainConf = KEEP_ALL
 
+    @property
+    def limit_s(self) -> float:
+        """How old an end offset or a commit may be, and how far apart both, for a lag that counts."""
+        return STALE_INTERVALS * max(self.interval_s, 5.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """A batch that is in the tables. `seconds` is the time that it took.
 
     `behind` is the number of offsets of the offsets topic that are not read yet. `sampled` is the number of
-    partitions whose end offsets were sampled and for which lag was computed; None if the batch has no sample.
+    partitions whose end offsets were sampled, at `sampled_at`, and for which lag was computed; None if the
+    batch has no sample.
     `offsets_partitions` is the partition count of the offsets topic, and `shares` has the rows of all share
     groups as of the sample.
     """
@@ -87,6 +96,7 @@ class Progress:
     commits: int = 0
     offsets_partitions: int = 0
     shares: Mapping[str, Sequence[ShareRow]] = field(default_factory=dict)
+    sampled_at: datetime | None = None
 
 
 class _Stopped(Exception):
@@ -141,8 +151,10 @@ class ClusterStream:
             self.name,
             self._log,
             self._shares,
+            lease.next_transaction,
             reach_s=conf.reach_s,
             full_lag_s=conf.full_lag_s,
+            limit_s=conf.limit_s,
             fresh=fresh,
         )
         self._stopping, self._stop_deadline = threading.Event(), 0.0
@@ -151,6 +163,8 @@ class ClusterStream:
         self._maintain_at = time.monotonic() + min(conf.maintain_s, FIRST_MAINTENANCE_S)
         self._is_first_batch = True
         """No batch was written since `start`."""
+        self._is_read = False
+        """Whether the tables have the log up to its end at the start."""
         self._fresh = fresh
         self._coverage: Coverage | None = None  # set by `start`
         self._begun: Mapping[int, Sequence[Interval]] = {}
@@ -268,8 +282,10 @@ class ClusterStream:
         self._summarize_samples()
         if not self.done and time.monotonic() >= self._maintain_at:
             self._maintain()
-        # Once caught up, the next batch begins when the next sample is due.
-        self._stopping.wait(max(0.0, self._next_batch_at - time.monotonic()))
+        # Once caught up, the next batch begins when the next sample is due. The sample comes last: Spark
+        # fixes the end of the next batch when this returns.
+        if not self._stopping.wait(max(0.0, self._next_batch_at - time.monotonic())) and not self.done:
+            self._samples.take()
 
     def _summarize_samples(self) -> None:
         """Brings `end_curves` and `lag_hourly` up to date. After a failure, the next batch tries again."""
@@ -283,7 +299,12 @@ class ClusterStream:
         """Maintains the rows of the cluster. A failure is a warning: the next maintenance tries again."""
         began = time.monotonic()
         try:
-            done = maintain_cluster(self._tables, self.name, self.conf.maintain)
+            done = maintain_cluster(
+                self._tables,
+                self.name,
+                self.conf.maintain,
+                next_transaction=self._lease.next_transaction,
+            )
         except Exception as error:
             log.warning("maintenance failed", cluster=self.name, why=summarize_error(error))
         else:
@@ -303,8 +324,8 @@ class ClusterStream:
         self.counter.begin_batch(amount, group)
 
     def _write_batch(self, records: DataFrame, batch: int) -> None:
-        """Writes the batch into all tables, and the sample and the lag that follow it."""
-        began, spark = time.monotonic(), records.sparkSession
+        """Writes the batch into all tables, then the sample that was taken before it, with its lag."""
+        began, began_at, spark = time.monotonic(), datetime.now(UTC), records.sparkSession
         # What the batch is: its name for Delta, its offsets, whether it is small. Use the session of the
         # batch, which Spark cloned from the job's: `write_once` changes its settings.
         app, version = self._lease.next_transaction()
@@ -336,23 +357,28 @@ class ClusterStream:
             count = writer.write(records, self._samples.topic_names)
             self._coverage.complete(spans)
 
-            # Where the log ends now. The sample comes after the records: lag needs the newest commits.
-            behind, sampled = self._log.fetch_ends(), None
+            # Where the log ends now. The sample comes after the records: lag needs the newest commits. If one
+            # batch cannot reach the end, no sample would fit it.
+            behind, sample = self._log.fetch_ends(), None
             if self.conf.sample:
-                sampled = self._samples.write(writer, batch, small=small)
-            if sampled is not None:
+                again = behind <= self.conf.max_offsets_per_batch
+                sample = self._samples.write(writer, batch, began_at, small=small, again=again)
+            if sample is not None:
                 self._next_batch_at = began + self.conf.interval_s
-            self._log.end_batch()
 
-        # The batch is in the tables.
+        # The batch is in the tables. With `once`, one more batch writes the sample.
         self._is_first_batch = False
         self.batches += 1
-        self.done = self.conf.once and self._log.is_done
-        if count.records or sampled is not None:
+        is_read, self._is_read = self._is_read, self._log.is_done
+        self.done = self.conf.once and self._is_read and (is_read or not self.conf.sample)
+        if count.records or sample is not None:
             seconds = time.monotonic() - began
-            done = Progress(self.name, batch, count.records, seconds, behind, sampled, count.commits)
-            shares = {} if sampled is None else self._shares.by_group()
-            self._progress(replace(done, offsets_partitions=len(self._log.positions), shares=shares))
+            done = Progress(self.name, batch, count.records, seconds, behind, commits=count.commits)
+            done = replace(done, offsets_partitions=len(self._log.positions))
+            if sample is not None:
+                shares = self._shares.by_group()
+                done = replace(done, sampled=sample.partitions, sampled_at=sample.at, shares=shares)
+            self._progress(done)
 
     def _log_begin(self) -> None:
         """Logs how much of the log there is to read: the first batch may take minutes."""

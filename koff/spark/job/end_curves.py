@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from koff.lag import Curves, EndHistory
 from koff.lag.end_history import TICK_MS
 from koff.spark.tables.conflicts import retry_conflicts
-from koff.spark.tables.schemas import Tables, quote_sql
+from koff.spark.tables.schemas import NextTransaction, Tables, quote_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,11 +42,20 @@ Ints = NDArray[np.int64]
 class EndCurves:
     """The curves of one cluster. Call `note_sample` after each sample, and then `fold_if_due`.
 
-    Only the process that has the lease of the cluster may fold. `reach_s` is the age of the oldest sample
-    that counts.
+    Only the process that has the lease of the cluster may fold: `next_transaction` is that of the lease.
+    `reach_s` is the age of the oldest sample that counts.
     """
 
-    def __init__(self, cluster: str, *, reach_s: float, fold_s: float = FOLD_S, points: int = POINTS) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        next_transaction: NextTransaction,
+        *,
+        reach_s: float,
+        fold_s: float = FOLD_S,
+        points: int = POINTS,
+    ) -> None:
+        self._next_transaction = next_transaction
         self._cluster, self._reach_ms = cluster, int(reach_s * 1000)
         self._fold_ms, self._points = int(fold_s * 1000), points
         self._is_loaded = False
@@ -130,9 +139,8 @@ class EndCurves:
             "points",
             until.alias("until"),
         )
-        write = rows.write.format("delta").mode("overwrite")
-        write = write.option("replaceWhere", f"cluster = {quote_sql(self._cluster)}")
-        retry_conflicts(lambda: write.save(tables.path("end_curves")))
+        of_cluster, transaction = f"cluster = {quote_sql(self._cluster)}", self._next_transaction()
+        retry_conflicts(lambda: tables.replace_rows("end_curves", rows, of_cluster, transaction))
 
 
 def fold_samples(curves: DataFrame, samples: DataFrame, *, since_ms: int, points: int) -> DataFrame:

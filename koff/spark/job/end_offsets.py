@@ -111,8 +111,8 @@ class EndOffsetSampler:
         partitions = sorted({TopicPartition(names.get(topic, topic), number) for topic, number in watched})
         present = self._select_present(partitions)
 
-        now = datetime.now(UTC)  # taken before the requests: the end offsets are at least as new as this time
-        offsets = dict(zip(present, fetch_offsets(self._list_offsets, present), strict=True))
+        now, found = fetch_offsets(self._list_offsets, present)
+        offsets = dict(zip(present, found, strict=True))
         return [
             Sample(
                 now,
@@ -177,12 +177,19 @@ def list_by_chunks(list_offsets: ListOffsets) -> ListOffsets:
     return list_in_chunks
 
 
-def fetch_offsets(list_offsets: ListOffsets, partitions: Sequence[TopicPartition]) -> list[PartitionOffsets]:
-    """The offsets of each partition, in the order of `partitions`. Raises `ConnectError`."""
+def fetch_offsets(
+    list_offsets: ListOffsets, partitions: Sequence[TopicPartition]
+) -> tuple[datetime, list[PartitionOffsets]]:
+    """The time of the request for end offsets, and the offsets of each partition, in their order.
+
+    Raises `ConnectError`.
+    """
     try:
-        ends = list_offsets(partitions)
+        # The end offsets come last: lag needs commits of about the same time, which are read after this.
         starts = list_offsets(partitions, OffsetSpec.EARLIEST)
         stables = list_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        now = datetime.now(UTC)
+        ends = list_offsets(partitions)
     except ConnectError:
         raise
     except KoffError as error:  # no broker accepts koff's requests
@@ -199,4 +206,5 @@ def fetch_offsets(list_offsets: ListOffsets, partitions: Sequence[TopicPartition
         found = listed.get(at)
         return None if found is None or isinstance(found, str) else found.offset
 
-    return [(find_offset(starts, at), find_offset(ends, at), find_offset(stables, at)) for at in partitions]
+    found = [(find_offset(starts, at), find_offset(ends, at), find_offset(stables, at)) for at in partitions]
+    return now, found

@@ -10,17 +10,20 @@ from datetime import UTC, datetime
 
 from koff.spark.tables.conflicts import retry_conflicts
 from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
-from koff.spark.tables.schemas import Tables, quote_sql
+from koff.spark.tables.schemas import NextTransaction, Tables, quote_sql
 
 MOST_HOURS = 24
 """So many hours are written at once. After a migration there are months to write, and the stream waits."""
 
 
 class HourlyLag:
-    """Writes the hours of one cluster. Only the process that has the lease of the cluster may."""
+    """Writes the hours of one cluster.
 
-    def __init__(self, cluster: str) -> None:
-        self._cluster = cluster
+    Only the process that has the lease of the cluster may: `next_transaction` is that of the lease.
+    """
+
+    def __init__(self, cluster: str, next_transaction: NextTransaction) -> None:
+        self._cluster, self._next_transaction = cluster, next_transaction
         self._next: datetime | None = None
         """The first hour that may not be written yet; None before the first call."""
 
@@ -65,11 +68,10 @@ class HourlyLag:
         since = begin if before is None else begin_hour(_from_ms(before))
         lag = tables.cluster_frame("lag", self._cluster)
         rows = compute_hours(lag, samples, since, begin, end)
-        rows = rows.withColumn("day", f.to_date("hour")).select(*tables.frame("lag_hourly").columns)
+        rows = rows.withColumn("day", f.to_date("hour"))
         hours = f"hour >= {_literal(begin)} AND hour < {_literal(end)}"
-        write = rows.write.format("delta").mode("overwrite")
-        write = write.option("replaceWhere", f"cluster = {quote_sql(self._cluster)} AND {hours}")
-        retry_conflicts(lambda: write.save(tables.path("lag_hourly")))
+        replaced, transaction = f"cluster = {quote_sql(self._cluster)} AND {hours}", self._next_transaction()
+        retry_conflicts(lambda: tables.replace_rows("lag_hourly", rows, replaced, transaction))
 
 
 def _from_ms(at_ms: int) -> datetime:

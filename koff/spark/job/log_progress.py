@@ -25,8 +25,8 @@ class LogProgress:
     """The positions of one cluster's stream, beside the offsets at which its log starts and ends.
 
     Call `fetch_bounds` at the start of the stream. Then, for each batch: `begin_batch`, `fetch_ends` when the
-    records of the batch are in the tables, and `end_batch` when its sample is, too. `name` is the cluster's
-    name in tables and errors.
+    records of the batch are in the tables, and `note_sample` just after a sample of end offsets was taken.
+    `name` is the cluster's name in tables and errors.
     """
 
     def __init__(
@@ -45,8 +45,7 @@ class LogProgress:
         self._counted_to: Mapping[int, int] | None = None
         """Where the newest batch ends that was counted; None before the first batch."""
         self._last_stable: Mapping[int, int] = {}
-        """The last stable offsets after the batch before."""
-        self._newest_stable: Mapping[int, int] = {}
+        """The last stable offsets at the newest sample, else those at the start."""
         self._truncated: dict[int, int] = {}
         """The truncated partitions that the batch before has seen, with their last stable offsets."""
 
@@ -89,13 +88,16 @@ class LogProgress:
 
         Raises `ConnectError`, and `DataLost` if the log was truncated.
         """
-        self._newest_stable = self._fetch_offsets(OffsetSpec.LATEST)
-        self._check_truncation(self._newest_stable)
-        return sum(max(0, end - self.positions.get(p, 0)) for p, end in self._newest_stable.items())
+        ends = self._fetch_offsets(OffsetSpec.LATEST)
+        self._check_truncation(ends)
+        return sum(max(0, end - self.positions.get(p, 0)) for p, end in ends.items())
 
-    def end_batch(self) -> None:
-        """Notes that the batch and its sample are in the tables."""
-        self._last_stable = self._newest_stable
+    def note_sample(self) -> None:
+        """Fetches where the log ends now: a batch up to there has all commits before the sample.
+
+        Raises `ConnectError`.
+        """
+        self._last_stable = self._fetch_offsets(OffsetSpec.LATEST)
 
     @property
     def spans(self) -> list[Span]:
@@ -120,7 +122,7 @@ class LogProgress:
 
     @property
     def may_sample(self) -> bool:
-        """Whether lag may be computed after this batch."""
+        """Whether lag may be computed from the newest sample and the commits up to the end of this batch."""
         if not self._has_read(self._last_stable):
             return False  # commits that are not in the tables yet would look like lag
         # Otherwise the commits that were read are no longer in the log, or the topic is gone.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 TakeSample = Callable[["DataFrame", "DataFrame"], list[Sample] | None]
-"""Takes a sample, given the cluster's rows of `current` and of `group_states`."""
+"""Returns a sample, given the cluster's rows of `current` and of `group_states`."""
 
 
 def write_sample_and_lag(
@@ -34,10 +34,10 @@ def write_sample_and_lag(
     shares: ShareLags | None = None,
     small: bool = False,
 ) -> int | None:
-    """Writes a sample, and then the lag. A batch that is repeated takes a new sample.
+    """Writes a sample, and then the lag.
 
     The rows of the sample have one time. `curves` are those of the cluster, and `full` knows its last full
-    sample. `take_sample` brings `shares` up to date. Returns the number of sampled partitions; None if
+    sample. `shares` are those of the sample's time. Returns the number of sampled partitions; None if
     `take_sample` returns None.
     """
     from pyspark.sql import functions as f

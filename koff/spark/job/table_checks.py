@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
 from koff.errors import KoffError
+from koff.spark.rows.group_changes import GROUP_DDL, describe_saved
+from koff.spark.spark_session import persist_frame
 from koff.spark.tables.coverage import Interval, merge_intervals, subtract_intervals
+from koff.spark.tables.leases import ALL
+from koff.spark.tables.maintenance_notes import MaintenanceNotes
 
 if TYPE_CHECKING:
     from koff.config.clusters import WatchedCluster
@@ -105,6 +110,53 @@ def check_offsets(cluster: str, rows: Sequence[CoverageRow], writer: str) -> Che
     else:
         text = "without a gap"
     return CheckResult("continuous offsets", cluster, not missing and (not unfinished or bool(writer)), text)
+
+
+def check_groups(tables: Tables, cluster: str, writer: str, now: datetime) -> CheckResult:
+    """Fails if the newest row of a group in `groups` is not what its state in `group_states` is.
+
+    A group that only `groups` has fails unless a process writes the cluster: a batch writes the states last.
+    A group that only `group_states` has fails unless it is deleted, or its rows may have expired.
+    """
+    from pyspark.sql import functions as f
+
+    same = ["offsets_partition", "group"]
+    fields = [field.split()[0] for field in GROUP_DDL.split(", ")]
+    saved = f.from_json(f.udf(describe_saved)("group", "saved"), GROUP_DDL)
+    expired = f.coalesce("timestamp", f.lit(_EPOCH)) < f.lit(_find_oldest_group(tables, cluster, now))
+    states = tables.cluster_frame("group_states", cluster).select(
+        *same, f.col("log_offset").alias("derived_to"), saved.alias("saved"), expired.alias("expired")
+    )
+    # The states are read first: the table `groups` has the rows that belong to them by then.
+    with persist_frame(states):
+        states.count()
+        rows = tables.cluster_frame("groups", cluster).join(states.select(*same, "derived_to"), same, "left")
+        rows = rows.where("derived_to IS NULL OR log_offset <= derived_to")
+        newest = rows.groupBy(*same).agg(f.max_by(f.struct(*fields), "log_offset").alias("written"))
+        compared = states.join(newest, same, "full_outer")
+        differs = f.when(f.col("written").isNull(), f.expr("NOT saved.gone AND NOT expired"))
+        differs = differs.when(f.col("saved").isNull(), f.expr("NOT written.gone") & f.lit(not writer))
+        differs = differs.otherwise(~f.col("saved").eqNullSafe(f.col("written")))
+        count, group = compared.where(differs).agg(f.count("*"), f.min("group")).collect()[0]
+    text = "the newest changes of all groups lead to their states"
+    if count:
+        text = (
+            f"the newest changes of {count:,} groups, such as {group}, do not lead to their states: rows of "
+            "`groups` and `assignments` are missing; start an interrupted command again; if this stays, read "
+            "the cluster into new tables"
+        )
+    return CheckResult("groups and states", cluster, not count, text)
+
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def _find_oldest_group(tables: Tables, cluster: str, now: datetime) -> datetime:
+    """The time before which maintenance may have deleted rows of `groups`; the epoch if it keeps all."""
+    kept = [MaintenanceNotes(tables, scope).get("groups").keep_days for scope in (ALL, cluster)]
+    days = [each for each in kept if each is not None]
+    # Rows leave by whole days.
+    return now - timedelta(days=min(days) - 1) if days else _EPOCH
 
 
 def check_freshness(status: ClusterStatus, now_ms: int, max_age_s: float) -> CheckResult:

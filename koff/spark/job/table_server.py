@@ -29,7 +29,7 @@ class TableViews:
 
     def __init__(self, job: Job, tables: Tables) -> None:
         self._job, self._tables = job, tables
-        self._views = {name: TableView(name, job.conf.interval_s) for name in job.names}
+        self._views = {name: TableView(name, job.conf.limit_s) for name in job.names}
         self._sizes: Mapping[str, StoredTable] = {}
 
     def apply_batch(self, done: Progress) -> None:

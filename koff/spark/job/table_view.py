@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,20 +25,18 @@ if TYPE_CHECKING:
 
 REPLAYED_S = 3600.0
 """The history of end offsets that is loaded when serving begins."""
-STALE_INTERVALS = 5
-"""Lag is not served if the newest sample is older than this many sampling intervals (of at least 5 s)."""
 _NO_END = 2**63 - 1
 
 
 class TableView:
     """The view of one cluster: a tracker, filled from `current`, `group_states` and `end_offsets`.
 
-    One thread may call `apply_batch` while others take views.
+    Lag is not served if the newest sample is older than `limit_s`. One thread may call `apply_batch` while
+    others take views.
     """
 
-    def __init__(self, cluster: str, interval_s: float) -> None:
-        self._cluster = cluster
-        self._limit_s = STALE_INTERVALS * max(interval_s, 5.0)
+    def __init__(self, cluster: str, limit_s: float) -> None:
+        self._cluster, self._limit_s = cluster, limit_s
         self._lock = threading.Lock()  # guards all below: a view must not show half a batch
         self._tracker = Tracker()
         self._records: dict[str, int] = {}
@@ -115,7 +113,8 @@ class TableView:
                 self._apply_sample(at_ms, sample)
             self._apply_shares(done)
             self._applied_until = newest
-            self._sampled_at = time.monotonic()
+            age_s = (datetime.now(UTC) - done.sampled_at).total_seconds() if done.sampled_at else 0.0
+            self._sampled_at = time.monotonic() - max(0.0, age_s)
 
     def _collect_changes(self, tables: Tables) -> dict[int, StateChange]:
         """What has changed in the partitions of the offsets topic since the last call.

@@ -174,6 +174,11 @@ def _describe_group(group: Group | None) -> str:
     )
 
 
+def describe_saved(name: str, saved: str | None) -> str:
+    """The body of the last change of kind `group` that led to a saved state (None: the group is deleted)."""
+    return _describe_group(GroupTable.from_state(json.loads(saved)).get(name) if saved else None)
+
+
 def _list_texts(column: Iterable[Any]) -> list[str | None]:
     """The texts of a column of pandas, None for null: since pandas 3, a null is NaN there, which is true."""
     return [text if isinstance(text, str) else None for text in column]

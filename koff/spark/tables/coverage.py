@@ -96,7 +96,7 @@ class Coverage:
 
     `topic_id` is the id of the offsets topic (None: unknown, matches every id). `filter` says which records
     the caller writes ("": all). Complete spans with another filter may lack records of the caller's: they
-    count as begun. Each write is a new transaction of `lease`.
+    count as begun. Each write is a new transaction of `lease`. Raises `LeaseLost` if Delta ignored a write.
     """
 
     def __init__(
@@ -205,6 +205,9 @@ class Coverage:
         rows = [_Row(self.topic_id, *span, complete, self._filter, now) for span, complete in spans]
         if rows:
             self._tables.append_rows("coverage", self._make_frame(rows), self._lease.next_transaction())
+            # Delta ignores a process that lost the lease, without an error. Rows of offsets that are not
+            # recorded as begun must not be written.
+            self._lease.check()
             self._rows += rows
 
     def _rewrite(self) -> None:
@@ -219,12 +222,9 @@ class Coverage:
             for (topic_id, partition, complete, kept), intervals in merged.items()
             for interval in merge_intervals(intervals)
         ]
-        frame = self._make_frame(rows).select(*self._tables.frame("coverage").columns)
-        replacing = frame.write.format("delta").mode("overwrite")
-        replacing = replacing.option("replaceWhere", f"cluster = {quote_sql(self._cluster)}")
-        app, version = self._lease.next_transaction()
-        replacing = replacing.option("txnAppId", app).option("txnVersion", version)
-        replacing.save(self._tables.path("coverage"))
+        of_cluster = f"cluster = {quote_sql(self._cluster)}"
+        transaction = self._lease.next_transaction()
+        self._tables.replace_rows("coverage", self._make_frame(rows), of_cluster, transaction)
         self._rows = rows
 
     def _make_frame(self, rows: Sequence[_Row]) -> DataFrame:

@@ -1,8 +1,13 @@
 """Only one process at a time writes a cluster's rows: the table `leases`, and the fence for a late writer.
 
-A row says that an owner had the lease of a cluster at a time. Delta takes each sequence number of a cluster
-once, so of two processes that want the lease at once, one gets it. The lease of `ALL` is that of
-`koff pipeline maintain`, and excludes all others.
+A row says that an owner had the lease of a cluster at a time. Its sequence number is one more than that of
+the row that its owner has read, and Delta takes each number of a cluster once. So of two processes that want
+the lease at once, one gets it. The lease of `ALL` is that of `koff pipeline maintain`, and excludes all
+others.
+
+Every write of an owner is a transaction with a version. The versions of a later owner are larger, and Delta
+ignores a version in a table that has a larger one. An owner that takes over from a silent one first writes an
+empty transaction into each table of `FENCED`: from then on, Delta ignores the silent owner there.
 """
 
 from __future__ import annotations
@@ -14,15 +19,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import structlog
 
 from koff.errors import KoffError
-from koff.spark.tables.conflicts import is_conflict
+from koff.spark.tables.conflicts import is_conflict, retry_conflicts
 from koff.spark.tables.log_store import is_single_driver
-from koff.spark.tables.schemas import TABLES, Tables, quote_sql
+from koff.spark.tables.schemas import TABLES, Tables, for_each_table, quote_sql
 from koff.spark.worker_errors import is_java_gone, summarize_error
 
 if TYPE_CHECKING:
@@ -32,11 +38,16 @@ log = structlog.get_logger(component="spark.tables.leases")
 LEASE_S, HEARTBEAT_S = 60.0, 15.0
 """How long a lease holds after a heartbeat, and the time between two heartbeats."""
 ALL = "*"
-APPENDED = (
-    *("commits", "groups", "assignments", "quarantine", "end_offsets", "lag", "samples", "coverage"),
-    "current",  # while it is empty; later rows are merged into it
-)
-"""The tables that rows are appended to. (A merge that is repeated changes nothing.)"""
+_FIRST = ("coverage", "group_states", "samples")
+FENCED = (*_FIRST, *(name for name in TABLES if name not in (*_FIRST, "leases")))
+"""All tables that an owner writes, in the order in which a new owner shuts out a late one.
+
+A late owner may write at the same time: then Delta ignores it in the first tables of this order, and not yet
+in the last. `coverage` comes first: while an owner is not ignored there, nothing that it wrote was ignored.
+`group_states` and `samples` say that rows of other tables are complete, so they come before these tables.
+"""
+_BATCH_BITS = 24
+"""The version of a transaction is the sequence number of its owner, and in these bits a number of its own."""
 _KEPT_ROWS = 2000
 """After this many heartbeats, older rows of the cluster are deleted."""
 _ours: set[str] = set()
@@ -81,6 +92,7 @@ class Lease:
 
     def __init__(self, tables: Tables, cluster: str, owner: str) -> None:
         self.cluster = cluster
+        self._app, self._lease_app = f"koff {cluster}", f"koff lease {cluster}"
         self._tables, self._owner, self._nonce = tables, owner, str(uuid4())
         self._excludes_others = is_single_driver(tables.spark, tables.root)
         self._sequence = self._fence = self._batches = 0
@@ -94,12 +106,13 @@ class Lease:
         """Gets the lease, and shuts out a former owner that did not release it. Raises `LeaseHeld`."""
         _ours.add(self._nonce)
         try:
+            # The numbers that Delta has seen, also if the rows of the leases were lost. They are read before
+            # the row: an owner writes its row first, so a number of another process comes with a live row.
+            used = self._find_used_sequence()
             former = self._find_newest(self.cluster)
             self._raise_if_live(former)
-            # Seconds since 1970 grow faster than one for each heartbeat. So the number also grows when the
-            # table was lost: Delta ignores a batch with a number that it has seen.
-            self._sequence = max(former.sequence + 1 if former else 1, int(time.time()))
-            self._fence = self._sequence
+            is_silent = not former.released if former else used > 0
+            self._fence = self._sequence = max(used, former.sequence if former else 0) + 1
             if not self._append(released=False):
                 self._raise_if_live(self._find_newest(self.cluster))
                 raise LeaseHeld(
@@ -111,12 +124,11 @@ class Lease:
                 for other in self._list_excluded():
                     self._raise_if_live(self._find_newest(other))
             except LeaseHeld:
-                self._append(released=True)
+                # After a row that says "released", the next owner would not shut out the silent one.
+                self._append(released=not is_silent)
                 raise
-            if former is not None and not former.released and self.cluster != ALL:
-                app, version = self.next_transaction()
-                for name in APPENDED:
-                    self._tables.append_rows(name, self._tables.frame(name).limit(0), (app, version))
+            if is_silent and self.cluster != ALL:
+                self._write_fence()
         except BaseException:
             _ours.discard(self._nonce)
             raise
@@ -143,14 +155,32 @@ class Lease:
         Versions grow from owner to owner: when a later owner has written, Delta ignores an earlier owner.
         """
         self._batches += 1
-        return f"koff {self.cluster}", (self._fence << 24) + self._batches
+        return self._app, (self._fence << _BATCH_BITS) + self._batches
 
     def check(self) -> None:
-        """Raises `LeaseLost` unless nobody else can have the lease now."""
+        """Raises `LeaseLost` unless Delta ignored no write so far, and nobody else can have the lease now."""
         if self._lost is None and time.monotonic() - self._renewed_at > LEASE_S - HEARTBEAT_S:
             self._renew()
+        if self._lost is None and self._find_fence(FENCED[0]) > self._fence:
+            self._note_lost()
         if self._lost is not None:
             raise self._lost
+
+    def _write_fence(self) -> None:
+        transaction = self.next_transaction()
+        for name in FENCED:
+            nothing = self._tables.frame(name).limit(0)
+            # The conflict is with a write of the owner that is shut out: it ends, or is ignored.
+            retry_conflicts(partial(self._tables.append_rows, name, nothing, transaction))
+
+    def _find_used_sequence(self) -> int:
+        """The largest number that a lease of the cluster had by Delta's transactions; 0 if there was none."""
+        fences = for_each_table(self._find_fence, FENCED)
+        return max(*fences, self._tables.find_version("leases", self._lease_app))
+
+    def _find_fence(self, name: str) -> int:
+        """The sequence number of the last owner that wrote into the table; 0 if there was none."""
+        return self._tables.find_version(name, self._app) >> _BATCH_BITS
 
     def _renew_regularly(self) -> None:
         while not self._released.wait(HEARTBEAT_S) and self._lost is None:
@@ -171,14 +201,15 @@ class Lease:
                     old = f"cluster = {quote_sql(self.cluster)} AND sequence < {self._sequence - 1}"
                     self._tables.delta_table("leases").delete(old)
                 return
-            newest = self._find_newest(self.cluster)
-            by = (
-                f"{newest.owner} on {newest.host} (process {newest.process})" if newest else "another process"
-            )
-            self._lost = LeaseLost(
-                f"cluster {self.cluster}: {by} now writes into {self._tables.root}, because this process was "
-                f"silent for more than {LEASE_S:g} s: let only one of them run"
-            )
+            self._note_lost()
+
+    def _note_lost(self) -> None:
+        newest = self._find_newest(self.cluster)
+        by = f"{newest.owner} on {newest.host} (process {newest.process})" if newest else "another process"
+        self._lost = LeaseLost(
+            f"cluster {self.cluster}: {by} now writes into {self._tables.root}, because this process was "
+            f"silent for more than {LEASE_S:g} s: let only one of them run"
+        )
 
     def _append(self, *, released: bool) -> bool:
         """Appends the next row. Returns whether the lease is ours: nobody else took the sequence number."""
@@ -187,7 +218,7 @@ class Lease:
         row = _Row(self._sequence, *place, released, datetime.now(UTC))
         try:
             write = self._make_frame([row]).write.format("delta").mode("append")
-            write = write.option("txnAppId", f"koff lease {self.cluster}").option("txnVersion", row.sequence)
+            write = write.option("txnAppId", self._lease_app).option("txnVersion", row.sequence)
             write.save(self._tables.path("leases"))
         except Exception as error:
             if not is_conflict(error):

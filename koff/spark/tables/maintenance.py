@@ -4,6 +4,7 @@ deletes files that no version needs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,7 +15,8 @@ from koff.spark.tables.layout import find_layout
 from koff.spark.tables.leases import ALL, hold_leases
 from koff.spark.tables.maintenance_notes import MaintenanceNotes, TableNotes
 from koff.spark.tables.retention import Retention, select_expired
-from koff.spark.tables.schemas import TABLES, Tables, quote_sql
+from koff.spark.tables.schemas import TABLES, TXN, NextTransaction, Tables, quote_sql
+from koff.spark.tables.session_settings import change_settings
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -75,10 +77,18 @@ def maintain_tables(
 
 
 def maintain_cluster(
-    tables: Tables, cluster: str, conf: MaintainConf, now: datetime | None = None
+    tables: Tables,
+    cluster: str,
+    conf: MaintainConf,
+    now: datetime | None = None,
+    *,
+    next_transaction: NextTransaction | None = None,
 ) -> list[Maintained]:
-    """Maintains the rows of one cluster in all tables. The caller holds the lease of the cluster."""
-    maintenance = _Maintenance(tables, conf, now, cluster, [cluster])
+    """Maintains the rows of one cluster in all tables. The caller holds the lease of the cluster.
+
+    Rows are deleted in transactions of the lease, if there is `next_transaction`.
+    """
+    maintenance = _Maintenance(tables, conf, now, cluster, [cluster], next_transaction)
     return [maintenance.maintain_table(name) for name in TABLES]
 
 
@@ -86,8 +96,15 @@ class _Maintenance:
     """One maintenance, of the rows of `scope`: a cluster, or all `clusters`."""
 
     def __init__(
-        self, tables: Tables, conf: MaintainConf, now: datetime | None, scope: str, clusters: Sequence[str]
+        self,
+        tables: Tables,
+        conf: MaintainConf,
+        now: datetime | None,
+        scope: str,
+        clusters: Sequence[str],
+        next_transaction: NextTransaction | None = None,
     ) -> None:
+        self._next_transaction = next_transaction
         self._tables = Tables(_make_session(tables.spark), tables.root)
         self._conf, self._clusters = conf, clusters
         self._now = now or datetime.now(UTC)
@@ -134,7 +151,12 @@ class _Maintenance:
         expired = select_expired(self._tables, name, keep_days, self._now, self._of_scope)
         rows = f"{self._of_scope} AND {expired}" if self._of_scope else expired
         version = _read_version(delta)
-        retry_conflicts(lambda: delta.delete(rows))
+        with ExitStack() as settings:
+            if self._next_transaction is not None:
+                app, number = self._next_transaction()
+                fence = {f"{TXN}AppId": app, f"{TXN}Version": str(number)}
+                settings.enter_context(change_settings(self._tables.spark, fence))
+            retry_conflicts(lambda: delta.delete(rows))
         # A DELETE that matches nothing adds no version. Other processes may add versions at the same time.
         history = delta.history(20).select("version", "operation", "operationMetrics").collect()
         deletes = [row for row in history if row.version > version and row.operation == "DELETE"]

@@ -33,6 +33,8 @@ VERSION = 3
 PROPERTY = "koff.schema"
 CHECKPOINTS, MAINTENANCE = "_checkpoints", "_maintenance"
 """The folders beside the tables."""
+NextTransaction = Callable[[], tuple[str, int]]
+"""Returns the application and the version of a new transaction of Delta, as `Lease.next_transaction` does."""
 TXN = "spark.databricks.delta.write.txn"
 """The prefix of Delta's settings `AppId` and `Version`: a table takes one write of each version of an
 application."""
@@ -176,6 +178,30 @@ class Tables:
         if transaction is not None:
             write = write.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
         write.save(self.path(name))
+
+    def replace_rows(
+        self, name: str, frame: DataFrame, where: str, transaction: tuple[str, int] | None = None
+    ) -> None:
+        """Replaces the rows for which the SQL condition is true, in one commit of Delta.
+
+        `frame` has all columns of the table, in any order. `transaction` is as in `append_rows`.
+        """
+        write = frame.select(*self.frame(name).columns).write.format("delta").mode("overwrite")
+        write = write.option("replaceWhere", where)
+        if transaction is not None:
+            write = write.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
+        write.save(self.path(name))
+
+    def find_version(self, name: str, app: str) -> int:
+        """The largest version of the application's transactions that the table has now; 0 without one."""
+        jvm = self.spark.sparkContext._jvm
+        assert jvm is not None
+        nothing = jvm.scala.Option.empty()
+        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            self.spark._jsparkSession, self.path(name)
+        )
+        found = delta_log.update(False, nothing, nothing).transactions().get(app)
+        return int(found.get()) if found.isDefined() else 0
 
     def create_tables(self) -> None:
         """Creates the tables that are missing. Tables of older koffs stay as they are: see `prepare_tables`.

@@ -21,6 +21,7 @@ from koff.spark.report.sections import SECTIONS
 from koff.spark.tables.schemas import Tables
 from tests.spark.report import week
 from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
+from tests.spark.settings import next_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -287,7 +288,7 @@ def test_a_table_of_changes_gives_the_report_of_the_full_table(spark: SparkSessi
         for table, (content, partitions) in week.tables(rows, full).items():
             week.write_table(content, partitions, tmp_path / name / table)
         if name == "changes":  # the job wrote some hours; the report computes the others
-            hourly = HourlyLag(week.CLUSTER)
+            hourly = HourlyLag(week.CLUSTER, next_transaction)
             folder = Tables(spark, str(tmp_path / name))
             assert sum(hourly.write_ended(folder, week.at(100)) for _ in range(3)) == 50
         numbers.append(reports.compute_numbers(History(spark, str(tmp_path / name), PERIOD)))
