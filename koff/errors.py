@@ -61,5 +61,5 @@ def copy_error(error: E) -> E:
 
 
 def lacks_right(error: KoffError) -> bool:
-    """Whether the user may log in, and lacks a right."""
+    """Returns whether the broker accepts the user, who lacks a right."""
     return isinstance(error, Denied) and not isinstance(error, LogInRefused)

@@ -1,4 +1,4 @@
-"""Which brokers refuse the log-in. Each is asked again every `REFUSED_S` at most, whoever asks.
+"""Remembers which brokers refuse a log-in. Nobody tries such a broker more than once in `REFUSED_S`.
 
 A broker may lock an account after some refusals, and logs each. koff's own connections ask here before they
 connect. librdkafka does not pause after a refusal: an idle client tries again each second, one with a
@@ -28,7 +28,7 @@ _FORGET_S = 60.0
 
 Address = tuple[str, int]
 Identity = Hashable
-"""Who logs in, where, and how, with the present passwords."""
+"""The bootstrap servers and the SASL properties, with the passwords that are in the files now."""
 
 
 class HasLogIn(Protocol):
@@ -126,7 +126,7 @@ REFUSALS = Refusals()
 
 
 def identify(conf: HasLogIn, token: object = None) -> Identity:
-    """Who logs in to which cluster, with the properties as they are now.
+    """Returns the bootstrap servers and the SASL properties, with the passwords that are in the files now.
 
     `token` is the source of bearer tokens, if any.
     """

@@ -358,7 +358,7 @@ class OffsetsStart:
         return found
 
     def _may_exist(self, name: str, part: FollowedPartition, failed: Mapping[str, str], now: Moment) -> bool:
-        """Whether a group may exist that a response lacks, by what coordinators say of it by name."""
+        """Returns whether a group may exist that a response lacks. Coordinators were asked for it by name."""
         why = failed.get(name)
         if why != NOT_COORDINATOR:
             return why != NO_SUCH_GROUP
@@ -366,7 +366,7 @@ class OffsetsStart:
         return upto is not None and now.at_s - upto.at_s < MOVING_S
 
     def _find_known(self, partitions: Iterable[int]) -> dict[int, set[str]]:
-        """The groups that are known of each partition: also those that were dropped with it."""
+        """Returns the known groups of each partition, with those that were dropped with it."""
         known = {number: self._tracker.group_names(number) for number in partitions}
         names = list(self._dropped_groups)
         places = hash_groups(names) % max(self._log.partition_count, 1)

@@ -18,7 +18,7 @@ DEMO = (1.0, 1.0, 60.0, ("stuck",))
 SELDOM = (5.0, 12.0, 230.0, IN_TROUBLE)
 QUICK = (1.0, 3.0, 230.0, IN_TROUBLE)
 
-# With about one seed in ten, Burrow's rule calls the group that falls behind OK for a moment after a pause.
+# With about one seed in ten, Burrow's rule says for a moment after a pause that the lagging group is OK.
 SEED = 1
 
 Pace = tuple[float, float, float, Sequence[Habit]]

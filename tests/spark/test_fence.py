@@ -32,7 +32,7 @@ FENCED = sorted(TABLES.keys() - {"leases"})
 
 @pytest.fixture(scope="module")
 def written(spark: SparkSession, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """What a job wrote in a few batches, with curves, an hour of lag, and rows that expired."""
+    """Tables that a job has written in a few batches, with curves, an hour of lag, and expired rows."""
     tables = Tables(spark, str(tmp_path_factory.mktemp("fence") / "t"))
     topic = kafka.create_topic()
     producer = kafka.producer()

@@ -1,4 +1,4 @@
-"""A refused log-in is tried once in a while with each broker, whoever asks, and by no client left over."""
+"""koff tries a refused log-in once in a while with each broker, and leaves no client over that goes on."""
 
 from __future__ import annotations
 
