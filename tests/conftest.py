@@ -11,7 +11,9 @@ import structlog
 from xdist.remote import Producer
 
 from koff.kafkatest import KafkaCluster, LocalKafka
+from tests.clusters import CLUSTERS, lend_kafka
 from tests.distributions import Distributions, build_distributions
+from tests.left_behind import LeftBehind
 from tests.sharing import Scheduling, folder_order
 
 # A shell's background job ignores SIGINT, and so would all processes that tests start and interrupt.
@@ -67,12 +69,22 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test says which brokers of the session's cluster do not run any more, and why."""
+    """A failed test shows the end of the log of each broker that a test has just now."""
     report = yield
-    local = getattr(item, "funcargs", {}).get("kafka")
-    if report.failed and isinstance(local, LocalKafka):
-        report.sections += [("Kafka", node.describe_end()) for node in local.nodes if not node.running]
+    if report.failed:
+        for node in (node for kafka in CLUSTERS.lent for node in kafka.nodes):
+            report.sections.append(
+                (f"Kafka at {node.bootstrap}", node.tail() if node.running else node.describe_end())
+            )
     return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LeftBehind())
+
+
+def pytest_unconfigure() -> None:
+    CLUSTERS.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -86,22 +98,22 @@ def _reset_log() -> Iterator[None]:
 def kafka() -> Iterator[KafkaCluster]:
     """The session's cluster, shared by all tests: use topics and groups of your own.
 
-    One local broker, or the cluster that `KOFF_TEST_BROKERS` names. Who stops brokers, or needs
-    security or configuration, takes `more_kafka`.
+    One local broker, or the cluster that `KOFF_TEST_BROKERS` names. Who stops brokers, counts all groups, or
+    needs security or configuration, takes `more_kafka`.
     """
     existing = os.environ.get("KOFF_TEST_BROKERS")
     if existing:
         yield KafkaCluster(existing)
         return
-    with LocalKafka() as local:
+    with lend_kafka() as local:
         yield local
 
 
 @pytest.fixture
 def more_kafka() -> Iterator[Callable[..., LocalKafka]]:
-    """Starts a `LocalKafka` with the options it is called with; gone at the end of the test."""
-    with ExitStack() as started:
-        yield lambda **options: started.enter_context(LocalKafka(**options))
+    """Lends clusters for the test, with the options of `lend_kafka`."""
+    with ExitStack() as lent:
+        yield lambda **options: lent.enter_context(lend_kafka(**options))
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import LocalKafka, wait_until
+from tests.clusters import lend_kafka
 from tests.forgetful import Forgetful
 from tests.kafka_groups import produce
 
@@ -44,7 +45,7 @@ SILENCE_S = 1.5
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[LocalKafka]:
-    with LocalKafka() as kafka:
+    with lend_kafka() as kafka:
         yield kafka
 
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
+from tests.clusters import lend_kafka
 from tests.kafka_groups import consuming, is_committed, java_consuming, produce
 from tests.koff_process import describe_groups, monitoring, run_koff
 
@@ -29,7 +30,7 @@ def commit(
 @pytest.fixture(scope="module")
 def busy() -> Iterator[LocalKafka]:
     """A Kafka with live and dead groups of every protocol that writes offset commits."""
-    with LocalKafka() as kafka, ExitStack() as live:
+    with lend_kafka() as kafka, ExitStack() as live:
         orders = kafka.create_topic("orders", partitions=3)
         clicks = kafka.create_topic("clicks", partitions=2)
         kafka.create_topic("idle", partitions=1)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from koff.kafkatest import LocalKafka, wait_until
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_broken_clusters import wait_for_lag
 from tests.integration.test_coordinators import make_token
@@ -23,8 +24,6 @@ from tests.token_provider import make_answer, providing_tokens
 pytestmark = pytest.mark.kafka
 FAILED_REQUESTS = 3
 """A fault lasts until so many requests for topics were sent: each left clients behind."""
-LOGIN_MODULE = "org.apache.kafka.common.security.{} required"
-LISTENER = "listener.name.sasl_plaintext.{}.sasl.jaas.config"
 
 
 class Weight(NamedTuple):
@@ -55,14 +54,7 @@ class Weight(NamedTuple):
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[LocalKafka]:
     """A Kafka that asks clients for their log-in again every few seconds."""
-    config = {
-        "connections.max.reauth.ms": "5000",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
-        LISTENER.format("scram-sha-256"): LOGIN_MODULE.format("scram.ScramLoginModule") + ";",
-        LISTENER.format("oauthbearer"): LOGIN_MODULE.format("oauthbearer.OAuthBearerLoginModule")
-        + ' unsecuredLoginStringClaim_sub="admin";',
-    }
-    with LocalKafka(security=True, config=config) as kafka:
+    with lend_kafka(security=True, config={"connections.max.reauth.ms": "5000"}) as kafka:
         set_password(kafka, "right")
         yield kafka
 

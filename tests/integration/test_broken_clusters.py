@@ -157,7 +157,7 @@ LOGIN = {
 
 
 def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_is_back(more_kafka):
-    kafka = more_kafka(security=True, users={"admin": "admin-secret", "koff": "koff-secret"})
+    kafka = more_kafka(security=True)
     topic = kafka.create_topic()
     produce(kafka, topic, 100)
     commit(kafka, "g", (topic, 0, 1))

@@ -37,6 +37,7 @@ from koff.client.wire.connection import Connection
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
 from koff.proto.requests import Api
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import consuming, produce, streaming
 from tests.token_provider import make_answer, providing_tokens
@@ -49,7 +50,7 @@ SIMPLE = [f"simple-{number}" for number in range(40)]
 @pytest.fixture(scope="module")
 def three() -> Iterator[LocalKafka]:
     """Three brokers, with groups of several kinds over all of them."""
-    with LocalKafka(brokers=3) as kafka, ExitStack() as live:
+    with lend_kafka(brokers=3) as kafka, ExitStack() as live:
         orders = kafka.create_topic("orders", partitions=3)
         for partition in range(3):
             produce(kafka, orders, 10, partition=partition)
@@ -288,23 +289,13 @@ def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
 
 # Security
 
-USERS = {"admin": "admin-secret", "reader": "reader-secret", "half": "half-secret"}
 SCRAM_PASSWORD = "scram-secret"
 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[LocalKafka]:
     """SASL by every mechanism that is ours, TLS, and a user who may see one group of two."""
-    login = "org.apache.kafka.common.security.{} required"
-    listener = "listener.name.sasl_plaintext.{}.sasl.jaas.config"
-    config = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        listener.format("scram-sha-256"): login.format("scram.ScramLoginModule") + ";",
-        listener.format("scram-sha-512"): login.format("scram.ScramLoginModule") + ";",
-        listener.format("oauthbearer"): login.format("oauthbearer.OAuthBearerLoginModule")
-        + ' unsecuredLoginStringClaim_sub="admin";',
-    }
-    with LocalKafka(security=True, users=USERS, config=config) as kafka:
+    with lend_kafka(security=True) as kafka:
         kafka.create_topic("orders")
         kafka.create_topic("secret")
         commit(kafka, "seen", ("orders", 0, 1), ("secret", 0, 2))

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, free_ports
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import allow
 from tests.koff_process import run_koff
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[LocalKafka]:
-    with LocalKafka(security=True, users={"admin": "admin-secret", "alice": "alice-secret"}) as kafka:
+    with lend_kafka(security=True) as kafka:
         kafka.create_topic("orders", 3)
         commit(kafka, "payments", ("orders", 0, 0))
         yield kafka

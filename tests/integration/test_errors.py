@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, free_ports, wait_until
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import allow
 from tests.koff_process import monitoring, run_koff
@@ -20,15 +21,7 @@ COMMANDS = [("lag",), ("printer",), ("monitor", "--listen", "127.0.0.1:0")]
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[LocalKafka]:
-    with LocalKafka(
-        security=True,
-        users={
-            "admin": "a",
-            "reader": "reader-secret",
-            "blind": "blind-secret",
-            "describer": "describer-secret",
-        },
-    ) as kafka:
+    with lend_kafka(security=True) as kafka:
         topic = kafka.create_topic("orders")
         commit(kafka, "g", (topic, 0, 0))
         rights = [

@@ -215,7 +215,7 @@ def test_the_monitor_follows_the_commits_of_the_chosen_groups(kafka, make_topic)
 
 
 def test_a_topic_that_may_not_be_read_is_named_once_and_the_others_are_read(more_kafka):
-    kafka = more_kafka(security=True, users={"admin": "admin-secret", "reader": "reader-secret"})
+    kafka = more_kafka(security=True)
     allowed, secret = kafka.create_topic("allowed"), kafka.create_topic("secret")
     for topic in (allowed, secret):
         written(kafka, topic, *"abc")

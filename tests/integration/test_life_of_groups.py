@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from koff.kafkatest import LocalKafka, reap, spawn, wait_until
+from tests.clusters import lend_kafka
 from tests.kafka_groups import CONSOLE_CONSUMER, member, produce, streaming
 from tests.koff_process import KOFF, run_koff
 
@@ -188,7 +189,7 @@ def printed(kafka: LocalKafka, *args: str) -> list[str]:
 @pytest.fixture(scope="module")
 def kafka_alone() -> Iterator[LocalKafka]:
     """A Kafka that nobody but these groups uses."""
-    with LocalKafka(config=CONFIG) as kafka:
+    with lend_kafka(config=CONFIG) as kafka:
         yield kafka
 
 

@@ -12,7 +12,8 @@ from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
 from koff.client.offsets.lister import Listed, OffsetLister
 from koff.errors import ConnectError, Denied
-from koff.kafkatest import LocalKafka, wait_until
+from koff.kafkatest import wait_until
+from tests.clusters import lend_kafka
 
 
 def refuse_fallback(partitions, spec=None, isolation=None, *, timeout_s=None) -> Listed:
@@ -102,7 +103,7 @@ def test_offsets_come_over_tls_and_after_a_log_in(more_kafka, protocol):
 
 @pytest.mark.kafka
 def test_offsets_come_from_the_new_leader_after_a_broker_has_died():
-    with LocalKafka(brokers=3) as kafka:
+    with lend_kafka(brokers=3) as kafka:
         topic = kafka.create_topic(partitions=6, replicas=3)
         wanted = [TopicPartition(topic, number) for number in range(6)]
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})

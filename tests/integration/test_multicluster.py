@@ -35,6 +35,7 @@ from koff.client.multicluster import (
 )
 from koff.errors import Closed
 from koff.kafkatest import LocalKafka, wait_until
+from tests.clusters import lend_kafka
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 2
@@ -44,7 +45,7 @@ Two = tuple[LocalKafka, LocalKafka]
 @pytest.fixture(scope="module")
 def two() -> Iterator[Two]:
     """Clusters a and b, both up at the start and at the end of each test."""
-    with LocalKafka() as a, LocalKafka() as b:
+    with lend_kafka() as a, lend_kafka() as b:
         yield a, b
 
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_start import (
     ASKED,
@@ -31,7 +32,7 @@ RESUMED, SEEDED = "partitions start: resume", "partitions start: seed"
 @pytest.fixture(scope="module")
 def groups() -> Iterator[LocalKafka]:
     """A Kafka whose groups have committed."""
-    with LocalKafka() as kafka:
+    with lend_kafka() as kafka:
         topic = kafka.create_topic("orders")
         for number in range(30):
             commit(kafka, f"g{number}", (topic, 0, number))

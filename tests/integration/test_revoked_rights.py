@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.topics import OFFSETS_TOPIC
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import allow, produce
 from tests.koff_process import Monitor, monitoring, set_properties
@@ -29,7 +30,7 @@ LAGS = {("billing", "orders"): 6.0, ("mail", "orders"): 5.0, ("search", "payment
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[LocalKafka]:
-    with LocalKafka(security=True, users={"admin": "admin-secret", USER: "koff-secret"}) as kafka:
+    with lend_kafka(security=True) as kafka:
         for topic in ("orders", "payments"):
             kafka.create_topic(topic)
             produce(kafka, topic, 10)

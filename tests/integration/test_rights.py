@@ -16,12 +16,12 @@ from confluent_kafka.admin import AclOperation, OffsetSpec, ResourceType
 from koff.kafkatest import LocalKafka, wait_until
 from koff.kafkatest.java import class_command
 from koff.records.topics import OFFSETS_TOPIC
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import allow, produce
 from tests.koff_process import Monitor, monitoring, set_properties
 
 pytestmark = pytest.mark.kafka
-USERS = {"admin": "admin-secret", "koff": "koff-secret", "bare": "bare-secret"}
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 
@@ -39,7 +39,7 @@ def grant_documented_rights(kafka: LocalKafka) -> None:
 def secured() -> Iterator[LocalKafka]:
     protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_SSL,SSL:SSL"
     config = {"listener.security.protocol.map": protocols}
-    with LocalKafka(brokers=2, security=True, users=USERS, config=config) as kafka:
+    with lend_kafka(brokers=2, security=True, config=config) as kafka:
         yield kafka
 
 
@@ -50,7 +50,7 @@ def log_in(kafka: LocalKafka, user: str) -> dict[str, str]:
             "ssl.ca.location": str(kafka.ca_pem),
             "sasl.mechanism": "PLAIN",
             "sasl.username": user,
-            "sasl.password": USERS[user],
+            "sasl.password": kafka.users[user],
         }
     )
 

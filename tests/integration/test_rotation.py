@@ -24,15 +24,7 @@ def set_password(kafka: LocalKafka, password: str) -> None:
 
 
 def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_path: Path) -> None:
-    kafka = more_kafka(
-        security=True,
-        config={
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-            "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            ),
-        },
-    )
+    kafka = more_kafka(security=True)
     topic = kafka.create_topic()
     produce(kafka, topic, 100)
     commit(kafka, "g", (topic, 0, 1))

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_coordinators import sharing
 from tests.kafka_groups import allow, produce
@@ -28,7 +29,7 @@ TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 @pytest.fixture(scope="module")
 def shared() -> Iterator[LocalKafka]:
     """A share group that is behind, beside a group that commits."""
-    with LocalKafka() as kafka:
+    with lend_kafka() as kafka:
         topic = kafka.create_topic("jobs", partitions=2)
         commit(kafka, "plain", (topic, 0, 0))
         share_and_fall_behind(kafka, topic)
@@ -103,7 +104,7 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
 def test_without_the_right_to_read_the_state_lags_come_from_the_coordinators_until_it_is_back(
     more_kafka, hidden: bool
 ):
-    kafka = more_kafka(security=True, users={"admin": "admin-secret", "koff": "koff-secret"})
+    kafka = more_kafka(security=True)
     topic = kafka.create_topic(partitions=2)
     described = [topic, OFFSETS_TOPIC, *([] if hidden else [SHARE_STATE_TOPIC])]
     allow(

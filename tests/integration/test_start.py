@@ -22,6 +22,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
+from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
 from tests.kafka_groups import allow, consuming, is_committed, produce
@@ -39,7 +40,7 @@ OFTEN = 12
 @pytest.fixture(scope="module")
 def settled() -> Iterator[LocalKafka]:
     """A Kafka with groups that commit no more; two did every half minute, one of them backwards."""
-    with LocalKafka() as kafka, ExitStack() as live:
+    with lend_kafka() as kafka, ExitStack() as live:
         commit(kafka, "makes-the-topic", (kafka.create_topic(), 0, 0))
         now_ms = time.time_ns() // 1_000_000
         for group, step in (("forwards", 1), ("backwards", -1)):
@@ -355,8 +356,7 @@ def test_groups_that_a_coordinator_has_yet_to_load_are_waited_for(more_kafka):
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[LocalKafka]:
     """A Kafka where `half` may describe one group of three, and `nobody` none; both may read all topics."""
-    users = {"admin": "admin-secret", "half": "half-secret", "nobody": "nobody-secret"}
-    with LocalKafka(security=True, users=users) as kafka:
+    with lend_kafka(security=True) as kafka:
         topic = kafka.create_topic("orders")
         for group in ("seen", "hidden", "hidden-too"):
             commit(kafka, group, (topic, 0, 3))

@@ -11,6 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 
 from koff.cli.text_table import measure_text
 from koff.kafkatest import LocalKafka, wait_until
+from tests.clusters import lend_kafka
 from tests.terminal import HAS_TMUX, Tmux, run_tmux
 
 pytestmark = [
@@ -34,7 +35,7 @@ GROUPS = (*WIDE, *(f"group-{number:03}" for number in range(200 - len(WIDE))))
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalKafka]:
     """A Kafka with these groups on topic t."""
-    with LocalKafka() as kafka:
+    with lend_kafka() as kafka:
         kafka.create_topic("t")
         producer = kafka.producer()
         for _ in range(1000):

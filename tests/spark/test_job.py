@@ -32,6 +32,7 @@ from koff.spark.job.table_server import serve_tables
 from koff.spark.rows.decoding import DataLost
 from koff.spark.tables import maintenance
 from koff.spark.tables.schemas import TABLES, Tables
+from tests.clusters import lend_kafka
 from tests.kafka_groups import member, produce
 from tests.spark.test_exactly_once import children
 from tests.spark.test_source import write
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
-    with LocalKafka(config={"offsets.topic.num.partitions": "4"}) as kafka:
+    with lend_kafka(config={"offsets.topic.num.partitions": "4"}) as kafka:
         yield kafka
 
 
@@ -305,7 +306,7 @@ def test_two_clusters_in_one_job_have_their_own_rows_and_one_that_is_down_holds_
     spark: SparkSession, broker: LocalKafka, tmp_path: Path
 ) -> None:
     tables = Tables(spark, str(tmp_path / "t"))
-    with LocalKafka(config={"offsets.topic.num.partitions": "3"}) as other:
+    with lend_kafka(config={"offsets.topic.num.partitions": "3"}) as other:
         topic = broker.create_topic(partitions=2)
         assert other.create_topic(topic, partitions=2)
         for kafka, produced, offset in ((broker, 10, 4), (other, 20, 5)):

@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.tables.schemas import Tables
+from tests.clusters import lend_kafka
 from tests.kafka_groups import is_committed
 from tests.spark.test_job import run_once, running, watched
 
@@ -32,7 +33,7 @@ LIMIT_S = 25.0
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalKafka]:
-    with LocalKafka(config={"offsets.topic.num.partitions": "2"}) as kafka:
+    with lend_kafka(config={"offsets.topic.num.partitions": "2"}) as kafka:
         yield kafka
 
 

@@ -15,6 +15,7 @@ from koff.kafkatest import LocalKafka
 from koff.spark.job.cluster_stream import PipelineConf
 from koff.spark.job.job import Job
 from koff.spark.tables.schemas import Tables
+from tests.clusters import lend_kafka
 from tests.integration.test_share_groups import kafkas_lags, share_and_fall_behind
 from tests.koff_process import run_koff
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[LocalKafka]:
     """A share group that is behind, in a cluster with few offsets partitions."""
-    with LocalKafka(config={"offsets.topic.num.partitions": "4"}) as kafka:
+    with lend_kafka(config={"offsets.topic.num.partitions": "4"}) as kafka:
         topic = kafka.create_topic("jobs", partitions=2)
         share_and_fall_behind(kafka, topic)
         yield kafka

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
 from koff.spark.rows.decoding import DataLost
 from koff.spark.tables.schemas import Tables
+from tests.clusters import lend_kafka
 from tests.kafka_groups import produce
 from tests.spark.test_job import commit, committed, lags, run_once, running, watched
 
@@ -50,7 +51,7 @@ class Broker:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    with LocalKafka(config={"offsets.topic.num.partitions": "1"}) as kafka:
+    with lend_kafka(config={"offsets.topic.num.partitions": "1"}) as kafka:
         yield Broker(kafka, tmp_path)
 
 

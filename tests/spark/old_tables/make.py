@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from koff.kafkatest import LocalKafka
+from tests.clusters import lend_kafka
 from tests.spark.old_tables.life import create_topics, live, name_topics
 
 HERE = Path(__file__).parent
@@ -49,7 +49,7 @@ def _forget_owner(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def main(version: int, source: Path) -> None:
     """Two runs of the old koff, and its report."""
-    with LocalKafka() as kafka, tempfile.TemporaryDirectory() as folder:
+    with lend_kafka() as kafka, tempfile.TemporaryDirectory() as folder:
         tables = Path(folder) / "tables"
         create_topics(kafka, version)
         where = ("--tables", str(tables))

@@ -1,0 +1,104 @@
+"""What a test leaves behind fails that test, not the next one: processes, and threads that are not daemons.
+
+This process takes over the processes that its children leave behind. What a fixture of a module or a session
+starts may stay until this fixture ends. Python closes the files of a `Popen` that nobody waited for when it
+collects it, so it collects at the end of a test that started a process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PR_SET_CHILD_SUBREAPER = 36
+_PATIENCE_S = 10.0
+"""So long after its end, a test's processes and threads may end on their own."""
+_ALLOWED = ("resource_tracker", "guard.py", "kafka.Kafka ")
+"""Processes that stay: Python's own, that of the test kit, and brokers, which `CLUSTERS` ends."""
+
+
+class LeftBehind:
+    """Compares what there is before and after each test."""
+
+    def __init__(self) -> None:
+        self._kept: set[object] = set()
+        self._has_started_process = False
+        with suppress(OSError, AttributeError):  # only Linux has it
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        sys.addaudithook(self._notice)
+
+    def _notice(self, event: str, _arguments: Any) -> None:
+        if event in ("subprocess.Popen", "os.posix_spawn", "os.fork"):
+            self._has_started_process = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        before = _find_running()
+        try:
+            return (yield)
+        finally:
+            self._kept |= set(_find_running()) - set(before)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        self._before, self._has_started_process = set(_find_running()), False
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
+        yield
+        if self._has_started_process:
+            gc.collect()
+        deadline = time.monotonic() + _PATIENCE_S
+        while left := self._find_left():
+            if time.monotonic() > deadline:
+                self._kept |= left.keys()  # they fail one test
+                pytest.fail(f"the test leaves behind: {', '.join(sorted(left.values()))}", pytrace=False)
+            time.sleep(0.05)
+
+    def _find_left(self) -> dict[object, str]:
+        running = _find_running()
+        return {key: running[key] for key in running.keys() - self._before - self._kept}
+
+
+def _find_running() -> dict[object, str]:
+    """The children of this process and its threads, each with a description."""
+    found: dict[object, str] = {
+        thread: f"thread {thread.name}" for thread in threading.enumerate() if not thread.daemon
+    }
+    for pid in _list_children():
+        command = _read(pid, "cmdline").replace("\0", " ").strip() or f"zombie {_read(pid, 'comm').strip()}"
+        if not any(word in command for word in _ALLOWED):
+            found[pid] = f"process {pid}: {command[:300]}"
+    return found
+
+
+def _list_children() -> list[str]:
+    tasks = Path("/proc/self/task")
+    return [
+        pid
+        for task in (tasks.iterdir() if tasks.exists() else ())
+        for pid in _read_path(task / "children").split()
+    ]
+
+
+def _read(pid: str, name: str) -> str:
+    return _read_path(Path("/proc", pid, name))
+
+
+def _read_path(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # it has ended
+        return ""
