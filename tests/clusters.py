@@ -120,9 +120,15 @@ def put_right(kafka: LocalKafka, *, security: bool) -> bool:
 
 def _delete_rights(admin: AdminClient) -> None:
     """Deletes all ACLs and SCRAM credentials."""
+    any_name: Any = None
     acls = AclBindingFilter(
-        *(ResourceType.ANY, None, ResourcePatternType.ANY, None, None),
-        *(AclOperation.ANY, AclPermissionType.ANY),
+        ResourceType.ANY,
+        any_name,
+        ResourcePatternType.ANY,
+        any_name,
+        any_name,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
     )
     _wait(admin.delete_acls([acls]))
     for user, described in admin.describe_user_scram_credentials().result(60).items():

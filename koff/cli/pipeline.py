@@ -371,9 +371,7 @@ def report(
 
 
 def _prepare_tables(tables: Tables) -> None:
-    from koff.spark.tables.migrations import prepare_tables
-
-    prepare_tables(tables)
+    tables.create_tables()
     log.info("the tables are ready", folder=tables.root, created=len(tables.new_tables))
 
 

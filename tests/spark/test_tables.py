@@ -1,11 +1,10 @@
-"""Tables of one version of the schema become those of the next, or are refused as they are."""
+"""What koff creates, and which folders and tables it refuses."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -14,12 +13,10 @@ import pytest
 from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import StructType
 
-from koff.spark.tables import migrations
 from koff.spark.tables import schemas as module
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
 from koff.spark.tables.layout import LAYOUTS, find_layout
-from koff.spark.tables.migrations import prepare_tables
-from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Table, Tables, WrongTables
+from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Tables, WrongTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,25 +40,6 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 @pytest.fixture
 def tables(spark: SparkSession, first: Path, tmp_path: Path) -> Tables:
     return Tables(spark, str(shutil.copytree(first, tmp_path / "t")))
-
-
-def next_version(monkeypatch: pytest.MonkeyPatch, **changed: str) -> None:
-    """From now on koff writes the next version, in which these tables have these columns."""
-    tables = {name: replace(TABLES[name], columns=columns) for name, columns in changed.items()}
-    monkeypatch.setattr(module, "TABLES", {**TABLES, **tables})
-    monkeypatch.setattr(module, "VERSION", NEXT)
-
-
-def with_note(name: str) -> str:
-    return f"{TABLES[name].columns}, note STRING"
-
-
-def versions(tables: Tables) -> dict[str, str]:
-    found = {}
-    for name in TABLES:
-        rows = tables.spark.sql(f"SHOW TBLPROPERTIES delta.`{tables.path(name)}`").collect()
-        found[name] = {row.key: row.value for row in rows}[PROPERTY]
-    return found
 
 
 def changes(tables: Tables) -> dict[str, int]:
@@ -88,7 +66,7 @@ def test_tables_whose_creation_was_killed_are_created(
     tables = Tables(spark, str(root))
     with pytest.raises(WrongTables, match="no tables of koff's"):
         tables.check_tables()
-    prepare_tables(tables)
+    tables.create_tables()
     tables.check_tables()
     assert tables.new_tables == TABLES.keys()
     assert not list(root.rglob("*.tmp"))
@@ -101,7 +79,7 @@ def test_a_folder_with_files_of_others_is_no_table_whose_creation_was_killed(
     note = tmp_path / "commits" / "note.txt"
     note.write_text("mine")
     with pytest.raises(WrongTables, match="commits is not a Delta table: give --tables a folder of its own"):
-        prepare_tables(Tables(spark, str(tmp_path)))
+        Tables(spark, str(tmp_path)).create_tables()
     assert {each.name for each in tmp_path.iterdir()} == {"commits"}
     assert note.read_text() == "mine"
 
@@ -128,69 +106,6 @@ def test_processes_that_create_the_same_tables_at_once_both_get_them(
     Tables(spark, str(tmp_path / "t")).check_tables()
 
 
-def test_columns_that_are_new_are_added_and_rows_stay(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    next_version(monkeypatch, commits=with_note("commits"))
-    with pytest.raises(
-        WrongTables, match=f"has schema {VERSION}, this koff writes {NEXT}: `koff pipeline run` migrates"
-    ):
-        tables.check_tables()
-    prepare_tables(tables)
-    assert set(versions(tables).values()) == {str(NEXT)}
-    (row,) = tables.frame("commits").collect()
-    assert (row.cluster, row.log_offset, row.note) == ("c", 1, None)
-    assert tables.frame("groups").count() == 1
-    before = changes(tables)
-    prepare_tables(tables)
-    tables.check_tables()
-    assert changes(tables) == before
-
-
-def test_a_migration_that_was_cut_off_goes_on(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    next_version(monkeypatch, commits=with_note("commits"), groups=with_note("groups"))
-    power = iter((False, True))
-
-    def fill(tables: Tables) -> None:
-        spark, path = tables.spark, tables.path("groups")
-        if "note" not in tables.frame("groups").columns:
-            spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (note STRING)")
-        if not next(power):
-            raise OSError("the power is gone")
-        spark.sql(f"UPDATE delta.`{path}` SET note = 'old'")
-
-    monkeypatch.setattr(migrations, "MIGRATIONS", {("groups", VERSION): fill})
-    with pytest.raises(OSError, match="the power is gone"):
-        prepare_tables(tables)
-    assert versions(tables)["groups"] == str(VERSION)
-    prepare_tables(tables)
-    assert set(versions(tables).values()) == {str(NEXT)}
-    assert [row.note for row in tables.frame("groups").collect()] == ["old"]
-    assert [row.note for row in tables.frame("commits").collect()] == [None]
-
-
-def test_what_no_migration_leads_from_is_refused_and_stays(
-    tables: Tables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = TABLES["lag"].columns.replace("committed BIGINT", "committed STRING")
-    next_version(monkeypatch, commits=with_note("commits"), lag=other)
-    before = changes(tables)
-    for _ in range(2):
-        with pytest.raises(WrongTables, match=f"/lag has schema {VERSION}, this koff writes {NEXT}: there"):
-            prepare_tables(tables)
-    assert changes(tables) == before
-    next_version(monkeypatch, lag=TABLES["lag"].columns.replace("at TIMESTAMP, ", ""))
-    with pytest.raises(WrongTables, match="there is no migration; use the koff"):
-        prepare_tables(tables)
-
-
-def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    next_version(monkeypatch)
-    monkeypatch.setattr(module, "TABLES", {**TABLES, "notes": Table("note STRING")})
-    prepare_tables(tables)
-    assert tables.frame("notes").columns == ["cluster", "note"]
-
-
 @pytest.mark.parametrize(
     ("version", "told"),
     [(str(NEXT), f"has schema {NEXT}, this koff writes {VERSION}: use the koff that"), ("x", "has schema x")],
@@ -198,7 +113,7 @@ def test_a_table_that_is_new_is_made(tables: Tables, monkeypatch: pytest.MonkeyP
 def test_tables_of_a_newer_koff_and_of_others_are_refused(tables: Tables, version: str, told: str) -> None:
     table = f"delta.`{tables.path('groups')}`"
     tables.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{PROPERTY}' = '{version}')")
-    for ask in (tables.create_tables, tables.check_tables, tables.list_older):
+    for ask in (tables.create_tables, tables.check_tables):
         with pytest.raises(WrongTables, match=told):
             ask()
 

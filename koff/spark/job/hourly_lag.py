@@ -13,7 +13,7 @@ from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
 from koff.spark.tables.schemas import NextTransaction, Tables, quote_sql
 
 MOST_HOURS = 24
-"""So many hours are written at once. After a migration there are months to write, and the stream waits."""
+"""So many hours are written at once. There may be months to write after a pause, and the stream waits."""
 
 
 class HourlyLag:

@@ -1,4 +1,4 @@
-"""The tables: their names, columns and schema version, and how they are created and migrated.
+"""The tables: their names, columns and schema version, and how they are created.
 
 Each table is a Delta table in a folder below one root, with the version of its schema in the property
 `koff.schema`. Offsets are Kafka's, times UTC, `..._s` are seconds, `..._per_s` offsets a second. `day` is the
@@ -134,8 +134,7 @@ TABLES: Mapping[str, Table] = {
 class Tables:
     """The tables below `root`: a folder, or another place that Spark writes to (s3a://..., hdfs://...).
 
-    Call `prepare_tables`, `create_tables` or `check_tables` before the other methods. All raise
-    `WrongTables`.
+    Call `create_tables` or `check_tables` before the other methods. Both raise `WrongTables`.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -204,16 +203,16 @@ class Tables:
         return int(found.get()) if found.isDefined() else 0
 
     def create_tables(self) -> None:
-        """Creates the tables that are missing. Tables of older koffs stay as they are: see `prepare_tables`.
+        """Creates the tables that are missing.
 
         Raises `UnsafeLogStore`, and `WrongTables`, before anything is written, if the root contains other
-        files or tables of a newer koff.
+        files or tables of another koff.
         """
         is_single_driver(self.spark, self.root)  # raises `UnsafeLogStore`
 
         present = self._list_names()
         _check_names(self.root, present, create=True)
-        self._read_versions([name for name in TABLES if name in present])
+        self._check_versions([name for name in TABLES if name in present])
 
         for_each_table(self._create_table, (name for name in TABLES if name not in present))
         self.new_tables = set(TABLES) - present
@@ -244,37 +243,23 @@ class Tables:
     def check_tables(self) -> None:
         """Raises `WrongTables` unless every table exists and has the current version."""
         _check_names(self.root, self._list_names(), create=False)
-        for name, version in self._read_versions(TABLES).items():
-            if version < VERSION:
-                raise self.make_version_error(name, version, "`koff pipeline run` migrates it")
+        self._check_versions(TABLES)
 
-    def list_older(self) -> dict[str, int]:
-        """The versions of tables that have an older one than today, by name. Raises `WrongTables`."""
-        present = self._list_names()
-        versions = self._read_versions([name for name in TABLES if name in present])
-        return {name: version for name, version in versions.items() if version < VERSION}
+    def _check_versions(self, names: Iterable[str]) -> None:
+        for_each_table(self._check_version, names)
 
-    def _read_versions(self, names: Iterable[str]) -> dict[str, int]:
-        names = list(names)
-        return dict(zip(names, for_each_table(self._read_version, names), strict=True))
-
-    def _read_version(self, name: str) -> int:
-        """The version of a table's schema: the current one or an older one. Raises `WrongTables`."""
+    def _check_version(self, name: str) -> None:
         from delta.tables import DeltaTable
 
         if not DeltaTable.isDeltaTable(self.spark, self.path(name)):
             raise WrongTables(f"{self.path(name)} is not a Delta table: give --tables a folder of its own")
         rows = self.spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
-        version = str({row.key: row.value for row in rows}.get(PROPERTY, ""))
-        if not version.isdigit() or int(version) > VERSION:
-            raise self.make_version_error(name, version or "(none)")
-        return int(version)
-
-    def make_version_error(
-        self, name: str, version: int | str, cure: str = "use the koff that wrote it, or another --tables"
-    ) -> WrongTables:
-        """The error for a table of another version."""
-        return WrongTables(f"{self.path(name)} has schema {version}, this koff writes {VERSION}: {cure}")
+        version = {row.key: row.value for row in rows}.get(PROPERTY, "(none)")
+        if version != str(VERSION):
+            raise WrongTables(
+                f"{self.path(name)} has schema {version}, this koff writes {VERSION}:"
+                " use the koff that wrote it, or another --tables"
+            )
 
     def _list_names(self) -> set[str]:
         """The names of files and folders in the root; empty if there is no root.
@@ -345,8 +330,8 @@ def _check_names(root: str, present: Collection[str], *, create: bool) -> None:
     if not create and missing:
         if any(name in present for name in TABLES):
             raise WrongTables(
-                f"{root} lacks the table {missing[0]}: an older koff wrote the tables, or their creation was "
-                "interrupted; `koff pipeline run` completes them"
+                f"{root} lacks the table {missing[0]}: the creation of the tables was interrupted;"
+                " `koff pipeline run` completes it"
             )
         raise WrongTables(
             f"no tables of koff's in {root} ({missing[0]} is missing): check --tables; "
