@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from typing import Any
 import pytest
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PATIENCE_S = 10.0
+PATIENCE_S = 10.0
 """So long after its end, a test's processes and threads may end on their own."""
 _ALLOWED = ("resource_tracker", "guard.py", "kafka.Kafka ")
 """Processes that stay: Python's own, that of the test kit, and brokers, which `CLUSTERS` ends."""
@@ -60,10 +62,11 @@ class LeftBehind:
         yield
         if self._has_started_process:
             gc.collect()
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while left := self._find_left():
             if time.monotonic() > deadline:
-                self._kept |= left.keys()  # they fail one test
+                self._kept |= left.keys()
+                _kill_processes(left)
                 pytest.fail(f"the test leaves behind: {', '.join(sorted(left.values()))}", pytrace=False)
             time.sleep(0.05)
 
@@ -82,6 +85,13 @@ def _find_running() -> dict[object, str]:
         if not any(word in command for word in _ALLOWED):
             found[pid] = f"process {pid}: {command[:300]}"
     return found
+
+
+def _kill_processes(left: Iterable[object]) -> None:
+    for pid in (int(each) for each in left if isinstance(each, str)):
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def _list_children() -> list[str]:
