@@ -81,8 +81,8 @@ def _find_running() -> dict[object, str]:
         thread: f"thread {thread.name}" for thread in threading.enumerate() if not thread.daemon
     }
     for pid in _list_children():
-        command = _read(pid, "cmdline").replace("\0", " ").strip() or f"zombie {_read(pid, 'comm').strip()}"
-        if not any(word in command for word in _ALLOWED):
+        command = _read(Path("/proc", pid, "cmdline")).replace("\0", " ").strip()  # "" if it has ended
+        if command and not any(word in command for word in _ALLOWED):
             found[pid] = f"process {pid}: {command[:300]}"
     return found
 
@@ -99,15 +99,11 @@ def _list_children() -> list[str]:
     return [
         pid
         for task in (tasks.iterdir() if tasks.exists() else ())
-        for pid in _read_path(task / "children").split()
+        for pid in _read(task / "children").split()
     ]
 
 
-def _read(pid: str, name: str) -> str:
-    return _read_path(Path("/proc", pid, name))
-
-
-def _read_path(path: Path) -> str:
+def _read(path: Path) -> str:
     try:
         return path.read_text(errors="replace")
     except OSError:  # it has ended

@@ -21,8 +21,8 @@ from koff.kafkatest.tls import make_keystore
 from koff.kafkatest.wait import wait_until
 
 _ATTEMPTS = 3  # another process may take a port between the search for free ports and Kafka's start
-_FORMATTED: dict[tuple[object, ...], Mapping[str, bytes]] = {}
-"""By version and configuration, the files of a formatted storage."""
+_FORMATTED: dict[Path, Mapping[str, bytes]] = {}
+"""By the jars of a version, the files of a formatted storage. No configuration changes them."""
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 
@@ -221,18 +221,17 @@ class LocalKafka(KafkaCluster):
     def _format_storage(self, jars: Path) -> None:
         """Formats the storage of all nodes as Kafka's tool formats it.
 
-        The tool takes a second or more. It runs once in this process for each version and configuration.
+        The tool takes a second or more. It runs once in this process for each version.
         """
-        kind = (jars, *sorted(self._config.items()))
         cluster_id, nodes = _new_id(), list(self.nodes)
-        if kind not in _FORMATTED:
+        if jars not in _FORMATTED:
             self._report("formatting storage")
             first = nodes.pop(0)
             first.format(cluster_id, self._timeout_s)
-            _FORMATTED[kind] = {path.name: path.read_bytes() for path in first.data.iterdir()}
+            _FORMATTED[jars] = {path.name: path.read_bytes() for path in first.data.iterdir()}
         for node in nodes:
             ids = {"cluster.id": cluster_id, "node.id": str(node.id), "directory.id": _new_id()}
-            node.format_like(_FORMATTED[kind], ids)
+            node.format_like(_FORMATTED[jars], ids)
 
 
 def _new_id() -> str:
