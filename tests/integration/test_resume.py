@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -266,13 +266,14 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
         monitor.wait_until_ready()
         wait_for_backfill(monitor)
         wait_until_saved(monitor)
-        moved = tmp_path.with_name("moved")
-        os.rename(tmp_path, moved)
+        file = partition_file(tmp_path, "unsaved")
+        file.unlink(missing_ok=True)
+        (file / "in the way").mkdir(parents=True)
         commit(groups, "unsaved", ("orders", 0, 1))
         wait_until(lambda: monitor.events("state is not saved"), what="the warning")
         at = "unsaved", "orders", 0
         wait_until(lambda: committed(monitor).get(at) == 1, what="the commit")
-        os.rename(moved, tmp_path)
+        shutil.rmtree(file)
         wait_until_saved(monitor)
         assert len(monitor.events("state is not saved")) == 1
         assert monitor.stop() == 0, monitor.text
