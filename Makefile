@@ -12,7 +12,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-long test-versions test-benches test-containers test-installs check lint format \
+.PHONY: help demo test test-all test-unit test-long test-versions test-benches test-containers test-installs check lint format \
   lock bench jars audit dist release-check clean check-python
 
 help: ## print this list
@@ -21,8 +21,11 @@ help: ## print this list
 demo: .venv-demo/.installed ## a Kafka with live consumer groups, koff watching it, until Ctrl-C
 	@.venv-demo/bin/python -m koff demo $(ARGS)
 
-test: lint jars ## everything: what check looks at, then all tests, on a real Kafka started here
+test: lint jars ## what check looks at, then the tests, on a real Kafka started here (a quarter of an hour)
 	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
+
+test-all: lint jars ## the same, and the thorough tests: Spark, images, installs, more faults (less than an hour)
+	@$(BIN)/pytest -n $(WORKERS) -m "thorough or not thorough" $(ARGS)
 
 test-long: $(INSTALLED) jars ## more of the same: thousands of simulated runs, each broker broken, minutes of churn
 	@$(BIN)/pytest -n $(WORKERS) -m long $(ARGS)

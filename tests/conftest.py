@@ -27,7 +27,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("koff")
 
 _NEED_KAFKA = {"kafka", "more_kafka"}
-_ON_REQUEST = {"benches", "long", "versions"}
+_ON_REQUEST = {"benches", "long", "thorough", "versions"}
 """Markers of tests that run only when `-m` names the marker. Each has a target of the Makefile."""
 
 

@@ -181,6 +181,7 @@ def test_leaders_that_are_killed_and_frozen_lose_nothing_that_was_acknowledged(m
         progress(writers)
 
 
+@pytest.mark.thorough
 def test_commits_find_the_new_coordinator(more_kafka):
     kafka = more_kafka(brokers=3)
     topic = kafka.create_topic()
@@ -210,6 +211,7 @@ def coordinating(kafka: LocalKafka, coordinator: GroupCoordinator) -> KafkaNode:
     return next(node for node in kafka.nodes if node.bootstrap == address)
 
 
+@pytest.mark.thorough
 def test_a_cluster_that_stays_away_is_an_error_in_the_end_and_the_consumer_outlives_it(more_kafka):
     kafka = more_kafka()
     topic = kafka.create_topic()

@@ -19,7 +19,7 @@ from tests.containers.outside import LONGEST_S, commit, get, wait_for_cluster
 from tests.kafka_groups import produce
 from tests.unit.deploy.test_rules import RULES
 
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(900), pytest.mark.thorough]
 
 
 class Stack(NamedTuple):

@@ -15,7 +15,7 @@ from tests.containers.outside import LONGEST_S, commit
 from tests.kafka_groups import produce
 from tests.spark.settings import QUICK_COMMAND
 
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(900), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from tests.containers import images
 from tests.distributions import CHECKS, Distributions, Run, read_constraints
 
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(900), pytest.mark.thorough]
 PYTHON = "Python 3.13"
 
 

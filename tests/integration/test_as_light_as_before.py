@@ -21,7 +21,7 @@ from tests.kafka_groups import produce
 from tests.koff_process import Monitor, monitoring, set_properties
 from tests.token_provider import make_answer, providing_tokens
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.thorough]
 FAILED_REQUESTS = 3
 """A fault lasts until so many requests for topics were sent: each left clients behind."""
 

@@ -75,11 +75,13 @@ def test_leaderless_offsets_partitions_hide_their_groups_only(fragile):
                 wait_for(running, fragile, FOLLOWED_S)
 
 
+@pytest.mark.thorough
 def test_koff_lag_says_that_groups_of_leaderless_offsets_partitions_are_not_known(fragile):
     kill(fragile, 3)
     check_lag_command(fragile, LEADERLESS)
 
 
+@pytest.mark.thorough
 def test_leaderless_share_state_hides_its_rows_only(fragile):
     kafka, count = fragile.kafka, 12
     group = next(name for n in itertools.count() if fragile.coordinator(name := f"share-{n}") == 1)

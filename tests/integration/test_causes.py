@@ -76,6 +76,7 @@ def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cau
         assert cause["client_id"] == f"stuck-{mark}-1"
 
 
+@pytest.mark.thorough
 def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_kafka):
     kafka = more_kafka()
     with (

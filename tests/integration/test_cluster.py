@@ -55,6 +55,7 @@ def test_a_closed_cluster_says_so(kafka):
         cluster.fetch_partition_counts()
 
 
+@pytest.mark.thorough
 def test_a_cluster_is_reached_while_one_of_its_brokers_is_dead(more_kafka):
     """Whichever of the others is asked: some still name the dead one as the controller."""
     kafka = more_kafka(brokers=3)

@@ -93,6 +93,7 @@ def test_the_demo_shows_who_falls_behind_and_leaves_nothing(demo: Demo) -> None:
     demo.check_nothing_is_left()
 
 
+@pytest.mark.thorough
 def test_the_demo_ends_after_the_seconds_that_it_is_given(demo: Demo) -> None:
     with demo.start("--seconds", "3") as running:
         output, _ = running.communicate(timeout=240)
@@ -101,6 +102,7 @@ def test_the_demo_ends_after_the_seconds_that_it_is_given(demo: Demo) -> None:
     demo.check_nothing_is_left()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("at", "number"), [("starting Apache Kafka", signal.SIGINT), ("falls-behind .* \\d", signal.SIGTERM)]
 )
@@ -127,6 +129,7 @@ def test_a_demo_that_is_killed_leaves_nothing(demo: Demo) -> None:
     demo.check_nothing_is_left()
 
 
+@pytest.mark.thorough
 def test_in_a_terminal_the_demo_is_the_live_view_with_the_address_of_the_page(demo: Demo) -> None:
     name, value = demo.mark.split("=")
     with koff_in_terminal("demo", env={name: value, "TMPDIR": str(demo.folder)}) as terminal:

@@ -76,10 +76,12 @@ def test_a_broker_that_is_slow_hides_no_row_of_another_broker(cluster):
     run_fault(cluster, 1, delay, may_serve_more=True)
 
 
+@pytest.mark.thorough
 def test_a_broker_whose_responses_alone_are_lost_hides_only_the_rows_that_depend_on_it(cluster):
     run_fault(cluster, 2, lambda proxy: proxy.stall("to_client"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("begin", [stall, cut])
 def test_with_coordinators_as_the_source_a_fault_hides_only_the_rows_that_depend_on_the_broker(
     cluster, begin
@@ -183,6 +185,7 @@ def test_koff_stops_at_once_while_all_brokers_stall(cluster):
         assert time.monotonic() - began_s < STOPPED_S
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("broker", BROKERS)
 def test_all_rows_are_right_again_once_others_lead_what_a_frozen_broker_led(cluster, broker):
     node = cluster.kafka.nodes[broker - 1]

@@ -17,7 +17,7 @@ from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import produce
 from tests.koff_process import Monitor, monitoring, run_koff
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.thorough]
 
 BEFORE, AFTER, RECORDS = 5, 10, 100
 POLLING = ("--source", "coordinators")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.distributions import CHECKS, Distributions, Run, read_constraints
 
-pytestmark = [pytest.mark.installs, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.installs, pytest.mark.timeout(600), pytest.mark.thorough]
 
 
 @pytest.fixture(scope="module", params=["wheel", "sdist"])

@@ -185,6 +185,7 @@ def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_res
     assert all(offsets == sorted(offsets) for offsets in places.values())
 
 
+@pytest.mark.thorough
 def test_write_errors_are_exact_when_no_cluster_can_be_reached(two: Two, topic: str):
     with Writer(clusters(two), WriterConf(topic, give_up_after_s=15.0, write_timeout_s=2.0)) as writer:
         writer.write_messages(Message(b"1"))
@@ -219,6 +220,7 @@ def test_the_backup_is_written_to_only_while_the_primary_cannot_be(two: Two, top
     assert (first.topic, third.offset >= 0) == (topic, True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("outage", ["frozen", "killed"])
 def test_what_timeouts_say_of_each_message_is_what_the_log_has(two: Two, topic: str, outage: str):
     """Calls with short timeouts and calls without one share a writer whose cluster is away twice."""

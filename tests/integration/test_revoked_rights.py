@@ -100,7 +100,7 @@ def is_seen_by_events(monitor: Monitor) -> bool:
     return bool(groups) and all(any(lag is not None for lag in group["trend"]) for group in groups)
 
 
-@pytest.mark.parametrize("source", ["auto", "coordinators"])
+@pytest.mark.parametrize("source", ["auto", pytest.param("coordinators", marks=pytest.mark.thorough)])
 def test_rights_that_are_revoked_delete_nothing_and_all_is_back_with_them(
     secured: LocalKafka, source: str
 ) -> None:
@@ -133,7 +133,7 @@ def test_rights_that_are_revoked_delete_nothing_and_all_is_back_with_them(
         assert monitor.stop() == 0, monitor.text
 
 
-@pytest.mark.parametrize("source", ["auto", "coordinators"])
+@pytest.mark.parametrize("source", ["auto", pytest.param("coordinators", marks=pytest.mark.thorough)])
 def test_a_topic_that_may_not_be_described_any_more_was_not_deleted(secured: LocalKafka, source: str) -> None:
     allow(secured, *EVERYTHING)
     commit(secured, "search", ("payments", 0, 6))

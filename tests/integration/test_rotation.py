@@ -48,6 +48,7 @@ def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_
         assert monitor.stop() == 0, monitor.text
 
 
+@pytest.mark.thorough
 def test_a_new_client_certificate_is_used_without_a_restart(more_kafka, tmp_path: Path) -> None:
     trusted, old, new = tmp_path / "trusted.pem", trustme.CA(), trustme.CA()
 

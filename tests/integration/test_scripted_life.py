@@ -25,7 +25,7 @@ from tests import scripted_life as life
 from tests.kafka_tools import Picture, Workbench, differences, kafkas_picture, koffs_picture
 from tests.scripted_changes import STEPS
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.thorough]
 
 NAMES = [step.__name__ for step in STEPS]
 OPENED = NAMES.index(changes.a_transaction_is_left_open.__name__)

@@ -94,6 +94,7 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
         assert monitor.stop() == 0, monitor.text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "hidden",
     [

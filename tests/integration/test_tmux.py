@@ -111,6 +111,7 @@ def test_the_list_fits_each_size_with_wide_names_and_200_groups(terminal: Tmux, 
     check_list(terminal, 60, 12)
 
 
+@pytest.mark.thorough
 def test_lost_brokers_are_said_and_break_no_line_until_they_are_back(
     terminal: Tmux, cluster: LocalKafka
 ) -> None:
@@ -134,7 +135,7 @@ def test_lost_brokers_are_said_and_break_no_line_until_they_are_back(
     )
 
 
-@pytest.mark.parametrize(("key", "code"), [("q", 0), ("C-c", 130)])
+@pytest.mark.parametrize(("key", "code"), [("q", 0), pytest.param("C-c", 130, marks=pytest.mark.thorough)])
 def test_the_terminal_is_left_as_it_was(terminal: Tmux, cluster: LocalKafka, key: str, code: int) -> None:
     terminal.type_line("stty -a >before; echo before")
     terminal.wait_for("\nbefore")

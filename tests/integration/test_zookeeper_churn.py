@@ -78,6 +78,7 @@ def test_ten_instances_come_and_go_and_every_message_is_processed_by_one_owner_a
     assert counts["crashed"] > 0
 
 
+@pytest.mark.thorough
 def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition_is_shared(
     kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition
     record.check_claims(late=1)
 
 
+@pytest.mark.thorough
 def test_an_expired_session_ends_all_claims_and_the_instance_comes_back(
     kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_partition_whose_first_offset_cannot_be_committed_does_not_stop_the_ot
     assert isinstance(next(group.errors()), PartitionError)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_an_outage_of_kafka_is_reported_and_the_partition_is_read_on_after_it(
     more_kafka: Callable[..., LocalKafka], zookeeper: LocalZooKeeper

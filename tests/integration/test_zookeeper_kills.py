@@ -16,6 +16,8 @@ from tests.integration.test_zookeeper_churn import PARTITIONS, SESSION_S, _lines
 from tests.zookeeper_ensemble import SERVERS, run_ensemble
 from tests.zookeeper_workers import Record, Source, stop_all
 
+pytestmark = pytest.mark.thorough
+
 INSTANCE = Path(__file__).parents[1] / "zookeeper_instance.py"
 
 

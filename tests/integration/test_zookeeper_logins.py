@@ -75,6 +75,7 @@ def connect_error(hosts: str, login: ZooKeeperLogin) -> str:
     return ""
 
 
+@pytest.mark.thorough
 def test_a_session_speaks_tls_with_a_server_that_it_trusts(tmp_path: Path) -> None:
     keystore, ca_pem = tmp_path / "keystore", tmp_path / "ca.pem"
     make_keystore(keystore, ca_pem)

@@ -8,7 +8,7 @@ from tests.simulation.__main__ import describe
 from tests.simulation.run import run
 from tests.simulation.runs import run_seeds
 
-RUNS, LONG_RUNS = 100, 3000
+RUNS, LONG_RUNS = 300, 3000
 """How many, and how many by `make test-long`."""
 CHUNK = 50
 """The runs of one test: the workers of pytest-xdist share the tests."""

@@ -101,7 +101,15 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("pace", [OFTEN, DEMO, SELDOM, QUICK], ids=["often", "demo", "seldom", "quick"])
+@pytest.mark.parametrize(
+    "pace",
+    [
+        pytest.param(OFTEN, id="often"),
+        pytest.param(DEMO, id="demo", marks=pytest.mark.thorough),
+        pytest.param(SELDOM, id="seldom"),
+        pytest.param(QUICK, id="quick", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_pause_makes_no_group_seem_to_recover_and_no_healthy_group_seem_to_fail(
     start: Callable[[int, Pace], SteadyGroups], pace: Pace, fault: str
 ) -> None:

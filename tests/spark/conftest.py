@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what needs Spark, and keeps Spark's own warnings from failing it.
+    """Marks what needs a session as Spark's and thorough, and keeps Spark's own warnings from failing it.
+
+    `make test` has each command of the pipeline once (test_cli.py), and what needs no session.
 
     On a busy machine a job of Spark takes minutes: then these tests need more than the usual time.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.thorough)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))
             item.add_marker(pytest.mark.filterwarnings("ignore"))

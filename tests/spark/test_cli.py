@@ -138,6 +138,7 @@ class Running:
         self._process.stderr.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, signal.SIGTERM], ids=["idle, Ctrl-C", "in a batch, SIGTERM"]
@@ -162,6 +163,7 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
     assert "Traceback" not in running.text
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_a_second_job_and_a_java_that_is_killed_end_with_one_line(
     kafka: KafkaCluster, tmp_path: Path
@@ -198,7 +200,7 @@ def test_a_backfill_ends_with_what_it_took_and_where_it_is(tmp_path: Path) -> No
 
 
 @pytest.mark.timeout(600)
-def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_ends_with_its_time(
+def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_and_report_end(
     kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     topic = kafka.create_topic()
@@ -221,8 +223,14 @@ def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_ends_wit
     lines = done.stdout.splitlines()
     assert [each.partition(":")[0] for each in lines[:-1]] == list(TABLES)
     assert re.fullmatch(rf"{len(TABLES)} tables in [\d.]+ s", lines[-1])
+    out = tmp_path / "report.html"
+    done = run_koff("pipeline", "report", *tables, "--out", str(out), timeout_s=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str(out)]
+    assert "orders" in out.read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_package_that_cannot_be_downloaded_is_one_line_with_the_cure(tmp_path: Path) -> None:
     # Ivy looks only in an empty folder, so no network is needed to see it fail.
