@@ -12,7 +12,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-unit test-long test-versions test-benches test-containers test-installs check lint format \
+.PHONY: help demo test test-all test-unit test-long test-versions test-benches test-installs check lint format \
   lock bench jars audit dist release-check clean check-python
 
 help: ## print this list
@@ -36,11 +36,8 @@ test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling 
 test-benches: $(INSTALLED) jars ## each benchmark at its smallest size
 	@$(BIN)/pytest -m benches $(ARGS)
 
-test-containers: $(INSTALLED) jars ## the image, built and run by a container engine (Docker)
-	@$(BIN)/pytest -m containers $(ARGS)
-
 test-installs: $(INSTALLED) ## wheel and sdist, each installed by pip into an empty environment
-	@$(BIN)/pytest -m installs $(ARGS)
+	@$(BIN)/pytest -m "installs and thorough" $(ARGS)
 
 check: lint test-unit ## format, lint, types, imports and the tests that need neither Kafka nor Spark
 
