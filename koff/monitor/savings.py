@@ -39,7 +39,10 @@ class Savings:
         """By request id: partition, version, position."""
         self._forget: set[int] = set()
         self._open: set[int] = set()
-        self._is_failing = False
+        self._has_failed = False
+        """Whether a request of this round has failed."""
+        self._is_told = False
+        """Whether that was told."""
 
     @property
     def due_s(self) -> float:
@@ -77,6 +80,7 @@ class Savings:
         if now.at_s < self.due_s:
             return
         self._due_s = now.at_s + INTERVAL_S
+        self._is_told, self._has_failed = self._has_failed, False
         for request in self._round(now, log, tracker, next_id, ends_ms):
             self._open.add(request.id)
             yield request
@@ -121,7 +125,6 @@ class Savings:
         if not isinstance(request, Save | SaveIndex | SaveEnds | ForgetSaved):
             return
         self._open.discard(request.id)
-        self._is_failing = False
         if is_emptied:
             self._saved.clear()
             self._due_s = self._ends_due_s = float("-inf")
@@ -130,7 +133,10 @@ class Savings:
             self._saved[number] = version, position
 
     def note_failed(self, request: Save | SaveIndex | SaveEnds | ForgetSaved, now: Moment) -> bool:
-        """Notes that the disk has not carried out the request. Returns True if this is the first failure."""
+        """Notes that the disk has not carried out the request.
+
+        Returns True for the first failure, and again only after a round without one.
+        """
         self._open.discard(request.id)
         self._in_flight.pop(request.id, None)
         if isinstance(request, ForgetSaved):
@@ -138,8 +144,8 @@ class Savings:
             self._due_s = min(self._due_s, now.at_s + RETRY_S)
         if isinstance(request, SaveEnds):
             self._ends_due_s = now.at_s
-        was_failing, self._is_failing = self._is_failing, True
-        return not was_failing
+        was_told, self._is_told, self._has_failed = self._is_told, True, True
+        return not was_told
 
 
 def _is_complete(part: FollowedPartition) -> bool:
