@@ -69,6 +69,15 @@ class LeftBehind:
                 _kill_processes(left)
                 pytest.fail(f"the test leaves behind: {', '.join(sorted(left.values()))}", pytrace=False)
             time.sleep(0.05)
+        if self._has_started_process:
+            self._forget_dead_orphans()
+
+    def _forget_dead_orphans(self) -> None:
+        """Waits for the processes that this process took over and that have ended: nobody else does."""
+        for pid in set(_list_children()) - self._before - self._kept:
+            if _read(Path("/proc", pid, "stat")).rpartition(")")[2].startswith(" Z"):
+                with suppress(ChildProcessError):
+                    os.waitpid(int(pid), os.WNOHANG)
 
     def _find_left(self) -> dict[object, str]:
         running = _find_running()
