@@ -109,16 +109,14 @@ def find_logs(paths: Sequence[Path], topic: str) -> Iterator[SegmentLog]:
                 raise ConfigError(f"{path} is neither a file nor a folder")
             yield _build_log(path.absolute().parent, [path])
             continue
-        folders = [path, *sorted(path.glob(f"{topic}-*"), key=_partition_number)]
+        # A folder such as `topic-7.0f3c...-delete` is of a partition that Kafka deletes.
+        named = ((_FOLDER.search(folder.name), folder) for folder in path.iterdir())
+        numbered = [(int(at["partition"]), folder) for at, folder in named if at and at["topic"] == topic]
+        folders = [path, *(folder for _, folder in sorted(numbered))]
         logs = [_build_log(folder, files) for folder in folders if (files := sorted(folder.glob("*.log")))]
         if not logs:
             raise ConfigError(f"{path} holds no .log files, and no folders such as {topic}-7 with .log files")
         yield from logs
-
-
-def _partition_number(folder: Path) -> int:
-    match = _FOLDER.search(folder.name)
-    return int(match["partition"]) if match else -1
 
 
 def _build_log(folder: Path, files: Sequence[Path]) -> SegmentLog:
