@@ -21,14 +21,14 @@ help: ## print this list
 demo: .venv-demo/.installed ## a Kafka with live consumer groups, koff watching it, until Ctrl-C
 	@.venv-demo/bin/python -m koff demo $(ARGS)
 
-test: lint jars ## what check looks at, then the tests, on a real Kafka started here (a quarter of an hour)
+test: lint jars ## what check looks at, then the tests, on a real Kafka started here (about twenty minutes)
 	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
-test-all: lint jars ## the same, and the thorough tests: Spark, images, installs, more faults (less than an hour)
+test-all: lint jars ## the same, and the thorough tests: Spark, images, installs, more faults (about an hour)
 	@$(BIN)/pytest -n $(WORKERS) -m "thorough or not thorough" $(ARGS)
 
 test-long: $(INSTALLED) jars ## more of the same: thousands of simulated runs, each broker broken, minutes of churn
-	@$(BIN)/pytest -n $(WORKERS) -m long $(ARGS)
+	@$(BIN)/pytest -n $(WORKERS) -m "long and (thorough or not thorough)" $(ARGS)
 
 test-versions: $(INSTALLED) jars ## each row on Kafka 2.8 to 4.1, and a rolling upgrade (about five minutes)
 	@$(BIN)/pytest -m versions $(ARGS)

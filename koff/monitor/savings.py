@@ -42,7 +42,7 @@ class Savings:
         self._has_failed = False
         """Whether a request of this round has failed."""
         self._is_told = False
-        """Whether that was told."""
+        """Whether the log has a warning of the failures of this round, or of the last one."""
 
     @property
     def due_s(self) -> float:
