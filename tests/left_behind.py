@@ -2,7 +2,8 @@
 
 This process takes over the processes that its children leave behind. What a fixture of a module or a session
 starts may stay until this fixture ends. Python closes the files of a `Popen` that nobody waited for when it
-collects it, so it collects at the end of a test that started a process.
+collects it, so it collects at the end of a test that started a process. A command that runs within a test
+may set handlers of signals: they are put back.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PATIENCE_S = 10.0
 """So long after its end, a test's processes and threads may end on their own."""
 _ALLOWED = ("resource_tracker", "guard.py", "kafka.Kafka ")
 """Processes that stay: Python's own, that of the test kit, and brokers, which `CLUSTERS` ends."""
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class LeftBehind:
@@ -58,7 +60,12 @@ class LeftBehind:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
         self._before, self._has_started_process = set(_find_running()), False
-        return (yield)
+        handlers = {number: signal.getsignal(number) for number in _HANDLED}
+        try:
+            return (yield)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self) -> Generator[None, None, None]:

@@ -7,7 +7,7 @@ import pytest
 from tests.left_behind import LeftBehind
 
 TESTS = """
-import subprocess, threading, pytest
+import signal, subprocess, threading, pytest
 
 processes, done = [], threading.Event()
 
@@ -30,7 +30,11 @@ def test_leaves_a_process_of_a_process():
 def test_leaves_a_thread():
     threading.Thread(target=done.wait, name="left").start()
 
+def test_sets_a_handler():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
 def test_leaves_nothing(kept):
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     done.set()
     processes[0].wait()
 """
@@ -42,7 +46,7 @@ def test_processes_and_threads_that_are_left_fail_the_test_that_left_them(
     monkeypatch.setattr("tests.left_behind.PATIENCE_S", 0.2)
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:koff", plugins=[LeftBehind()])
-    result.assert_outcomes(passed=5, errors=3)
+    result.assert_outcomes(passed=6, errors=3)
     result.stdout.fnmatch_lines(
         [
             "*the test leaves behind: process *: sleep 60",

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from koff.client.message import Message
 from koff.client.multicluster.errors import WriteError, WriteErrors
-
-WAKE_S = 0.2
-
-
-def wait_in_turns(wait: Callable[[float], bool], left_s: Callable[[], float | None]) -> bool:
-    """Calls `wait` with `WAKE_S` at most, again and again, until it returns True or no time is left.
-
-    Ctrl-C may come just before the main thread begins to wait. Python then raises KeyboardInterrupt only when
-    that wait is over.
-    """
-    while True:
-        left = left_s()
-        if wait(WAKE_S if left is None else min(left, WAKE_S)):
-            return True
-        if left is not None and left <= WAKE_S:
-            return False
 
 
 class WriteCall:
@@ -49,10 +33,6 @@ class WriteCall:
         if self.timeout_s is None:
             return None
         return max(self.started_at + self.timeout_s - time.monotonic(), 0.0)
-
-    def wait(self) -> bool:
-        """Waits until each message has its result. False if the time has passed before that."""
-        return wait_in_turns(self.done.wait, self.left_s)
 
     def is_given_up(self) -> bool:
         """Whether the call was given up, or has to be: its time has passed."""

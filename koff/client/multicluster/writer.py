@@ -18,7 +18,7 @@ from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.client_statistics import SummaryBuilder
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError, WriteErrors
-from koff.client.multicluster.pending_writes import PendingWrite, WriteCall, wait_in_turns
+from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
 from koff.client.multicluster.producer_properties import is_refusal
 from koff.client.multicluster.retries import RetryThread
 from koff.client.multicluster.stats import ClusterWrites, WriterStats
@@ -96,7 +96,7 @@ class Writer(Closing):
             self._start_writes(call.writes)
             if self._conf.asynchronous:
                 return
-            if not call.wait():
+            if not call.done.wait(call.left_s()):
                 self._give_up(call, f"timeout_s ({timeout_s:g} s) has passed")
         except BaseException as error:  # `close` would wait for ever for messages that nobody sends
             self._give_up(call, f"interrupted by {error!r}")
@@ -109,11 +109,8 @@ class Writer(Closing):
         """Waits for room for the call's messages. False if there is none in time. Raises `Closed`."""
         count = len(call.messages)
         with self._lock:
-            has_room = wait_in_turns(
-                lambda seconds: self._room_freed.wait_for(
-                    lambda: self._closing or self._has_room(count), seconds
-                ),
-                call.left_s,
+            has_room = self._room_freed.wait_for(
+                lambda: self._closing or self._has_room(count), call.left_s()
             )
             self._wait_s.add(time.monotonic() - call.started_at)
             if self._closing:
