@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 MAKEFLAGS += --no-print-directory
 ARGS ?=
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade
-WORKERS ?= 3
+WORKERS ?= 4
 # The tests start koff hundreds of times: without compiled modules, each start takes half a second more.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -105,7 +105,7 @@ check-python:
 $(INSTALLED): requirements-dev.lock pyproject.toml | check-python
 	@echo "bringing $(VENV) up to the lock file (a minute, the first time)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@touch $@
 

@@ -56,7 +56,7 @@ def _names(item: pytest.Item) -> set[str]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """With `-n 3`, three workers share the tests. Each has a cluster of its own."""
+    """With `-n 4`, four workers share the tests. Each has a cluster of its own."""
     config.option.loadscopereorder = False  # the tests are in order
     return Scheduling(config, log)
 

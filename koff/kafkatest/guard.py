@@ -26,7 +26,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._watcher = -1  # the write end of its pipe; a file or a `Popen` would warn at the end
         self._owner_pid = 0
 
     def register(self, kind: str, value: object) -> None:
@@ -40,17 +40,19 @@ class Guard:
     def _send(self, line: str) -> None:
         with self._lock:
             # A forked child starts a watcher of its own: the parent's watcher acts at the parent's end only.
-            if self._watcher is None or self._owner_pid != os.getpid():
+            if self._owner_pid != os.getpid():
                 self._owner_pid = os.getpid()
-                self._watcher = subprocess.Popen(
+                read_end, self._watcher = os.pipe()
+                os.posix_spawn(
+                    sys.executable,
                     [sys.executable, "-S", "-E", __file__],
-                    stdin=subprocess.PIPE,
-                    start_new_session=True,  # Ctrl-C on a terminal must not reach it
+                    os.environ,
+                    file_actions=[(os.POSIX_SPAWN_DUP2, read_end, 0)],
+                    setsid=True,  # Ctrl-C on a terminal must not reach it
                 )
-            assert self._watcher.stdin is not None
+                os.close(read_end)
             try:
-                self._watcher.stdin.write(line.encode())
-                self._watcher.stdin.flush()
+                os.write(self._watcher, line.encode())
             except BrokenPipeError:  # the watcher was killed; an orderly end of this process still cleans up
                 pass
 

@@ -135,7 +135,11 @@ class LocalKafka(KafkaCluster):
             self.folder = None
 
     def restart(self) -> None:
-        """Stops all nodes cleanly and starts them again, on the same data and ports."""
+        """Stops all nodes cleanly and starts them again, on the same data and ports.
+
+        The last node names no brokers for some milliseconds before it stops listening. A client of librdkafka
+        that asks just then has forgotten them for good (its issue 5301): `kill` and `start` spare it that.
+        """
         # All nodes get SIGTERM before any is awaited: a node that stops alone waits until another one leads.
         for node in self.nodes:
             node.begin_stop()

@@ -212,7 +212,11 @@ def classic(kafka_alone, printer) -> Life:
         first.commit(1, 2, 3)
         life.step("committed", lambda records: commits(records) == {0: 1, 1: 2, 2: 3})
 
-        kafka_alone.restart()
+        # No clean stop: a broker that stops names no brokers for some milliseconds, and a member that asks
+        # just then has forgotten them for good (librdkafka issue 5301).
+        kafka_alone.kill()
+        kafka_alone.nodes[0].start()
+        kafka_alone.wait_until_up()
         first.commit(4, 5, 6)
         life.step("restarted", lambda records: commits(records) == {0: 4, 1: 5, 2: 6})
 

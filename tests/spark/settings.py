@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
@@ -23,8 +23,6 @@ QUICK = {
     "spark.ui.showConsoleProgress": "false",
 }
 """Settings that change how fast small data is processed, and none of what koff does."""
-QUICK_COMMAND = [part for name, value in QUICK.items() for part in ("--spark-conf", f"{name}={value}")]
-"""The options that give `koff pipeline` these settings."""
 QUICK_FILES = {
     # Hadoop's own keeps a checksum beside each file, and starts `chmod` or `readlink` for each step.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -44,6 +42,14 @@ NO_CODEGEN = {
 }
 """Spark interprets expressions, as koff's job has it for small batches: compiling takes longer than the work.
 Generated code runs in the tests of the command, and inside `codegen`."""
+
+
+def as_options(settings: Mapping[str, str]) -> list[str]:
+    """The options that give `koff pipeline` these settings."""
+    return [part for name, value in settings.items() for part in ("--spark-conf", f"{name}={value}")]
+
+
+QUICK_COMMAND = as_options(QUICK)
 
 
 @contextmanager

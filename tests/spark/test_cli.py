@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import pytest
 from koff.kafkatest import KafkaCluster, free_ports, wait_until
 from koff.spark.tables.schemas import TABLES, Tables, WrongTables
 from tests.koff_process import KOFF, run_koff
+from tests.spark.one_java import OneJava
 from tests.spark.settings import QUICK_COMMAND
 from tests.spark.test_exactly_once import children
 from tests.spark.test_source import write
@@ -44,6 +45,12 @@ def plain_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("{")]
 
 
+@pytest.fixture(scope="module")
+def one_java() -> Iterator[OneJava]:
+    with closing(OneJava()) as one_java:
+        yield one_java
+
+
 def test_a_cluster_that_cannot_be_reached_is_named_before_anything_is_written(tmp_path: Path) -> None:
     tables, port = tmp_path / "t", free_ports(1)[0]
     done = run_koff(
@@ -54,9 +61,9 @@ def test_a_cluster_that_cannot_be_reached_is_named_before_anything_is_written(tm
     assert not tables.exists()
 
 
-def test_wrong_tables_are_said_in_a_line_without_a_word_of_sparks(tmp_path: Path) -> None:
+def test_wrong_tables_are_said_in_a_line_without_a_word_of_sparks(one_java: OneJava, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    done = run_koff("pipeline", "maintain", "--tables", str(tmp_path), *QUICK_COMMAND, timeout_s=150)
+    done = one_java.run("maintain", "--tables", str(tmp_path))
     assert done.returncode == 1
     assert only_line(done.stderr).startswith(f"Error: no tables of koff's in {tmp_path}")
 
@@ -188,43 +195,45 @@ def test_a_second_job_and_a_java_that_is_killed_end_with_one_line(
     assert "Traceback" not in running.text
 
 
-@pytest.mark.timeout(300)
-def test_a_backfill_ends_with_what_it_took_and_where_it_is(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)
+def test_a_backfill_ends_with_what_it_took_and_where_it_is(one_java: OneJava, tmp_path: Path) -> None:
     segments = Path(__file__).parents[1] / "golden" / "segments" / "none.log"
-    told = ("--segments", str(segments), "--cluster-name", "c", "--tables", str(tmp_path / "t"))
-    done = run_koff("pipeline", "backfill", *told, *QUICK_COMMAND, timeout_s=240)
+    tables = tmp_path / "t"
+    done = one_java.run(
+        "backfill", "--segments", str(segments), "--cluster-name", "c", "--tables", str(tables)
+    )
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), last_line(done.stderr))
+    assert re.fullmatch(TOTAL + re.escape(str(tables)), last_line(done.stderr))
     events = [json.loads(line)["event"] for line in done.stderr.splitlines() if line.startswith("{")]
     assert events[:2] == ["Spark is starting", "the tables are ready"]
 
 
 @pytest.mark.timeout(600)
 def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_and_report_end(
-    kafka: KafkaCluster, tmp_path: Path
+    kafka: KafkaCluster, one_java: OneJava, tmp_path: Path
 ) -> None:
     topic = kafka.create_topic()
     write(kafka, topic, commit("g", "orders", 0, 1))
-    tables = ("--tables", str(tmp_path / "t"), *QUICK_COMMAND)
+    tables = ("--tables", str(tmp_path / "t"))
     told = ("--brokers", kafka.bootstrap, "--offsets-topic", topic, "--cluster-name", "c", *tables)
-    done = run_koff("pipeline", "run", "--once", *told, timeout_s=240)
+    done = one_java.run("run", "--once", *told)
     assert done.returncode == 0, done.stderr
     (line,) = plain_lines(done.stderr)
     assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), line)
     (begun,) = [json.loads(each) for each in done.stderr.splitlines() if '"reading the log"' in each]
     assert (begun["cluster"], begun["offsets"], begun["begins"]) == ("c", 1, "at the log start")
-    done = run_koff("pipeline", "check", *told, "--max-behind", "0", "--format", "json", timeout_s=240)
+    done = one_java.run("check", *told, "--max-behind", "0", "--format", "json")
     found = {each["name"]: each for each in json.loads(done.stdout) if each["of"] == "c"}
     assert found["continuous offsets"]["text"] == "without a gap"
     assert found["agreement with brokers"]["text"] == "0 offsets behind the brokers"
     assert done.returncode == (0 if found["freshness"]["ok"] else 3), done.stderr
-    done = run_koff("pipeline", "maintain", *tables, timeout_s=240)
+    done = one_java.run("maintain", *tables)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [each.partition(":")[0] for each in lines[:-1]] == list(TABLES)
     assert re.fullmatch(rf"{len(TABLES)} tables in [\d.]+ s", lines[-1])
     out = tmp_path / "report.html"
-    done = run_koff("pipeline", "report", *tables, "--out", str(out), timeout_s=240)
+    done = one_java.run("report", *tables, "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [str(out)]
     assert out.read_text().lower().startswith("<!doctype html>")
