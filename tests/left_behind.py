@@ -72,6 +72,7 @@ class LeftBehind:
         yield
         if self._has_started_process:
             gc.collect()
+            gc.freeze()  # the next collection need not look at it again
         deadline = time.monotonic() + PATIENCE_S
         while left := self._find_left():
             if time.monotonic() > deadline:

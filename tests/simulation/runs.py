@@ -6,6 +6,8 @@ import gc
 import logging
 import multiprocessing
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
@@ -28,6 +30,13 @@ def run_seeds(seeds: Iterable[int], workers: int) -> Iterator[Result]:
             del os.environ["PYTHONHASHSEED"]
         else:
             os.environ["PYTHONHASHSEED"] = before
+
+
+def repeat(seed: int, lines: int = 40) -> str:
+    """The last inputs, requests, events and faults of that run, and how it went."""
+    command = [sys.executable, "-m", "tests.simulation", str(seed)]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return "\n".join((shown.stdout + shown.stderr).splitlines()[-lines:])
 
 
 def _prepare_process() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.__main__ import describe
 from tests.simulation.run import run
-from tests.simulation.runs import run_seeds
+from tests.simulation.runs import repeat, run_seeds
 
 RUNS, LONG_RUNS = 300, 3000
 """How many, and how many by `make test-long`."""
@@ -25,10 +25,11 @@ CHUNK = 50
 def test_the_core_keeps_the_contract_in_every_run(first: int) -> None:
     seeds = range(first, first + CHUNK)
     results = list(run_seeds(seeds, workers=1))
-    broken = [describe(result) for result in results if result.broken]
+    broken = [result for result in results if result.broken]
     assert not broken, (
         f"{len(broken)} of {len(seeds)} runs; repeat one with: python -m tests.simulation SEED\n"
-        + "\n".join(broken[:20])
+        + "\n".join(describe(result) for result in broken[:20])
+        + f"\nthe end of the first:\n{repeat(broken[0].seed)}"
     )
     # A simulation that checks nothing breaks nothing.
     assert sum(result.served for result in results) > 100 * len(seeds)

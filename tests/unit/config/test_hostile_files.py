@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +180,11 @@ def test_the_full_file_has_every_key_and_is_right(tmp_path):
     assert read_all(file) is None
 
 
-def test_each_change_gives_a_right_file_or_an_error_of_one_line(tmp_path):
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 5))])
+def test_each_change_gives_a_right_file_or_an_error_of_one_line(tmp_path, first):
+    """Of five changes one, from the first of these on."""
     file, right = tmp_path / "koff.yaml", 0
-    for place, value, document in list_changes():
+    for place, value, document in islice(list_changes(), first, None, 5):
         # Each place has a line of its own.
         file.write_text(json.dumps(document, indent=1))
         error = read_all(file)
@@ -194,7 +197,7 @@ def test_each_change_gives_a_right_file_or_an_error_of_one_line(tmp_path):
         key = next((each for each in reversed(place) if isinstance(each, str)), None)
         is_named = key is None or key in error or "has no" in error or "labels" in error
         assert is_named or "librdkafka refuses" in error, (place, value, error)
-    assert right > 100  # texts may be anything
+    assert right > 10  # texts may be anything
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,13 @@ def _list_paths(values: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 @needs_helm
-@pytest.mark.parametrize("path", list(_list_paths(DEFAULTS)), ids=".".join)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=".".join(path), marks=[pytest.mark.thorough] if path[1:] else [])
+        for path in _list_paths(DEFAULTS)
+    ],
+)
 def test_an_empty_value_is_as_none_or_refused_by_its_name(path: tuple[str, ...], tmp_path: Path) -> None:
     """In YAML, `nodeSelector:` without more is null. Helm then removes the default."""
     values: Any = None
