@@ -230,8 +230,8 @@ def take_view_of_many() -> ClusterView:
     return take_view(tracker)
 
 
-SIZES = [(20, 5), (1, 1), (80, 24)]
-MORE_SIZES = [(60, 12), (160, 50), (200, 1), (1, 50), (80, 24)]
+SIZES = [(20, 5), (1, 1), (160, 50), (80, 24)]
+MORE_SIZES = [(60, 12), (200, 1), (1, 50), (80, 24)]
 KEYS = (
     "enter",
     "down",
