@@ -1,9 +1,9 @@
 """What a test leaves behind fails that test, not the next one: processes, and threads that are not daemons.
 
 This process takes over the processes that its children leave behind. What a fixture of a module or a session
-starts may stay until this fixture ends. Python closes the files of a `Popen` that nobody waited for when it
-collects it, so it collects at the end of a test that started a process. A command that runs within a test
-may set handlers of signals: they are put back.
+starts may stay until this fixture ends; so may what it starts later, inside `staying`. Python closes the
+files of a `Popen` that nobody waited for when it collects it, so it collects at the end of a test that
+started a process. A command that runs within a test may set handlers of signals: they are put back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,24 @@ PATIENCE_S = 10.0
 """So long after its end, a test's processes and threads may end on their own."""
 _ALLOWED = ("resource_tracker", "guard.py", "kafka.Kafka ")
 """Processes that stay: Python's own, that of the test kit, and brokers, which `CLUSTERS` ends."""
+_staying: set[object] = set()
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """Lets stay what is started inside: it belongs to a fixture of a module or a session, which ends it."""
+    before = _find_running()
+    try:
+        yield
+    finally:
+        _staying.update(_find_running().keys() - before.keys())
 
 
 class LeftBehind:
     """Compares what there is before and after each test."""
 
     def __init__(self) -> None:
-        self._kept: set[object] = set()
         self._has_started_process = False
         with suppress(OSError, AttributeError):  # only Linux has it
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -51,11 +61,8 @@ class LeftBehind:
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         if fixturedef.scope == "function":
             return (yield)
-        before = _find_running()
-        try:
+        with staying():
             return (yield)
-        finally:
-            self._kept |= set(_find_running()) - set(before)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -76,7 +83,7 @@ class LeftBehind:
         deadline = time.monotonic() + PATIENCE_S
         while left := self._find_left():
             if time.monotonic() > deadline:
-                self._kept |= left.keys()
+                _staying.update(left)
                 _kill_processes(left)
                 pytest.fail(f"the test leaves behind: {', '.join(sorted(left.values()))}", pytrace=False)
             time.sleep(0.05)
@@ -85,14 +92,14 @@ class LeftBehind:
 
     def _forget_dead_orphans(self) -> None:
         """Waits for the processes that this process took over and that have ended: nobody else does."""
-        for pid in set(_list_children()) - self._before - self._kept:
+        for pid in set(_list_children()) - self._before - _staying:
             if _has_ended(pid):
                 with suppress(ChildProcessError):
                     os.waitpid(int(pid), os.WNOHANG)
 
     def _find_left(self) -> dict[object, str]:
         running = _find_running()
-        return {key: running[key] for key in running.keys() - self._before - self._kept}
+        return {key: running[key] for key in running.keys() - self._before - _staying}
 
 
 def _find_running() -> dict[object, str]:

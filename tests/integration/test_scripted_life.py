@@ -23,6 +23,7 @@ from koff.serve.view import ClusterView, MonitorStats
 from tests import scripted_changes as changes
 from tests import scripted_life as life
 from tests.kafka_tools import Picture, Workbench, differences, kafkas_picture, koffs_picture
+from tests.left_behind import staying
 from tests.scripted_changes import STEPS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.thorough]
@@ -110,7 +111,8 @@ class Comparison:
         """How what koff said after that step differed."""
         while (step, start, since) not in self._found:
             assert self._ahead, "an earlier step did not come to its end"
-            self._live()
+            with staying():
+                self._live()
         return self._found[step, start, since]
 
     def _live(self) -> None:
