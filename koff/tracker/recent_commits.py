@@ -1,4 +1,7 @@
-"""The last commits of every row: the offset, time and lag of each commit, packed into twelve bytes."""
+"""The last commits of every row: the offset, time and lag of each commit, packed into twelve bytes.
+
+And the time of the last commit that changed the offset, however many commits ago that was.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ TICK_MS = 1000
 """Commits within one tick count as one commit, with the newest offset (Burrow's minimum distance)."""
 _INT32_MAX = 2**31 - 1
 _SLOTS = ("_offset", "_time", "_lag")
+_SAVED = ("_base", "_head", "_count", "_moved")
+"""The columns that are saved as they are; of those in `_SLOTS`, only the filled slots are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +51,7 @@ class WindowTable:
         self._lag = np.zeros((WIDTH, 0), np.int32)
         self._head = np.zeros(0, np.int8)
         self._count = np.zeros(0, np.int8)
+        self._moved = np.zeros(0, np.int32)
 
     def resize(self, rows: int) -> None:
         """Makes room for `rows` rows, which is at least the present number."""
@@ -57,6 +63,7 @@ class WindowTable:
         # A head of -1 makes 0 the next slot.
         self._head = np.concatenate([self._head, np.full(more, -1, np.int8)])
         self._count = np.concatenate([self._count, np.zeros(more, np.int8)])
+        self._moved = np.concatenate([self._moved, np.zeros(more, np.int32)])
 
     def clear(self, rows: Ints) -> None:
         """Drops all commits of `rows`."""
@@ -69,6 +76,7 @@ class WindowTable:
         short = rows.astype(np.uint16) if rows.max() < 1 << 16 else rows
         order = np.argsort(short, kind="stable")
         rows, offset, tick, lag = rows[order], offset[order], tick[order], lag[order]
+        self._note_moves(rows, offset, tick)
         # Of the commits of a row in one tick, only the last one is written.
         joins = (rows[1:] == rows[:-1]) & (tick[1:] == tick[:-1])
         first = np.flatnonzero(np.concatenate([[True], ~joins]))
@@ -79,6 +87,8 @@ class WindowTable:
         """Adds one commit, in less time than `add`."""
         tick = max(-_INT32_MAX, min(time_ms // TICK_MS, _INT32_MAX))
         head, count = self._head.item(row), self._count.item(row)
+        if count == 0 or self._offset.item(head, row) + self._base.item(row) != offset:
+            self._moved[row] = tick
         if count == 0:
             self._base[row] = offset
         elif abs(offset - self._base.item(row)) > _INT32_MAX:
@@ -104,22 +114,33 @@ class WindowTable:
             count,
         )
 
+    def moved_ms(self, rows: Ints) -> Ints:
+        """When the last commit was made that changed the offset of each row; 0 for a row without commits."""
+        return np.where(self._count[rows] > 0, self._moved[rows], 0) * np.int64(TICK_MS)
+
     def save(self, rows: Ints) -> dict[str, NDArray[Any]]:
-        """The windows of `rows` for `restore`: three columns (N,), and three of the filled slots."""
-        head, count = self._head[rows], self._count[rows]
-        filled = _filled_slots(head, count)
-        saved: dict[str, NDArray[Any]] = {"window_base": self._base[rows]}
-        saved |= {"window_head": head, "window_count": count}
+        """The windows of `rows` for `restore`: columns (N,), and columns of the filled slots."""
+        filled = _filled_slots(self._head[rows], self._count[rows])
+        saved: dict[str, NDArray[Any]] = {"window" + name: getattr(self, name)[rows] for name in _SAVED}
         return saved | {"window" + name: getattr(self, name)[:, rows][filled] for name in _SLOTS}
 
     def restore(self, rows: Ints, saved: Mapping[str, NDArray[Any]]) -> None:
         """Sets the windows of `rows` to the columns that `save` returned for the same number of rows."""
-        head, count = saved["window_head"], saved["window_count"]
-        self._base[rows], self._head[rows], self._count[rows] = saved["window_base"], head, count
+        for name in _SAVED:
+            getattr(self, name)[rows] = saved["window" + name]
         # np.nonzero lists the filled slots in the order in which `save` copied them.
-        slot, index = np.nonzero(_filled_slots(head, count))
+        slot, index = np.nonzero(_filled_slots(saved["window_head"], saved["window_count"]))
         for name in _SLOTS:
             getattr(self, name)[slot, rows[index]] = saved["window" + name]
+
+    def _note_moves(self, rows: Ints, offset: Ints, tick: Ints) -> None:
+        """Notes which of these commits change the offset: sorted by row, in commit order within a row."""
+        starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
+        own = rows[starts]
+        newest = self._offset[self._head[own], own] + self._base[own]  # the newest slot is exact
+        moves = np.concatenate([[True], offset[1:] != offset[:-1]])
+        moves[starts] = (self._count[own] == 0) | (newest != offset[starts])
+        self._moved[rows[moves]] = tick[moves]  # of several commits of a row, the last one stays
 
     def _write_slots(self, rows: Ints, offset: Ints, tick: Ints, lag: Ints) -> None:
         """Writes commits sorted by row, in commit order within a row. Neighbours of a row differ in tick."""
@@ -170,7 +191,7 @@ def select_saved_windows(
     """The columns of `WindowTable.save` without the rows that are not `kept`, and all other columns."""
     head, count = saved["window_head"], saved["window_count"]
     _, index = np.nonzero(_filled_slots(head, count))
-    rows = {name: saved[name][kept] for name in ("window_base", "window_head", "window_count")}
+    rows = {"window" + name: saved["window" + name][kept] for name in _SAVED}
     slots = {"window" + name: saved["window" + name][kept[index]] for name in _SLOTS}
     return {**saved, **rows, **slots}
 
@@ -179,11 +200,13 @@ def join_saved_windows(
     first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """The columns of `WindowTable.save` for the rows of `first`, then those of `second`."""
-    names = ("window_base", "window_head", "window_count")
+    names = ["window" + name for name in _SAVED]
     joined = {name: np.concatenate([first[name], second[name]]) for name in names}
-    places, others = (np.nonzero(_filled_slots(each[names[1]], each[names[2]])) for each in (first, second))
+    places, others = (
+        np.nonzero(_filled_slots(each["window_head"], each["window_count"])) for each in (first, second)
+    )
     slot = np.concatenate([places[0], others[0]])
-    row = np.concatenate([places[1], others[1] + len(first[names[1]])])
+    row = np.concatenate([places[1], others[1] + len(first["window_head"])])
     order = np.lexsort((row, slot))  # by slot, then by row: as `save` copies them
     slots = ("window" + name for name in _SLOTS)
     return joined | {name: np.concatenate([first[name], second[name]])[order] for name in slots}

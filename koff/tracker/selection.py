@@ -57,6 +57,7 @@ def _select_shard(
         partition=shard.partition[rows],
         committed=shard.committed[rows],
         committed_at=shard.committed_at[rows],
+        moved_at=shard.moved_at[rows],
         topic_id=shard.topic_id[rows],
         seen_at=shard.seen_at[rows],
         features=shard.features.slice_rows(rows),

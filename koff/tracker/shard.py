@@ -315,6 +315,7 @@ class Shard(CommitRows):
             partition=layout.partition,
             committed=self._committed[live],
             committed_at=self._committed_at[live],
+            moved_at=np.where(self._committed_at[live] < 0, UNKNOWN, self._windows.moved_ms(live)),
             topic_id=self._topic_id[live],
             seen_at=self._seen_at[live],
             features=self._select_features(live),

@@ -44,8 +44,10 @@ class ShardSnapshot:
     """The groups and commits of one partition of `__consumer_offsets`.
 
     The columns have a row for each commit: `group` (an index into `groups`), `partition` (a row of the
-    snapshot's `partitions`), `committed` (the offset), `committed_at` (the commit timestamp) and `seen_at`
-    (when koff read the commit), both in ms since 1970, and `topic_id` (`fold_topic_ids`). `features` and
+    snapshot's `partitions`), `committed` (the offset), `committed_at` (the commit timestamp), `moved_at` (the
+    same of the last commit that changed the offset) and `seen_at` (when koff read the commit), all in ms
+    since 1970, and `topic_id` (`fold_topic_ids`). A commit without a time has UNKNOWN ones.
+    `features` and
     `time_lag` have the same rows. `time_lag` is None in a snapshot without a time. `commit_counts`
     has for each group how many commits were applied as they were made: without history.
 
@@ -74,6 +76,7 @@ class ShardSnapshot:
     partition: NDArray[np.int32]
     committed: NDArray[np.int64]
     committed_at: NDArray[np.int64]
+    moved_at: NDArray[np.int64]
     topic_id: NDArray[np.int64]
     seen_at: NDArray[np.int64]
     features: Features

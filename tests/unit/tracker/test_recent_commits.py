@@ -94,3 +94,27 @@ def test_a_cleared_row_starts_empty():
     add(windows, (0, 5, 0, 0))
     windows.clear(np.array([0]))
     assert contents(windows, 0) == []
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7, 1000])
+def test_the_last_commit_that_changed_the_offset_is_known_however_many_follow(batch):
+    rng = random.Random(batch)
+    commits, second = [], 0
+    newest: dict[int, tuple[int, int]] = {}
+    for _ in range(600):
+        row, second = rng.randrange(5), second + rng.randrange(3)
+        offset = rng.choice([0, 1, 5 * 10**12]) if rng.random() < 0.05 else newest.get(row, (0, 0))[0]
+        commits.append((row, offset, second, 0))
+        if row not in newest or newest[row][0] != offset:
+            newest[row] = offset, second
+    windows = table(6)
+    for at in range(0, len(commits), batch):
+        if batch == 1:
+            windows.add_one(commits[at][0], commits[at][1], commits[at][2] * 1000 + EPOCH, 0)
+        else:
+            add(windows, *commits[at : at + batch])
+    moved_ms = windows.moved_ms(np.arange(6)).tolist()
+    assert moved_ms == [newest[row][1] * 1000 + EPOCH for row in range(5)] + [0]
+    copy = table(6)
+    copy.restore(np.arange(6), windows.save(np.arange(6)))
+    assert copy.moved_ms(np.arange(6)).tolist() == moved_ms
