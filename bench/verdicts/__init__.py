@@ -1,0 +1,1 @@
+"""How well verdicts fit the lives of groups whose truth is known."""

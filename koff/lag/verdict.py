@@ -1,0 +1,318 @@
+"""The verdict on each group: whether it keeps up, and if not, whether it will recover by itself.
+
+    allowance   the objective, or min(max(FLOOR_S, 2 * usual), retention / 2)   (row; a group has the least)
+    late        a row whose time lag L is above its allowance A
+    standing    late, and its offset did not change for 0.75 A, or the group has had no members for EMPTY_S
+    growing     over each span of A: m = the least total lag in it, l = the least L. It falls if m or l is
+                below 0.99 of the one before. score = clip(score -1 or +1, -2, 2); growing is set at 2, and
+                cleared at -2. All is forgotten when L jumps by more than A / 2 and the time passed (a reset,
+                a new row), or when standing ends
+    r           the largest L / A of the group's rows
+    bad         r > 1, or (was bad and r > 0.5)
+    err         a row stands, or a row with a lag is below the log start, or
+                (growing and (r > K, or it was ERR and r > K / 2))
+
+    ERR         bad and err
+    WARN        bad, or for SKIPPED_S after offsets jumped forward while the group had no members
+    OK          otherwise
+    UNKNOWN     the time lag of a row is unknown: an open verdict stays; OK stays for UNKNOWN_S
+
+Rows that do not count (of a topic to which no live member subscribes) change nothing. The rule was found by
+experiment, with labelled lives of groups: docs/verdicts.md has its measure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag.late_causes import ROSE, Cause, find_first_causes, find_late_causes
+from koff.lag.samples import Floats, Mask, Sample, find_most, has_rows, sum_rows
+from koff.lag.usual_lateness import FLOOR_S, UsualLateness
+
+K = 5.0
+"""So many allowances behind, and not gaining, is no longer late but lost."""
+STANDING = 0.75
+EMPTY_S, SKIPPED_S, UNKNOWN_S, CLOSED_S = 60.0, 600.0, 90.0, 120.0
+_WARM_UP_S, _USUAL_PACE_S = 600.0, 3600.0
+_FALLS = 0.99
+_AGAIN = 0.5  # a group is bad until it is below so much of its allowance
+
+
+class Verdict(IntEnum):
+    """From unknown and good to bad. The names are in JSON and metrics, so they never change."""
+
+    UNKNOWN = 0
+    OK = 1
+    WARN = 2
+    """Late: it may recover by itself."""
+    ERR = 3
+    """It will not recover by itself, or records are lost."""
+
+
+class Change(IntEnum):
+    """What became of the incident of a group."""
+
+    NONE = 0
+    OPENED = 1
+    RAISED = 2
+    """The first ERR of an incident that began as WARN."""
+    CLOSED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Of rows (N,): `late`, `standing`, `lost` (below the log start), and `allowance_s`. Of groups (G,):
+
+    - `verdict` (`Verdict`), `change` (`Change`) and `since_s`, when the open incident began; NaN without.
+    - `allowance` is the least of its rows, `usual_s` is 0 where it is not known yet. `late_most_s` is the
+      largest time lag; NaN if a row is unknown.
+    - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
+    - `skipped` says that records were skipped lately. `cause` is the first `Cause` of the group; `row_cause`
+      has one for each late row (N,).
+    """
+
+    late: Mask
+    standing: Mask
+    lost: Mask
+    allowance_s: Floats
+    verdict: NDArray[np.uint8]
+    change: NDArray[np.uint8]
+    since_s: Floats
+    group_allowance_s: Floats
+    usual_s: Floats
+    late_most_s: Floats
+    catch_up_s: Floats
+    skipped: Mask
+    cause: NDArray[np.uint8]
+    row_cause: NDArray[np.uint8]
+
+
+_NEW: dict[str, tuple[str, float]] = {
+    "verdict": ("u1", Verdict.UNKNOWN),
+    "bad": ("?", False),
+    "stood": ("?", False),
+    "late_most_s": ("f4", np.nan),
+    "known_at_s": ("f8", np.nan),
+    "empty_since_s": ("f8", np.nan),
+    "skipped_at_s": ("f8", np.nan),
+    "incident_since_s": ("f8", np.nan),
+    "incident_worst": ("u1", Verdict.UNKNOWN),
+    "ok_since_s": ("f8", np.nan),
+    "cause": ("u1", Cause.NONE),
+    "rose": ("?", False),
+    "usual_per_s": ("f4", np.nan),
+    "observed_s": ("f4", 0),
+}
+"""The state of a group: types, and the values of a new one."""
+_NO_TREND: dict[str, tuple[str, float]] = {
+    "span_began_s": ("f8", np.nan),
+    "least_lag": ("f4", np.inf),
+    "least_late_s": ("f4", np.inf),
+    "lag_before": ("f4", np.nan),
+    "late_before_s": ("f4", np.nan),
+    "fall_per_s": ("f4", np.nan),
+    "score": ("i1", 0),
+    "growing": ("?", False),
+}
+"""The same of what is forgotten together."""
+GROUP_STATE = np.dtype([(name, kind) for name, (kind, _) in (_NEW | _NO_TREND).items()])
+ROW_STATE = np.dtype([("highest", "i8"), ("late_s", "f4")])
+"""The highest committed offset of a row, and its time lag at the last sample."""
+
+
+class Judge:
+    """Judges `groups` groups with `rows` rows, from sample to sample. Pure: no clock."""
+
+    def __init__(self, groups: int = 0, rows: int = 0) -> None:
+        first = tuple(value for _, value in (_NEW | _NO_TREND).values())
+        self.groups = np.full(groups, np.array(first, GROUP_STATE), GROUP_STATE)
+        self.rows = np.full(rows, np.array((-1, np.nan), ROW_STATE), ROW_STATE)
+        self.usual = UsualLateness(groups)
+        self.at_s = np.nan
+
+    def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> Judge:
+        """A copy for other groups and rows: for each its number in this one, -1 for a new one."""
+        copy = Judge(len(groups), len(rows))
+        copy.groups[groups >= 0] = self.groups[groups[groups >= 0]]
+        copy.rows[rows >= 0] = self.rows[rows[rows >= 0]]
+        copy.usual, copy.at_s = self.usual.select(groups), self.at_s
+        return copy
+
+    def judge(self, sample: Sample) -> Judgement:
+        """The verdicts at this sample, which must not be older than the one before."""
+        groups, of, now_s = len(sample.members), sample.group, sample.at_s
+        passed_s = np.nan_to_num(now_s - self.at_s)
+        state = self.groups
+        counts = sample.counts & (sample.committed >= 0)
+        is_known = counts & ~np.isnan(sample.late_s)
+        unknown = has_rows(counts & ~is_known, of, groups)
+        late_s = np.where(is_known, sample.late_s, 0.0)
+        lag = np.where(is_known, np.maximum(sample.end - sample.committed, 0), 0)
+        late_most_s = find_most(late_s, of, groups)
+        # What the group may be late.
+        usual_s = self.usual.find_usual_s(now_s)
+        learned_s = np.maximum(FLOOR_S, 2 * usual_s)[of]
+        learned_s = np.fmin(learned_s, sample.retention_s / 2)
+        allowance_s = np.where(np.isnan(sample.objective_s), learned_s, sample.objective_s)
+        group_allowance_s = np.full(groups, np.inf)
+        np.minimum.at(group_allowance_s, of[counts], allowance_s[counts])
+        group_allowance_s = np.where(np.isinf(group_allowance_s), FLOOR_S, group_allowance_s)
+        # Rows.
+        is_empty = sample.members == 0
+        empty_s: Floats | float = now_s
+        if np.isnan(self.at_s):  # the first sample: nobody saw the last member leave, after its last commit
+            moved_s = np.full(groups, -np.inf)
+            np.fmax.at(moved_s, of, sample.moved_at_s)
+            empty_s = np.where(np.isinf(moved_s), now_s, moved_s)
+        state["empty_since_s"] = np.where(is_empty, np.fmin(state["empty_since_s"], empty_s), np.nan)
+        is_left = now_s - state["empty_since_s"] >= EMPTY_S
+        late = late_s > allowance_s
+        is_still = now_s - sample.moved_at_s >= STANDING * allowance_s
+        standing = late & (is_still | is_left[of])
+        lost = is_known & (lag > 0) & (sample.committed < sample.start)
+        stands = has_rows(standing, of, groups)
+        # Groups.
+        self._follow_trend(now_s, sum_rows(lag, of, groups), late_most_s, group_allowance_s, ~unknown, stands)
+        r = find_most(late_s / allowance_s, of, groups)
+        bad = (r > 1) | (state["bad"] & (r > _AGAIN))
+        was_err = state["verdict"] == Verdict.ERR
+        is_lost = state["growing"] & ((r > K) | (was_err & (r > K / 2)))
+        err = bad & (stands | has_rows(lost, of, groups) | is_lost)
+        jumped = (sample.committed > self.rows["highest"]) & (self.rows["highest"] >= 0) & counts
+        skipped_now = has_rows(jumped, of, groups) & is_empty & (now_s - state["empty_since_s"] > 0)
+        state["skipped_at_s"] = np.where(skipped_now, now_s, state["skipped_at_s"])
+        skipped = now_s - state["skipped_at_s"] < SKIPPED_S
+        found = np.where(err, Verdict.ERR, np.where(bad | skipped, Verdict.WARN, Verdict.OK))
+        # Where a row is unknown, an open verdict stays, or becomes worse.
+        before = state["verdict"]
+        state["known_at_s"] = np.where(unknown, state["known_at_s"], now_s)
+        is_fresh = (before == Verdict.OK) & (now_s - state["known_at_s"] < UNKNOWN_S)
+        stays = np.where((before >= Verdict.WARN) | is_fresh, before, Verdict.UNKNOWN)
+        partly = np.where(found >= Verdict.WARN, np.maximum(found, stays), stays)
+        state["verdict"] = np.where(unknown, partly, found).astype(np.uint8)
+        state["bad"] = np.where(unknown, state["bad"] | bad, bad)
+        self._learn(sample, is_known, late_s, np.where(unknown, np.nan, late_most_s))
+        change = self._follow_incidents(now_s)
+        produce_per_s = sum_rows(np.nan_to_num(sample.produce_per_s), of, groups)
+        self._follow_production(produce_per_s, passed_s, change == Change.OPENED)
+        row_cause = find_late_causes(
+            sample,
+            late=late & counts,
+            standing=standing,
+            moves=~is_still & ~np.isnan(sample.moved_at_s),
+            was_further=sample.committed < self.rows["highest"],
+            is_left=is_left,
+            rose=state["rose"],
+        )
+        is_open = state["verdict"] >= Verdict.WARN
+        row_cause[~is_open[of]] = Cause.NONE
+        cause = find_first_causes(
+            row_cause, of, np.where(np.isnan(state["incident_since_s"]), Cause.NONE, state["cause"])
+        )
+        cause = np.where(is_open & (cause == Cause.NONE) & skipped, Cause.RECORDS_SKIPPED, cause)
+        state["cause"] = cause
+        return Judgement(
+            late=late,
+            standing=standing,
+            lost=lost,
+            allowance_s=allowance_s,
+            verdict=state["verdict"].copy(),
+            change=change,
+            since_s=state["incident_since_s"].copy(),
+            group_allowance_s=group_allowance_s,
+            usual_s=usual_s,
+            late_most_s=np.where(unknown, np.nan, late_most_s),
+            catch_up_s=self._find_catch_ups(sum_rows(lag, of, groups)),
+            skipped=skipped,
+            cause=np.where(is_open, cause, Cause.NONE).astype(np.uint8),
+            row_cause=row_cause,
+        )
+
+    def _follow_trend(
+        self, now_s: float, lag: Floats, late_s: Floats, allowance_s: Floats, known: Mask, stands: Mask
+    ) -> None:
+        state = self.groups
+        jumps = late_s > state["late_most_s"] + allowance_s / 2 + (now_s - self.at_s)
+        forgotten = known & (jumps | (state["stood"] & ~stands))
+        for name, (_, first) in _NO_TREND.items() if forgotten.any() else ():
+            state[name][forgotten] = first
+        state["stood"][known] = stands[known]
+        state["span_began_s"][known & np.isnan(state["span_began_s"])] = now_s
+        state["least_lag"][known] = np.fmin(state["least_lag"], lag)[known]
+        state["least_late_s"][known] = np.fmin(state["least_late_s"], late_s)[known]
+        ends = np.flatnonzero(known & (now_s - state["span_began_s"] >= allowance_s))
+        span = state[ends]
+        # The first span has none before it to be compared with.
+        compared = ~np.isnan(span["lag_before"])
+        falls = span["least_lag"] < _FALLS * span["lag_before"]
+        falls |= span["least_late_s"] < _FALLS * span["late_before_s"]
+        score = np.clip(span["score"] + np.where(falls, -1, 1), -2, 2)
+        span["score"] = np.where(compared, score, span["score"])
+        span["growing"] = (span["growing"] | (span["score"] == 2)) & (span["score"] != -2)
+        span["fall_per_s"] = (span["lag_before"] - span["least_lag"]) / (now_s - span["span_began_s"])
+        span["lag_before"], span["late_before_s"] = span["least_lag"], span["least_late_s"]
+        span["least_lag"] = span["least_late_s"] = np.inf
+        span["span_began_s"] = now_s
+        state[ends] = span
+
+    def _find_catch_ups(self, lag: Floats) -> Floats:
+        fall = self.groups["fall_per_s"].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seconds = np.where(fall > 0, lag / fall, np.inf)
+        return np.where(lag <= 0, 0.0, np.where(np.isnan(fall), np.nan, seconds))
+
+    def _learn(self, sample: Sample, is_known: Mask, late_s: Floats, late_most_s: Floats) -> None:
+        """Learns how late records are. Records that are read again do not count."""
+        passed_s, row = sample.at_s - self.at_s, self.rows
+        records = sample.committed - row["highest"]
+        moved = is_known & (row["highest"] >= 0) & (records > 0) & ~np.isnan(row["late_s"])
+        self.usual.add(
+            sample.group[moved],
+            records[moved].astype(np.float64),
+            row["late_s"][moved] + passed_s,
+            late_s[moved],
+            late_s=late_most_s,
+            late_before_s=self.groups["late_most_s"],
+            now_s=sample.at_s,
+        )
+        row["highest"][sample.counts] = np.maximum(row["highest"], sample.committed)[sample.counts]
+        row["late_s"] = np.where(is_known, late_s, np.nan)
+        self.groups["late_most_s"] = late_most_s
+        self.at_s = sample.at_s
+
+    def _follow_production(self, per_s: Floats, passed_s: float, opened: Mask) -> None:
+        """Learns the usual produce rate of groups that keep up, and compares it when an incident opens."""
+        state = self.groups
+        state["rose"][opened] = (per_s >= ROSE * state["usual_per_s"])[opened] & (
+            state["observed_s"][opened] >= _WARM_UP_S
+        )
+        learns = state["verdict"] == Verdict.OK
+        state["observed_s"] += np.where(learns, min(passed_s, _USUAL_PACE_S), 0.0)
+        weight = np.clip(passed_s / np.clip(state["observed_s"], 1.0, _USUAL_PACE_S), 0.0, 1.0)
+        usual = np.nan_to_num(state["usual_per_s"])
+        state["usual_per_s"] = np.where(learns, usual + weight * (per_s - usual), state["usual_per_s"])
+
+    def _follow_incidents(self, now_s: float) -> NDArray[np.uint8]:
+        state = self.groups
+        verdict, worst = state["verdict"], state["incident_worst"]
+        is_open, is_ill = ~np.isnan(state["incident_since_s"]), verdict >= Verdict.WARN
+        is_ok = verdict == Verdict.OK
+        state["ok_since_s"][is_ill] = np.nan
+        state["ok_since_s"][is_ok] = np.fmin(state["ok_since_s"], now_s)[is_ok]
+        opened = ~is_open & is_ill
+        raised = is_open & (verdict == Verdict.ERR) & (worst < Verdict.ERR)
+        closed = is_open & is_ok & (now_s - state["ok_since_s"] >= CLOSED_S)
+        state["incident_since_s"][opened] = now_s
+        state["incident_since_s"][closed] = np.nan
+        state["incident_worst"] = np.where(
+            closed, Verdict.UNKNOWN, np.where(is_ill, np.fmax(worst, verdict), worst)
+        )
+        changes = np.select(
+            [opened, raised, closed], [Change.OPENED, Change.RAISED, Change.CLOSED], Change.NONE
+        )
+        return changes.astype(np.uint8)
