@@ -84,7 +84,7 @@ def _check(sample: Any, life: Life) -> None:
 
 
 def judge_life(life: Life, objective_s: float | None = None) -> Iterator[dict[str, Any]]:
-    """The verdict, the cause and the usual lateness at each sample. `objective_s` replaces that of the life."""
+    """The verdict, the cause and the usual lateness at each sample. `objective_s` replaces the life's."""
     judge, rows = Judge(1, life.rows), life.rows
     for row in life.history:
         if row is not None:

@@ -18,7 +18,10 @@ owner, which sets when an incident begins, is not what koff knows."""
 
 @dataclass(slots=True)
 class Score:
-    """Counts over many lives; `build` makes the figures of them."""
+    """Counts over many lives; `build` makes the figures of them.
+
+    A wait is from when a group is broken, or late if it never is, until its verdict is WARN or ERR.
+    """
 
     incidents: int = 0
     found: int = 0
@@ -65,7 +68,8 @@ class Score:
             opened = np.flatnonzero(within & is_open)
             self.found += bool(len(opened))
             if len(opened):
-                self.waits_s.append(float(at[opened[0]]) - begin)
+                truly_s = float(at[within & broken][0]) if has_broken else begin
+                self.waits_s.append(max(float(at[opened[0]]) - truly_s, 0.0))
             if has_broken:
                 self.broken += 1
                 self.became_err += bool((within & (verdict == "ERR")).any())

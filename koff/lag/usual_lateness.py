@@ -51,7 +51,7 @@ class UsualLateness:
     def __init__(self, size: int = 0) -> None:
         self.counts = np.zeros((size, CLASSES), np.float32)
         self.returns = np.zeros(size, np.uint8)
-        self.since_s = np.full(size, np.nan)
+        self.since_s = np.full(size, np.nan, np.float32)
         self._slot = np.full(size, -1, np.int32)
         self._pending = np.zeros((0, CLASSES), np.float32)
         self._is_unseen = np.zeros(size, np.bool_)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,12 +97,12 @@ _NEW: dict[str, tuple[str, float]] = {
     "bad": ("?", False),
     "stood": ("?", False),
     "late_most_s": ("f4", np.nan),
-    "known_at_s": ("f8", np.nan),
-    "empty_since_s": ("f8", np.nan),
-    "skipped_at_s": ("f8", np.nan),
-    "incident_since_s": ("f8", np.nan),
+    "known_at_s": ("f4", np.nan),
+    "empty_since_s": ("f4", np.nan),
+    "skipped_at_s": ("f4", np.nan),
+    "incident_since_s": ("f4", np.nan),
     "incident_worst": ("u1", Verdict.UNKNOWN),
-    "ok_since_s": ("f8", np.nan),
+    "ok_since_s": ("f4", np.nan),
     "cause": ("u1", Cause.NONE),
     "rose": ("?", False),
     "usual_per_s": ("f4", np.nan),
@@ -110,7 +110,7 @@ _NEW: dict[str, tuple[str, float]] = {
 }
 """The state of a group: types, and the values of a new one."""
 _NO_TREND: dict[str, tuple[str, float]] = {
-    "span_began_s": ("f8", np.nan),
+    "span_began_s": ("f4", np.nan),
     "least_lag": ("f4", np.inf),
     "least_late_s": ("f4", np.inf),
     "lag_before": ("f4", np.nan),
@@ -125,6 +125,33 @@ ROW_STATE = np.dtype([("highest", "i8"), ("late_s", "f4")])
 """The highest committed offset of a row, and its time lag at the last sample."""
 
 
+class _Rows(NamedTuple):
+    """What follows from a sample alone: of rows (N,), and of groups (G,)."""
+
+    counts: Mask
+    known: Mask
+    unknown: Mask
+    """Of groups: the time lag of a row is unknown."""
+    late_s: Floats
+    lag: NDArray[np.int64]
+    late_most_s: Floats
+    most_allowances: Floats
+    """Of groups: the largest time lag in allowances."""
+    sum_of_lags: Floats
+    usual_s: Floats
+    allowance_s: Floats
+    group_allowance_s: Floats
+    is_left: Mask
+    """Of groups: without members for a while."""
+    moves: Mask
+    late: Mask
+    standing: Mask
+    lost: Mask
+    stands: Mask
+    loses: Mask
+    """Of groups: a row stands, and a row is below its log start."""
+
+
 class Judge:
     """Judges `groups` groups with `rows` rows, from sample to sample. Pure: no clock."""
 
@@ -133,117 +160,162 @@ class Judge:
         self.groups = np.full(groups, np.array(first, GROUP_STATE), GROUP_STATE)
         self.rows = np.full(rows, np.array((-1, np.nan), ROW_STATE), ROW_STATE)
         self.usual = UsualLateness(groups)
-        self.at_s = np.nan
+        self.base_s = self.at_s = np.nan  # the first sample, and the last one after it
 
     def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> Judge:
         """A copy for other groups and rows: for each its number in this one, -1 for a new one."""
         copy = Judge(len(groups), len(rows))
         copy.groups[groups >= 0] = self.groups[groups[groups >= 0]]
         copy.rows[rows >= 0] = self.rows[rows[rows >= 0]]
-        copy.usual, copy.at_s = self.usual.select(groups), self.at_s
+        copy.usual, copy.base_s, copy.at_s = self.usual.select(groups), self.base_s, self.at_s
         return copy
 
     def judge(self, sample: Sample) -> Judgement:
         """The verdicts at this sample, which must not be older than the one before."""
-        groups, of, now_s = len(sample.members), sample.group, sample.at_s
-        passed_s = np.nan_to_num(now_s - self.at_s)
-        state = self.groups
-        counts = sample.counts & (sample.committed >= 0)
-        is_known = counts & ~np.isnan(sample.late_s)
-        unknown = has_rows(counts & ~is_known, of, groups)
-        late_s = np.where(is_known, sample.late_s, 0.0)
-        lag = np.where(is_known, np.maximum(sample.end - sample.committed, 0), 0)
-        late_most_s = find_most(late_s, of, groups)
-        # What the group may be late.
-        usual_s = self.usual.find_usual_s(now_s)
-        learned_s = np.maximum(FLOOR_S, 2 * usual_s)[of]
-        learned_s = np.fmin(learned_s, sample.retention_s / 2)
-        allowance_s = np.where(np.isnan(sample.objective_s), learned_s, sample.objective_s)
-        group_allowance_s = np.full(groups, np.inf)
-        np.minimum.at(group_allowance_s, of[counts], allowance_s[counts])
-        group_allowance_s = np.where(np.isinf(group_allowance_s), FLOOR_S, group_allowance_s)
-        # Rows.
-        is_empty = sample.members == 0
-        empty_s: Floats | float = now_s
-        if np.isnan(self.at_s):  # the first sample: nobody saw the last member leave, after its last commit
-            moved_s = np.full(groups, -np.inf)
-            np.fmax.at(moved_s, of, sample.moved_at_s)
-            empty_s = np.where(np.isinf(moved_s), now_s, moved_s)
-        state["empty_since_s"] = np.where(is_empty, np.fmin(state["empty_since_s"], empty_s), np.nan)
-        is_left = now_s - state["empty_since_s"] >= EMPTY_S
-        late = late_s > allowance_s
-        is_still = now_s - sample.moved_at_s >= STANDING * allowance_s
-        standing = late & (is_still | is_left[of])
-        lost = is_known & (lag > 0) & (sample.committed < sample.start)
-        stands = has_rows(standing, of, groups)
-        # Groups.
-        self._follow_trend(now_s, sum_rows(lag, of, groups), late_most_s, group_allowance_s, ~unknown, stands)
-        r = find_most(late_s / allowance_s, of, groups)
-        bad = (r > 1) | (state["bad"] & (r > _AGAIN))
-        was_err = state["verdict"] == Verdict.ERR
-        is_lost = state["growing"] & ((r > K) | (was_err & (r > K / 2)))
-        err = bad & (stands | has_rows(lost, of, groups) | is_lost)
-        jumped = (sample.committed > self.rows["highest"]) & (self.rows["highest"] >= 0) & counts
-        skipped_now = has_rows(jumped, of, groups) & is_empty & (now_s - state["empty_since_s"] > 0)
-        state["skipped_at_s"] = np.where(skipped_now, now_s, state["skipped_at_s"])
-        skipped = now_s - state["skipped_at_s"] < SKIPPED_S
-        found = np.where(err, Verdict.ERR, np.where(bad | skipped, Verdict.WARN, Verdict.OK))
-        # Where a row is unknown, an open verdict stays, or becomes worse.
-        before = state["verdict"]
-        state["known_at_s"] = np.where(unknown, state["known_at_s"], now_s)
-        is_fresh = (before == Verdict.OK) & (now_s - state["known_at_s"] < UNKNOWN_S)
-        stays = np.where((before >= Verdict.WARN) | is_fresh, before, Verdict.UNKNOWN)
-        partly = np.where(found >= Verdict.WARN, np.maximum(found, stays), stays)
-        state["verdict"] = np.where(unknown, partly, found).astype(np.uint8)
-        state["bad"] = np.where(unknown, state["bad"] | bad, bad)
-        self._learn(sample, is_known, late_s, np.where(unknown, np.nan, late_most_s))
+        if np.isnan(self.base_s):
+            self.base_s = sample.at_s
+        now_s, state = sample.at_s - self.base_s, self.groups
+        rows = self._look_at_rows(sample, now_s)
+        self._follow_trend(now_s, rows)
+        skipped = self._follow_skips(sample, now_s)
+        self._decide(now_s, rows, skipped)
+        self._learn(sample, now_s, rows)
         change = self._follow_incidents(now_s)
-        produce_per_s = sum_rows(np.nan_to_num(sample.produce_per_s), of, groups)
-        self._follow_production(produce_per_s, passed_s, change == Change.OPENED)
-        row_cause = find_late_causes(
-            sample,
-            late=late & counts,
-            standing=standing,
-            moves=~is_still & ~np.isnan(sample.moved_at_s),
-            was_further=sample.committed < self.rows["highest"],
-            is_left=is_left,
-            rose=state["rose"],
-        )
+        self._follow_production(sample, self._passed_s(now_s), change == Change.OPENED)
+        row_cause = self._explain(sample, rows, skipped)
+        self.at_s = now_s
         is_open = state["verdict"] >= Verdict.WARN
-        row_cause[~is_open[of]] = Cause.NONE
-        cause = find_first_causes(
-            row_cause, of, np.where(np.isnan(state["incident_since_s"]), Cause.NONE, state["cause"])
-        )
-        cause = np.where(is_open & (cause == Cause.NONE) & skipped, Cause.RECORDS_SKIPPED, cause)
-        state["cause"] = cause
         return Judgement(
-            late=late,
-            standing=standing,
-            lost=lost,
-            allowance_s=allowance_s,
+            late=rows.late,
+            standing=rows.standing,
+            lost=rows.lost,
+            allowance_s=rows.allowance_s,
             verdict=state["verdict"].copy(),
             change=change,
-            since_s=state["incident_since_s"].copy(),
-            group_allowance_s=group_allowance_s,
-            usual_s=usual_s,
-            late_most_s=np.where(unknown, np.nan, late_most_s),
-            catch_up_s=self._find_catch_ups(sum_rows(lag, of, groups)),
+            since_s=state["incident_since_s"] + self.base_s,
+            group_allowance_s=rows.group_allowance_s,
+            usual_s=rows.usual_s,
+            late_most_s=np.where(rows.unknown, np.nan, rows.late_most_s),
+            catch_up_s=self._find_catch_ups(rows.sum_of_lags),
             skipped=skipped,
-            cause=np.where(is_open, cause, Cause.NONE).astype(np.uint8),
+            cause=np.where(is_open, state["cause"], Cause.NONE).astype(np.uint8),
             row_cause=row_cause,
         )
 
-    def _follow_trend(
-        self, now_s: float, lag: Floats, late_s: Floats, allowance_s: Floats, known: Mask, stands: Mask
-    ) -> None:
+    def _passed_s(self, now_s: float) -> float:
+        return 0.0 if np.isnan(self.at_s) else now_s - self.at_s
+
+    def _look_at_rows(self, sample: Sample, now_s: float) -> _Rows:
+        groups, of = len(self.groups), sample.group
+        counts = sample.counts & (sample.committed >= 0)
+        known = counts & ~np.isnan(sample.late_s)
+        late_s = np.where(known, sample.late_s, 0.0)
+        lag = np.where(known, np.maximum(sample.end - sample.committed, 0), 0)
+        # What a row may be late.
+        usual_s = self.usual.find_usual_s(now_s)
+        learned_s = np.fmin(np.maximum(FLOOR_S, 2 * usual_s)[of], sample.retention_s / 2)
+        allowance_s = np.where(np.isnan(sample.objective_s), learned_s, sample.objective_s)
+        group_allowance_s = np.full(groups, np.inf)
+        np.minimum.at(group_allowance_s, of[counts], allowance_s[counts])
+        # Which rows stand.
+        is_left = self._follow_members(sample, now_s)
+        late = late_s > allowance_s
+        lost = known & (lag > 0) & (sample.committed < sample.start)
+        is_still = sample.at_s - sample.moved_at_s >= STANDING * allowance_s
+        standing = late & (is_still | is_left[of])
+        return _Rows(
+            counts=counts,
+            known=known,
+            unknown=has_rows(counts & ~known, of, groups),
+            late_s=late_s,
+            lag=lag,
+            late_most_s=find_most(late_s, of, groups),
+            most_allowances=find_most(late_s / allowance_s, of, groups),
+            sum_of_lags=sum_rows(lag, of, groups),
+            usual_s=usual_s,
+            allowance_s=allowance_s,
+            group_allowance_s=np.where(np.isinf(group_allowance_s), FLOOR_S, group_allowance_s),
+            is_left=is_left,
+            moves=~is_still & ~np.isnan(sample.moved_at_s),
+            late=late,
+            standing=standing,
+            lost=lost,
+            stands=has_rows(standing, of, groups),
+            loses=has_rows(lost, of, groups),
+        )
+
+    def _follow_members(self, sample: Sample, now_s: float) -> Mask:
+        """Which groups have had no members for a while."""
+        state, empty_s = self.groups, np.full(len(self.groups), now_s)
+        new = np.isnan(state["known_at_s"])
+        if new.any():  # nobody saw the last member leave: it was after its last commit
+            moved_s = np.full(len(state), -np.inf)
+            np.fmax.at(moved_s, sample.group, sample.moved_at_s - self.base_s)
+            empty_s = np.where(new & ~np.isinf(moved_s), moved_s, now_s)
+        state["empty_since_s"] = np.where(
+            sample.members == 0, np.fmin(state["empty_since_s"], empty_s), np.nan
+        )
+        is_left: Mask = now_s - state["empty_since_s"] >= EMPTY_S
+        return is_left
+
+    def _follow_skips(self, sample: Sample, now_s: float) -> Mask:
+        """Which groups skipped records lately: offsets jumped forward while the group had no members."""
+        state, before = self.groups, self.rows["highest"]
+        jumped = sample.counts & (before >= 0) & (sample.committed > before)
+        has_jumped = has_rows(jumped, sample.group, len(state))
+        state["skipped_at_s"][has_jumped & (state["empty_since_s"] < now_s)] = now_s
+        skipped: Mask = now_s - state["skipped_at_s"] < SKIPPED_S
+        return skipped
+
+    def _decide(self, now_s: float, rows: _Rows, skipped: Mask) -> None:
+        state, r = self.groups, rows.most_allowances
+        before, unknown = state["verdict"].copy(), rows.unknown
+        bad = (r > 1) | (state["bad"] & (r > _AGAIN))
+        is_losing = state["growing"] & ((r > K) | ((before == Verdict.ERR) & (r > K / 2)))
+        err = bad & (rows.stands | rows.loses | is_losing)
+        found = np.where(err, Verdict.ERR, np.where(bad | skipped, Verdict.WARN, Verdict.OK))
+        # Where a row is unknown, an open verdict stays, or becomes worse.
+        state["known_at_s"][~unknown] = now_s
+        is_fresh = (before == Verdict.OK) & (now_s - state["known_at_s"] < UNKNOWN_S)
+        stays = np.where((before >= Verdict.WARN) | is_fresh, before, Verdict.UNKNOWN)
+        partly = np.where(found >= Verdict.WARN, np.maximum(found, stays), stays)
+        state["verdict"] = np.where(unknown, partly, found)
+        state["bad"] = bad | (unknown & state["bad"])
+
+    def _explain(self, sample: Sample, rows: _Rows, skipped: Mask) -> NDArray[np.uint8]:
+        """The cause of each row. Sets the first cause of each group."""
         state = self.groups
-        jumps = late_s > state["late_most_s"] + allowance_s / 2 + (now_s - self.at_s)
+        row_cause = find_late_causes(
+            sample,
+            late=rows.late,
+            standing=rows.standing,
+            moves=rows.moves,
+            was_further=sample.committed < self.rows["highest"],
+            is_left=rows.is_left,
+            rose=state["rose"],
+        )
+        is_open = state["verdict"] >= Verdict.WARN
+        row_cause[~is_open[sample.group]] = Cause.NONE
+        before = np.where(np.isnan(state["incident_since_s"]), Cause.NONE, state["cause"])
+        cause = find_first_causes(row_cause, sample.group, before)
+        state["cause"] = np.where(is_open & skipped & (cause == Cause.NONE), Cause.RECORDS_SKIPPED, cause)
+        return row_cause
+
+    def _follow_trend(self, now_s: float, rows: _Rows) -> None:
+        known, stands, late_s, allowance_s = (
+            ~rows.unknown,
+            rows.stands,
+            rows.late_most_s,
+            rows.group_allowance_s,
+        )
+        state = self.groups
+        jumps = late_s > state["late_most_s"] + allowance_s / 2 + self._passed_s(now_s)
         forgotten = known & (jumps | (state["stood"] & ~stands))
         for name, (_, first) in _NO_TREND.items() if forgotten.any() else ():
             state[name][forgotten] = first
         state["stood"][known] = stands[known]
         state["span_began_s"][known & np.isnan(state["span_began_s"])] = now_s
-        state["least_lag"][known] = np.fmin(state["least_lag"], lag)[known]
+        state["least_lag"][known] = np.fmin(state["least_lag"], rows.sum_of_lags)[known]
         state["least_late_s"][known] = np.fmin(state["least_late_s"], late_s)[known]
         ends = np.flatnonzero(known & (now_s - state["span_began_s"] >= allowance_s))
         span = state[ends]
@@ -266,28 +338,28 @@ class Judge:
             seconds = np.where(fall > 0, lag / fall, np.inf)
         return np.where(lag <= 0, 0.0, np.where(np.isnan(fall), np.nan, seconds))
 
-    def _learn(self, sample: Sample, is_known: Mask, late_s: Floats, late_most_s: Floats) -> None:
+    def _learn(self, sample: Sample, now_s: float, rows: _Rows) -> None:
         """Learns how late records are. Records that are read again do not count."""
-        passed_s, row = sample.at_s - self.at_s, self.rows
+        row, late_most_s = self.rows, np.where(rows.unknown, np.nan, rows.late_most_s)
         records = sample.committed - row["highest"]
-        moved = is_known & (row["highest"] >= 0) & (records > 0) & ~np.isnan(row["late_s"])
+        moved = rows.known & (row["highest"] >= 0) & (records > 0) & ~np.isnan(row["late_s"])
         self.usual.add(
             sample.group[moved],
             records[moved].astype(np.float64),
-            row["late_s"][moved] + passed_s,
-            late_s[moved],
+            row["late_s"][moved] + self._passed_s(now_s),
+            rows.late_s[moved],
             late_s=late_most_s,
             late_before_s=self.groups["late_most_s"],
-            now_s=sample.at_s,
+            now_s=now_s,
         )
         row["highest"][sample.counts] = np.maximum(row["highest"], sample.committed)[sample.counts]
-        row["late_s"] = np.where(is_known, late_s, np.nan)
+        row["late_s"] = np.where(rows.known, rows.late_s, np.nan)
         self.groups["late_most_s"] = late_most_s
-        self.at_s = sample.at_s
 
-    def _follow_production(self, per_s: Floats, passed_s: float, opened: Mask) -> None:
+    def _follow_production(self, sample: Sample, passed_s: float, opened: Mask) -> None:
         """Learns the usual produce rate of groups that keep up, and compares it when an incident opens."""
         state = self.groups
+        per_s = sum_rows(np.nan_to_num(sample.produce_per_s), sample.group, len(state))
         state["rose"][opened] = (per_s >= ROSE * state["usual_per_s"])[opened] & (
             state["observed_s"][opened] >= _WARM_UP_S
         )
