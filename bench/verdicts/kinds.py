@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ def ill(function: Kind) -> Kind:
 # --- What several kinds need ------------------------------------------------------------------------------
 
 
-def times(script: Script) -> NDArray[np.float64]:
+def times(script: Script) -> NDArray[np.floating[Any]]:
     """The seconds since the begin, of each step."""
     return np.arange(script.steps) * STEP_S
 

@@ -72,8 +72,10 @@ def read_lives(path: Path) -> Iterator[Life]:
 
 
 def _begin(head: Any) -> Life:
-    times = (head.get(name) for name in ("objective_s", "retention_s"))
-    return Life(str(head["life"]), int(head["rows"]), *(math.nan if s is None else float(s) for s in times))
+    def read_s(name: str) -> float:
+        return math.nan if head.get(name) is None else float(head[name])
+
+    return Life(str(head["life"]), int(head["rows"]), read_s("objective_s"), read_s("retention_s"))
 
 
 def _check(sample: Any, life: Life) -> None:

@@ -107,6 +107,7 @@ class World:
         self.ends = np.zeros((steps + 1, rows))  # the end offset after each step
         self._waits, self._oldest = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         self.labels = np.zeros((size, steps), np.uint8)
+        self.commits = np.zeros(rows, np.bool_)  # the rows with a commit in the last step
 
     def advance(self) -> Sample:
         """One step. Returns the sample at its end; `late_s` is NaN where it is withheld."""
@@ -138,6 +139,7 @@ class World:
                 self._committed[rows] = np.floor(self._position[rows])
                 moved[rows] = True
         self._moved_s = np.where(moved, now, self._moved_s)
+        self.commits = commits
         late_s = self._measure(now)
         self._label(step, late_s)
         self.step += 1
