@@ -55,7 +55,7 @@ format: $(INSTALLED) ## rewrite the code as ruff would have it
 	@$(BIN)/ruff check --fix .
 
 bench: $(INSTALLED) jars ## the benchmarks: figures as JSON
-	@set -e; for script in bench/[a-z]*.py; do $(BIN)/python -m bench.$$(basename $$script .py); done
+	@set -e; for script in bench/[a-z]*.py bench/verdicts; do $(BIN)/python -m bench.$$(basename $$script .py); done
 
 jars: $(INSTALLED) ## fetch Kafka's jars into the cache, unless they are there
 	@$(BIN)/python -m koff.kafkatest

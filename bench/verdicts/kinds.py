@@ -60,7 +60,7 @@ def between(script: Script, begin_s: float, end_s: float = np.inf) -> NDArray[np
 def begin(script: Script) -> float:
     """When an incident begins: on the last day, with time for it to become what it is."""
     whole_s = script.steps * STEP_S
-    return float(script.rng.uniform(whole_s - 0.8 * DAY_S, whole_s - 0.6 * DAY_S))
+    return whole_s - float(script.rng.uniform(0.6, 0.8)) * min(whole_s, DAY_S)
 
 
 def repeat(script: Script, every_s: float, for_s: float, jitter_s: float = 0.0) -> NDArray[np.bool_]:

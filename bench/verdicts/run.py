@@ -18,6 +18,7 @@ from koff.lag.verdict import Judge, Verdict
 
 LABELS = ("healthy", "late", "broken")
 THIS = "koff"
+SHORT_S = 120.0
 
 
 class Life(NamedTuple):
@@ -74,10 +75,21 @@ def _build_rivals(size: int) -> dict[str, Any]:
     }
 
 
+def _drop_short(labels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The labels, but healthy where a group is ill for less than `SHORT_S`: that is no incident."""
+    ill = np.concatenate([[False], labels > 0, [False]])
+    begins, ends = np.flatnonzero(ill[1:] & ~ill[:-1]), np.flatnonzero(ill[:-1] & ~ill[1:])
+    kept = labels.copy()
+    for begin, end in zip(begins, ends, strict=True):
+        if (end - begin) * STEP_S < SHORT_S and end < len(labels):
+            kept[begin:end] = 0
+    return kept
+
+
 def score_life(score: Score, life: Life, rule: str = THIS) -> None:
     """Adds a life to the score, from where the monitor starts."""
     script, first = life.script, life.script.starts
-    labels = life.labels[first:]
+    labels = _drop_short(life.labels[first:])
     times_s: list[float] = ((np.arange(first, script.steps) + 1) * STEP_S).tolist()
     ends = np.flatnonzero(np.diff(labels, append=255)).tolist()
     begins = [0, *(end + 1 for end in ends[:-1])]

@@ -9,7 +9,7 @@ Only rows that are late have causes, so that verdict and cause cannot disagree. 
     not_assigned       a member subscribes to the topic, and no member has the row
     held_back_commits  standing, and an open transaction may hold back commits of the group
     rebalancing        MANY_REBALANCES or more within five minutes
-    not_committing     standing, and no row of the group moved within 0.75 of its allowance
+    not_committing     standing, and no row of the group moved within half of its allowance
     slow_member        standing, as all rows, two or more, of its member; other rows move
     stuck_partition    the other standing rows
     reset              moving, below where it was
@@ -68,7 +68,7 @@ def find_late_causes(
 ) -> NDArray[np.uint8]:
     """The `Cause` of each row (N,).
 
-    `moves` are rows that moved within 0.75 of their allowance, `was_further` those that had a higher
+    `moves` are rows that moved within half of their allowance, `was_further` those that had a higher
     committed offset. Of groups (G,): `is_left` has had no members for a while, `rose` as above.
     """
     of, groups = sample.group, len(sample.members)

@@ -36,7 +36,9 @@ from koff.lag.usual_lateness import FLOOR_S, UsualLateness
 
 K = 5.0
 """So many allowances behind, and not gaining, is no longer late but lost."""
-STANDING = 0.75
+STANDING, STALLED = 0.75, 0.5
+"""A late row stands if it did not move for so much of its allowance. Its cause is that of a row that stands a
+little sooner: what has not moved for so long has stopped, and is not too slow."""
 EMPTY_S, SKIPPED_S, UNKNOWN_S, CLOSED_S = 60.0, 600.0, 90.0, 120.0
 _WARM_UP_S, _USUAL_PACE_S = 600.0, 3600.0
 _FALLS = 0.99
@@ -144,6 +146,7 @@ class _Rows(NamedTuple):
     is_left: Mask
     """Of groups: without members for a while."""
     moves: Mask
+    stalled: Mask
     late: Mask
     standing: Mask
     lost: Mask
@@ -221,8 +224,9 @@ class Judge:
         is_left = self._follow_members(sample, now_s)
         late = late_s > allowance_s
         lost = known & (lag > 0) & (sample.committed < sample.start)
-        is_still = sample.at_s - sample.moved_at_s >= STANDING * allowance_s
-        standing = late & (is_still | is_left[of])
+        still_s = sample.at_s - sample.moved_at_s
+        standing = late & ((still_s >= STANDING * allowance_s) | is_left[of])
+        moves = still_s < STALLED * allowance_s
         return _Rows(
             counts=counts,
             known=known,
@@ -236,7 +240,8 @@ class Judge:
             allowance_s=allowance_s,
             group_allowance_s=np.where(np.isinf(group_allowance_s), FLOOR_S, group_allowance_s),
             is_left=is_left,
-            moves=~is_still & ~np.isnan(sample.moved_at_s),
+            moves=moves,
+            stalled=standing | (late & (still_s >= STALLED * allowance_s)),
             late=late,
             standing=standing,
             lost=lost,
@@ -288,7 +293,7 @@ class Judge:
         row_cause = find_late_causes(
             sample,
             late=rows.late,
-            standing=rows.standing,
+            standing=rows.stalled,
             moves=rows.moves,
             was_further=sample.committed < self.rows["highest"],
             is_left=rows.is_left,

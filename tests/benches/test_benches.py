@@ -30,13 +30,15 @@ SMALLEST = {
     "steady": ["--groups", "20", "--rate", "50", "--seconds", "3"],
     "start": ["--quick", "--times", "1"],
     "tracker": ["--rows", "2000"],
+    "verdicts": ["--days", "0.1", "--seeds", "1", "--kinds", "steady,crash_for_good"],
     "view": ["--rows", "2000", "--views", "2"],
 }
 
 
 def test_no_benchmark_is_missing() -> None:
     folder = Path(__file__).parents[2] / "bench"
-    assert {path.stem for path in folder.glob("[a-z]*.py")} == SMALLEST.keys()
+    found = [*folder.glob("[a-z]*.py"), *(path.parent for path in folder.glob("*/__main__.py"))]
+    assert {path.stem for path in found} == SMALLEST.keys()
 
 
 @pytest.mark.parametrize("name", SMALLEST)
