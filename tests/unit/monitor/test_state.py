@@ -206,11 +206,13 @@ def test_a_file_that_cannot_be_read_is_refused_with_a_reason(tmp_path):
         b"[]",
         b"7",
         b"\xff",
+        b"[" * 200_000,
         b'{"columns": 7, "facts": {}}',
         b'{"columns": [["x", "no such type", 1]], "facts": {}}',
         b'{"columns": [["x", "<i8", 1099511627776]], "facts": {}}',
         b'{"columns": [], "facts": {}}',
     ],
+    ids=lambda head: head[:20],
 )
 def test_a_sound_file_with_a_head_that_makes_no_sense_is_refused(tmp_path, head):
     write_sound_file(saved(tmp_path), head)
@@ -220,38 +222,31 @@ def test_a_sound_file_with_a_head_that_makes_no_sense_is_refused(tmp_path, head)
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    "change",
     [
-        ({"at_s": None}, "damaged"),
-        ({"at_s": float("nan")}, "damaged"),
-        ({"at_s": -1e999}, "damaged"),
-        ({"wall_ms": "now"}, "damaged"),
-        ({"boot": 7}, "damaged"),
-        ({"position": "far"}, "damaged"),
-        ({"leader_epoch": None}, "damaged"),
-        ({"columns": [["x", "|O", 1]]}, "damaged"),
-        ({"columns": [["x", "|V1000000000", 1]]}, "damaged"),
-        ({"columns": [["x", "|S8", 0]]}, "damaged"),
-        ({"columns": [["x", "(3,)<i8", 0]]}, "damaged"),
-        ({"columns": [["x", "<i8", -1]]}, "damaged"),
-        ({"columns": [["x", "<i8", 10**30]]}, "damaged"),
-        ({"columns": [["x", "<i8", 5]]}, "damaged"),
-        ({"columns": [["x", ["<i8"], 1]]}, "damaged"),
-        ({"columns": 10**4000}, "damaged"),
+        {"at_s": None},
+        {"at_s": float("nan")},
+        {"at_s": -1e999},
+        {"wall_ms": "now"},
+        {"boot": 7},
+        {"position": "far"},
+        {"leader_epoch": None},
+        {"columns": [["x", "|O", 1]]},
+        {"columns": [["x", "|V1000000000", 1]]},
+        {"columns": [["x", "|S8", 0]]},
+        {"columns": [["x", "(3,)<i8", 0]]},
+        {"columns": [["x", "<i8", -1]]},
+        {"columns": [["x", "<i8", 10**30]]},
+        {"columns": [["x", "<i8", 5]]},
+        {"columns": [["x", ["<i8"], 1]]},
+        {"columns": 10**4000},
     ],
 )
-def test_a_sound_file_with_a_field_that_makes_no_sense_is_refused(tmp_path, change, reason):
+def test_a_sound_file_with_a_field_that_makes_no_sense_is_refused(tmp_path, change):
     file = saved(tmp_path)
     write_sound_file(file, json.dumps(read_head(file) | change).encode())
     found = one(tmp_path)
     assert isinstance(found, str), change
-    assert found.startswith(f"it is {reason}: ")
-
-
-def test_a_sound_file_with_a_deep_head_is_refused(tmp_path):
-    write_sound_file(saved(tmp_path), b"[" * 200_000)
-    found = one(tmp_path)
-    assert isinstance(found, str)
     assert found.startswith("it is damaged: ")
 
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from koff.lag import EndHistory
-from koff.records import OffsetCommit, OffsetCommitValue, ShareSnapshot, ShareSnapshotValue, encode
+from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.tracker import Snapshot, State, Tracker
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_keys import commit_key, key_hashes
 from tests.unit.builders import Share, commit, gone
 from tests.unit.lives import classic, history
+from tests.unit.tracker.test_share_commits import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
@@ -315,19 +316,7 @@ def sharing(group: str) -> Tracker:
     """One that knows of share state only: the group stands at 4 of partition 0 of t."""
     tracker = Tracker()
     tracker.identify_topics({"t": IDS[0]})
-    value = ShareSnapshotValue(
-        version=0,
-        snapshot_epoch=0,
-        state_epoch=0,
-        leader_epoch=0,
-        start_offset=4,
-        delivery_complete_count=0,
-        create_timestamp=1,
-        write_timestamp=1,
-        state_batches=(),
-    )
-    record = encode(ShareSnapshot(group_id=group, topic_id=IDS[0], partition=0, value=value))
-    tracker.apply_share_state(0, [record[0]], [record[1]])
+    share(tracker, 0, snapshot_of(group, 4, topic_id=IDS[0]))
     tracker.set_offsets_partitions(1)
     return tracker
 

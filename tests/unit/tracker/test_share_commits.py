@@ -16,13 +16,22 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Share, classic_group, commit
+from tests.unit.builders import Pair, Share, classic_group, commit
 
 OLD, NEW = Share.places
 NOW_MS = 1_790_000_000_000
 
 
-def snapshot_of(group: str, start: int | None, *, topic_id: str = OLD, partition: int = 0, at_ms: int = 1):
+def snapshot_of(
+    group: str,
+    start: int | None,
+    *,
+    topic_id: str = OLD,
+    partition: int = 0,
+    at_ms: int = 1,
+    done: int = 0,
+) -> Pair:
+    """Share state that starts at `start`, with `done` deliveries above; None deletes it."""
     value = None
     if start is not None:
         value = ShareSnapshotValue(
@@ -31,7 +40,7 @@ def snapshot_of(group: str, start: int | None, *, topic_id: str = OLD, partition
             state_epoch=0,
             leader_epoch=0,
             start_offset=start,
-            delivery_complete_count=0,
+            delivery_complete_count=done,
             create_timestamp=1,
             write_timestamp=at_ms,
             state_batches=(),
@@ -191,18 +200,7 @@ def test_another_partition_that_is_read_again_adds_no_commit_to_share_groups(tra
 
 
 def test_offsets_beyond_what_kafka_can_count_raise_nothing(tracker):
-    value = ShareSnapshotValue(
-        version=0,
-        snapshot_epoch=0,
-        state_epoch=0,
-        leader_epoch=0,
-        start_offset=2**63 - 1,
-        delivery_complete_count=5,
-        create_timestamp=1,
-        write_timestamp=-(2**63),
-        state_batches=(),
-    )
-    share(tracker, 0, encode(ShareSnapshot(group_id="s", topic_id=OLD, partition=0, value=value)))
+    share(tracker, 0, snapshot_of("s", 2**63 - 1, at_ms=-(2**63), done=5))
     assert commits(tracker) == {("s", "t", 0): 2**63 - 1}
 
 

@@ -12,15 +12,13 @@ from koff.records import (
     ConsumerGroupMetadata,
     OffsetCommit,
     OffsetCommitValue,
-    ShareSnapshot,
-    ShareSnapshotValue,
     encode,
 )
 from koff.records.commit_values import decode_commit_values
 from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
-from tests.unit.tracker.test_share_commits import add_share_groups
+from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 
 START_MS = 1_790_000_000_000
 
@@ -364,23 +362,9 @@ def test_retention_that_passed_the_group_is_told_apart():
     assert row.reasons.names == ("below_log_start",)
 
 
-def share_state(tracker: Tracker, start: int | None, done: int = 0, share_partition: int = 0) -> None:
+def share_state(tracker: Tracker, start: int | None, done: int = 0) -> None:
     """What `__share_group_state` says of group s on partition 0 of topic `TOPIC_ID`; None deletes."""
-    value = None
-    if start is not None:
-        value = ShareSnapshotValue(
-            version=0,
-            snapshot_epoch=0,
-            state_epoch=0,
-            leader_epoch=0,
-            start_offset=start,
-            delivery_complete_count=done,
-            create_timestamp=1,
-            write_timestamp=1,
-            state_batches=(),
-        )
-    key, value_ = encode(ShareSnapshot(group_id="s", topic_id=TOPIC_ID, partition=0, value=value))
-    tracker.apply_share_state(share_partition, [key], [value_], seen_at_ms=START_MS)
+    share(tracker, 0, snapshot_of("s", start, topic_id=TOPIC_ID, done=done), seen_at_ms=START_MS)
 
 
 def share_lags(tracker: Tracker) -> list[int | None]:
