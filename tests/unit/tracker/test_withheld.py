@@ -68,12 +68,6 @@ def test_nothing_that_depends_on_an_offset_that_is_not_current_is_shown_of_a_row
     assert found.complete == (1.0 if bits == END else None)
 
 
-def test_all_other_rows_stay_as_they_are(served):
-    before = [r for r in served.rows() if (r.group, r.partition) != ("g", 0) or r.topic != "t"]
-    after = withhold(served, END, ("g", "t", 0))
-    assert [r for r in after.rows() if (r.group, r.partition) != ("g", 0) or r.topic != "t"] == before
-
-
 @pytest.mark.parametrize("bits", [COMMITS, END])
 def test_a_group_with_one_row_that_is_withheld_has_no_totals_and_others_have_theirs(served, bits):
     whole = total(served, "g")
@@ -108,13 +102,6 @@ def test_a_total_without_a_known_lag_or_without_partitions_has_a_reason():
     snapshot = tracker.take_snapshot(NOW_MS)
     assert (total(snapshot, "g").lag, total(snapshot, "g").reason) == (None, "lags_unknown")
     assert (total(snapshot, "empty").lag, total(snapshot, "empty").reason) == (None, "no_partitions")
-
-
-def test_rows_that_are_unknown_for_another_reason_are_left_out_of_sums_as_ever(served):
-    found = total(served, "g")
-    assert (found.lag, found.unknown, found.withheld) == (100, 2, 0)
-    assert row(served, "g", "t", 2).reasons == Reason.NO_COMMIT
-    assert row(served, "g", "nowhere", 0).reasons == Reason.END_UNKNOWN
 
 
 def test_groups_that_may_be_half_read_show_neither_members_nor_states_nor_offsets(served):
