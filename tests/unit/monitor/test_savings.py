@@ -149,15 +149,6 @@ def test_a_partition_that_is_lost_again_while_it_is_forgotten_is_forgotten_again
     assert "ForgetSaved" in saved.save(INTERVAL_S + 1)
 
 
-def test_a_save_that_ends_after_its_partition_was_lost_does_not_count(saved: Saved) -> None:
-    requests = saved.collect(INTERVAL_S)
-    saved.savings.forget(0)
-    for request in requests:
-        saved.savings.note_done(request)
-    saved.log.partitions[0].current = at(60)
-    assert saved.save(INTERVAL_S + 1) == ["ForgetSaved", "Save", "SaveIndex"]
-
-
 def test_only_what_is_complete_is_saved(saved: Saved) -> None:
     saved.log.reset(0)
     saved.log.begin({0: Seed(7, "")}, at(2))
