@@ -127,6 +127,18 @@ def test_a_result_that_comes_after_its_deadline_is_ignored() -> None:
     assert driven.core.logs.offsets.exists is True
 
 
+def test_why_the_topic_may_not_be_read_is_said_once_and_that_it_may_again() -> None:
+    driven = Driven(source="log").read()
+    for _ in range(3):
+        driven.give(ReadFailed(OFFSETS, "grant READ", denied=True), after_s=1)
+    driven.give(None, after_s=30)
+    driven.poll(commit("a", "t", 0, 1))
+    texts = [event.text for event in driven.core.take_events()]
+    assert texts.count("topic may not be read") == 1
+    assert texts.count("topic may be read again") == 1
+    assert driven.groups() == {"a"}
+
+
 def test_the_state_of_a_topic_that_was_created_again_meanwhile_is_not_used() -> None:
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1})
