@@ -21,7 +21,7 @@ from koff.records.placement import group_partition
 from koff.serve import ClusterView
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
-from tests.unit.builders import Share, commit
+from tests.unit.builders import Share, apply, commit
 from tests.unit.tracker.test_share_commits import share, snapshot_of
 
 NOW_MS, LIMIT_MS = 100_000, 25_000
@@ -73,8 +73,7 @@ class Known:
         )
 
     def commit(self, shard: int, group: str, topic: str, partition: int, offset: int | None = 5) -> None:
-        key, value = commit(group, topic, partition, offset)
-        self.tracker.apply(shard, [key], [value])
+        apply(self.tracker, commit(group, topic, partition, offset), partition=shard)
 
     def sample(self, ms: int) -> None:
         self.tracker.add_samples(ends={("t", 0): 9}, at_ms=ms)

@@ -6,16 +6,13 @@ import pytest
 
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchOffsets, Moment, Topic
+from koff.monitor.requests import FetchOffsets, Topic
 from koff.monitor.topic_list import TopicList
 from koff.tracker import Tracker
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
+from tests.unit.monitor.fakes import at
 
 T0 = ("t", 0)
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
 
 
 class Sampled:
@@ -23,8 +20,7 @@ class Sampled:
 
     def __init__(self) -> None:
         self.tracker, self.topics, self.outbox = Tracker(), TopicList(), Outbox()
-        key, value = commit("g", "t", 0, 5)
-        self.tracker.apply(0, [key], [value])
+        apply(self.tracker, commit("g", "t", 0, 5))
         self.topics.note({"t": Topic("", 2)}, at(0), wanted=(), alive=())
         self.ends = EndOffsets(self.tracker, self.topics, self.outbox, start_interval_s=60.0)
 

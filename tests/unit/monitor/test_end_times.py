@@ -11,7 +11,7 @@ from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.past_ends import LOST_MS, NO_RECORD
 from koff.monitor.requests import FetchOffsets, Moment, OffsetsFetched, TopicPartition
 from koff.tracker import Tracker
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 T0 = ("t", 0)
@@ -29,14 +29,12 @@ class Dated:
         self.second = 0.0
         self.broker_ahead_ms = 0
         for number, offset in enumerate(committed):
-            key, value = commit(f"g{number}", "t", 0, offset)
-            self.tracker.apply(0, [key], [value])
+            apply(self.tracker, commit(f"g{number}", "t", 0, offset))
         self.sample()
 
     def commit(self, offset: int) -> None:
         """The first group commits."""
-        key, value = commit("g0", "t", 0, offset)
-        self.tracker.apply(0, [key], [value])
+        apply(self.tracker, commit("g0", "t", 0, offset))
 
     @property
     def now_ms(self) -> int:
@@ -162,8 +160,7 @@ def test_a_result_of_an_old_topic_is_ignored_even_if_nothing_was_to_be_asked_whe
     dated = Dated(99)
     dated.times.note_topics({"t": "one"})
     (old,) = dated.step()
-    key, value = commit("g0", "t", 0, 100)
-    dated.tracker.apply(0, [key], [value])  # nothing is behind any more
+    apply(dated.tracker, commit("g0", "t", 0, 100))  # nothing is behind any more
     dated.sample()
     assert dated.step() == []
     dated.times.note_topics({"t": "two"})
@@ -255,8 +252,11 @@ def write_commits(dated: Dated, count: int) -> None:
     """Commits that are read 0.1 s after the brokers wrote them."""
     for number in range(count):
         at_ms = dated.now_ms + number * 2_000
-        key, value = commit("live", "t", 0, 100, at=at_ms + dated.broker_ahead_ms)
-        dated.tracker.apply(0, [key], [value], seen_at_ms=at_ms + 100)
+        apply(
+            dated.tracker,
+            commit("live", "t", 0, 100, at=at_ms + dated.broker_ahead_ms),
+            seen_at_ms=at_ms + 100,
+        )
 
 
 @pytest.mark.parametrize("ahead_ms", [3 * DAY_MS, -90_000])

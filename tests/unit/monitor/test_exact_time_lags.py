@@ -34,7 +34,7 @@ from koff.monitor.requests import (
 from koff.monitor.topic_list import TopicList
 from koff.tracker import LaggingRow, Tracker
 from koff.tracker.topic_partitions import AT_REST_S
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 NOW_MS = 1_800_000_000_000
@@ -269,8 +269,7 @@ def test_a_denied_topic_is_asked_again_now_and_then_and_told_of_only_when_that_c
     assert reading.places()
     reading.answer()
     assert reading.events() == [("exact lag in seconds again", "secret")]
-    key, value = commit("g", "secret", 0, 41)
-    reading.tracker.apply(0, [key], [value])
+    apply(reading.tracker, commit("g", "secret", 0, 41))
     reading.places(after_s=PAUSE_S)
     reading.answer(denied=["secret"])
     assert reading.events() == [("no exact lag in seconds", "secret")]

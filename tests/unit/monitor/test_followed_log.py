@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from koff.monitor.followed_log import LIVE_S, STALL_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
-from koff.monitor.requests import Moment, Polled, Records, Start, Topic
+from koff.monitor.requests import Polled, Records, Start, Topic
+from tests.unit.monitor.fakes import at
 
 TOPIC = "__consumer_offsets"
 Applied = list[tuple[int, list[bytes | None]]]
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
 
 
 def follow(plan: Plan, *, partitions: int = 1) -> tuple[FollowedLog, Applied]:

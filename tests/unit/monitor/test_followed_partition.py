@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from koff.monitor.followed_partition import AGREEING, AGREEING_S, MAX_WATERMARKS, FollowedPartition
-from koff.monitor.requests import Moment, Records
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
+from koff.monitor.requests import Records
+from tests.unit.monitor.fakes import at
 
 
 def reading(position: int = 0) -> FollowedPartition:

@@ -11,13 +11,10 @@ from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import ForgetSaved, Moment, Origin, Request, Save, SaveEnds, SaveIndex, Topic
 from koff.monitor.savings import INTERVAL_S, RETRY_S, Savings
 from koff.tracker import Tracker
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
+from tests.unit.monitor.fakes import at
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "id", 2)
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
 
 
 class Saved:
@@ -36,8 +33,7 @@ class Saved:
             self.commit(partition)
 
     def commit(self, partition: int) -> None:
-        key, value = commit(f"g{partition}", "t", 0, 5)
-        self.tracker.apply(partition, [key], [value])
+        apply(self.tracker, commit(f"g{partition}", "t", 0, 5), partition=partition)
 
     def collect(self, second: float) -> list[Request]:
         def next_id() -> int:

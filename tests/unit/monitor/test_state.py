@@ -31,7 +31,7 @@ from koff.monitor import state as statedir
 from koff.monitor.requests import Moment, Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
-from tests.unit.builders import classic_group, commit
+from tests.unit.builders import apply, classic_group, commit
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
 HOUR_S = 3600
@@ -48,7 +48,7 @@ def a_state(size: int = 3, seed: int = 0) -> State:
     tracker = Tracker()
     pairs = [commit(f"g{seed}", "größer", p, p + seed) for p in range(size)]
     pairs.append(classic_group(f"g{seed}", {"client": b""}))
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     state = tracker.save_partition(0)
     assert state is not None
     return state

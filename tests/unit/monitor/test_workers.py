@@ -64,7 +64,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import FakeCluster, Inbox
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
@@ -646,8 +646,7 @@ def state_dir(tmp_path: Path) -> Iterator[StateDir]:
 
 def make_state() -> State:
     tracker = Tracker()
-    key, value = commit("g", "t", 0, 5)
-    tracker.apply(0, [key], [value])
+    apply(tracker, commit("g", "t", 0, 5))
     state = tracker.save_partition(0)
     assert state is not None
     return state

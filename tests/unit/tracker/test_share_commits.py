@@ -16,7 +16,7 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Pair, Share, classic_group, commit
+from tests.unit.builders import Pair, Share, apply, classic_group, commit
 
 OLD, NEW = Share.places
 NOW_MS = 1_790_000_000_000
@@ -56,8 +56,7 @@ def share(tracker: Tracker, place: int, *records, seen_at_ms: int = -1) -> None:
 def add_share_groups(tracker: Tracker, *names: str, count: int = 50) -> None:
     """Applies the own records of these share groups. The offsets topic has `count` partitions."""
     for name in names:
-        key, value = encode(Share.own(name, 1))
-        tracker.apply(group_partition(name, count), [key], [value])
+        apply(tracker, encode(Share.own(name, 1)), partition=group_partition(name, count))
 
 
 def commits(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
@@ -175,11 +174,11 @@ def test_a_group_that_becomes_a_share_group_under_its_name_gets_no_exact_time_la
         return np.arange(len(keys))
 
     pairs = [classic_group("g", {}), commit("g", "t", 0, 4)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     tracker.add_samples(ends={("t", 0): 10})
     assert len(tracker.find_unread_rows(chosen, pick)) == 1
     pairs = [classic_group("g", None), encode(Share.own("g", 1))]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     assert tracker.find_unread_rows(chosen, pick) == []
 
 

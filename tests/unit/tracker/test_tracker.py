@@ -13,14 +13,10 @@ from koff.records import (
 from koff.records.commit_values import decode_commit_values
 from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker
-from tests.unit.builders import TOPIC_ID, commit, consumer_group
+from tests.unit.builders import TOPIC_ID, apply, commit, consumer_group
 from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 
 START_MS = 1_790_000_000_000
-
-
-def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
-    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
 
 
 def committed(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
@@ -155,8 +151,7 @@ def test_a_group_is_not_ok_while_it_is_behind_in_a_partition_of_which_too_little
 def test_ahead_of_the_log_is_said_only_when_the_end_was_sampled_after_the_commit_came():
     tracker = Tracker()
     tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS)
-    key, value = commit("g", "t", 0, 20)
-    tracker.apply(0, [key], [value], seen_at_ms=START_MS + 5)
+    apply(tracker, commit("g", "t", 0, 20), seen_at_ms=START_MS + 5)
     (row,) = tracker.take_snapshot().rows()
     assert (row.lag, row.published_lag, row.reasons.names) == (-10, 0, ())
     tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS + 10)

@@ -10,14 +10,10 @@ from koff.records import encode
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit
 
 FIRST, SECOND = Consumer.places
 START_MS = 1_790_000_000_000
-
-
-def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
-    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
 
 
 def consumer(group: str, held: dict[str, tuple[int, ...]]) -> list:
