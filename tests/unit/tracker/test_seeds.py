@@ -193,7 +193,7 @@ def test_compaction_changes_neither_tail_nor_backfill(seed, tombstones):
 def test_the_logs_hold_what_it_takes():
     logs = [log_of(seed) for seed in range(5)]
     groups_ = [
-        group for log in logs for at in range(0, len(log), 9) for group in groups(whole(log[:at])).values()
+        group for log in logs for at in range(0, len(log), 27) for group in groups(whole(log[:at])).values()
     ]
     assert {group.type for group in groups_} == {"classic", "consumer", "share", "streams", "simple"}
     deleted = [pair for log in logs for _, pair in log if pair[1] is None]
