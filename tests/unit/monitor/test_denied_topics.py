@@ -163,6 +163,16 @@ def test_rows_stay_until_a_list_says_whether_the_missing_topic_may_be_described(
     assert polled.core.outbox.has(FetchTopics)  # at once
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_commits_that_are_deleted_are_gone_after_the_next_list(polled: Watched, *, is_deleted: bool) -> None:
+    del polled.committed["u"]
+    if is_deleted:
+        polled.present = frozenset({"t"})
+    polled.pass_time(20)
+    assert polled.rows().keys() == {"t"}
+    assert polled.find_withheld() == 0
+
+
 # --- The list of topics ----------------------------------------------------------------------------------
 
 

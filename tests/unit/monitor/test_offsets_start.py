@@ -56,6 +56,17 @@ def respond(driven: Driven, *partitions: int, **more: Any) -> None:
     driven.give(GroupsFetched(request.id, commits, {name: Group(name) for name in names}, **more))
 
 
+def test_only_the_partitions_whose_coordinator_is_silent_are_read_from_their_start() -> None:
+    driven = start()
+    respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
+    assert driven.groups() == {name_in(0), name_in(2)}
+    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}
+    events = [event for event in driven.core.take_events() if event.text == "partitions start: replay"]
+    assert [dict(event.details) for event in events] == [
+        {"partitions": 1, "why": "broker 2: no response in time"}
+    ]
+
+
 @pytest.mark.parametrize(("interval_s", "poll_s"), [(1.0, 2.5), (5.0, 5.0)])
 def test_a_poll_waits_for_a_coordinator_for_half_of_the_limit_at_most(
     interval_s: float, poll_s: float

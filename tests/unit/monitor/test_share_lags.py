@@ -105,6 +105,15 @@ def with_three_partitions() -> Driven:
     return driven
 
 
+def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_silent() -> None:
+    driven = with_three_partitions()
+    first = driven.last(FetchShareLags)
+    assert (first.partitions, first.partition_count) == ({0, 1, 2}, 3)
+    respond(driven, 7, partitions=frozenset({0, 2}), final=False)
+    go_on(driven, 5)
+    assert driven.last(FetchShareLags).partitions == {0, 2}
+
+
 def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored() -> None:
     driven = start(lists_share_state=True)
     respond(driven, 7)
