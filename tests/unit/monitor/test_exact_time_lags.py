@@ -328,6 +328,15 @@ def test_a_topic_that_may_not_be_read_is_left_out_without_a_word_unless_its_grou
     assert reading.places(after_s=RETRY_S + AT_REST_PAUSE_S) == set()
 
 
+def test_rows_with_a_lag_of_matching_groups_are_unread_until_their_record_is_known() -> None:
+    tracker = tracked(commit("pay-1", "t", 0, 40), commit("pay-2", "t", 1, 100), commit("other", "t", 0, 3))
+    (row,) = unread(tracker, "^pay")
+    assert row[1:] == ("t", 0, 40)
+    tracker.note_first_records([(row, 41, NOW_MS - 30_000)])
+    assert unread(tracker, "^pay") == []
+    assert time_lags(tracker) == {"pay-1": (30, "record"), "pay-2": (0, "ends"), "other": (0, "ends")}
+
+
 # --- What the tracker makes of first records -------------------------------------------------------------
 
 
