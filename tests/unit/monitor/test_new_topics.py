@@ -10,10 +10,12 @@ import pytest
 from koff.lag import Reason
 from koff.monitor.core import TIMEOUT_S
 from koff.monitor.requests import (
+    FetchGroups,
     FetchOffsets,
     FetchTopics,
     FirstRecord,
     FirstRecordsRead,
+    GroupsFetched,
     Load,
     Loaded,
     Moment,
@@ -24,8 +26,10 @@ from koff.monitor.requests import (
     Topic,
     TopicsFetched,
 )
-from koff.tracker import State, Tracker
+from koff.tracker import Group, State, Tracker
+from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
+from koff.tracker.topic_partitions import fold_topic_id
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
@@ -235,3 +239,19 @@ def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_ne
     for _ in range(8):  # well before the next list is due
         watched.pass_time(1)
     assert (watched.row().lag, watched.row().reasons) == (45, Reason(0))
+
+
+def test_a_coordinator_that_has_the_id_of_a_deleted_topic_does_not_replace_that_of_the_present_one() -> None:
+    driven = Driven(source="coordinators")
+    driven.list_topics(**{OFFSETS: 1, "t": 1})
+    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
+        driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
+    while not driven.core.outbox.has(FetchGroups):
+        driven.give(None, after_s=1)
+    commits = CommitColumns.from_offsets({("a", "t", 0): 5})
+    fetched = GroupsFetched(driven.last(FetchGroups).id, commits, {"a": Group("a")}, topic_ids={"t": NEW})
+    driven.give(fetched)
+    snapshot = driven.core.tracker.take_snapshot()
+    assert snapshot.partitions.topic_id.tolist() == [fold_topic_id(IDS["t"])]
+    assert snapshot.topic_names[NEW] == "t"
+    assert snapshot.topic_names[IDS["t"]] == "t"
