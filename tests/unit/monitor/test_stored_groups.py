@@ -50,6 +50,12 @@ def test_an_answer_is_current_until_the_next_one_is_there(seconds: float, interv
         assert polled.second - asked.at_s <= LIMIT_S
 
 
+def test_a_slow_zookeeper_gets_a_pause() -> None:
+    polled = Polled(1.0)
+    polled.poll(2.0)
+    assert polled.poll(2.0) == 8.0
+
+
 def test_a_zookeeper_that_fails_is_not_asked_again_at_once() -> None:
     polled = Polled(1.0)
     polled.poll(30.0, fails=True)
