@@ -121,7 +121,7 @@ def test_neighbours_that_say_the_same_are_joined():
     assert len(apart.batches) == 3
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(200))
 def test_merged_batches_say_of_each_record_the_most_that_was_said(seed):
     rng = random.Random(seed)
     those = [
