@@ -81,6 +81,15 @@ def test_a_poll_waits_for_a_coordinator_for_half_of_the_limit_at_most(
     assert driven.last(FetchGroups).patience_s == poll_s
 
 
+def test_a_coordinator_that_hangs_does_not_delay_the_next_request_to_the_others() -> None:
+    driven = start(source="coordinators")
+    request = driven.last(FetchGroups)
+    respond(driven, 0, 2, partitions=frozenset({0, 2}), final=False)
+    driven.give(None, after_s=6)
+    assert driven.last(FetchGroups).partitions == {0, 2}
+    assert driven.core.outbox.get(request.id) is not None
+
+
 def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were() -> None:
     driven = start(source="coordinators")
     for _ in range(2):

@@ -131,6 +131,13 @@ def test_a_commit_without_a_time_has_no_rate_no_status_and_no_completeness():
     assert silent.pace.never
 
 
+def test_a_group_without_all_commit_times_has_no_rate_and_no_time_until_it_has_caught_up():
+    (total,) = lose_the_log().take_snapshot(NOW_MS).totals()
+    assert (total.pace.consume_per_s, total.pace.catch_up_s, total.pace.never) == (None, None, None)
+    assert total.complete == 0.5
+    assert total.status is Status.ERR  # partition 1 has stopped, whatever else there is
+
+
 def test_a_group_is_not_ok_because_of_the_partitions_that_are():
     tracker = lose_the_log()
     overwrite(tracker, {("g", "t", 0): 480, ("g", "t", 1): 490})
