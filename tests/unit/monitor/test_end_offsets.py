@@ -56,6 +56,18 @@ def test_all_offsets_of_a_new_partition_are_requested_and_then_only_its_end(samp
     assert sampled.requested() == [("end", {T0})]
 
 
+def test_offsets_that_change_slowly_are_requested_again_soon_if_they_failed(sampled: Sampled) -> None:
+    sampled.ends.sample(at(1), everything=True)
+    sampled.requested()
+    sampled.respond_to_all({T0: "LEADER_NOT_AVAILABLE"})
+    sampled.ends.sample(at(6), everything=True)
+    assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
+    for ask in sampled.outbox.remove_late(at(20)):
+        sampled.ends.give_up(ask)  # type: ignore[arg-type]  # all requests here are for offsets
+    sampled.ends.sample(at(20), everything=True)
+    assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
+
+
 def test_an_end_offset_that_went_back_needs_a_second_response(sampled: Sampled) -> None:
     sampled.ends.sample(at(0), everything=True)
     assert [sampled.answer(9, 1), sampled.answer(6, 5), sampled.answer(6, 10)] == [9, 9, 6]

@@ -25,6 +25,15 @@ def test_an_open_transaction_leaves_the_moment_before_it() -> None:
     assert part.held_back == 5
 
 
+def test_what_was_written_between_two_requests_is_not_held_back() -> None:
+    part = reading(10)
+    part.note_stable(10, None)
+    part.note_end(14, at(5), 10)
+    assert (part.is_held_back, part.held_back, part.is_read, part.needs_stable) == (False, 0, False, True)
+    part.note_stable(14, 14)
+    assert (part.is_held_back, part.held_back, part.is_read, part.needs_stable) == (False, 0, False, False)
+
+
 def test_a_partition_that_only_a_transaction_holds_back_is_read_but_not_current() -> None:
     part = reading(10)
     part.note_end(14, at(5), 10)
