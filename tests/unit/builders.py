@@ -61,6 +61,7 @@ from koff.records import (
     encode,
 )
 from koff.records.streams_records import InternalTopic
+from koff.tracker import Tracker
 
 Pair = tuple[bytes, bytes | None]
 
@@ -80,6 +81,13 @@ def commit(
     if offset is not None:
         value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=at, version=version)
     return encode(OffsetCommit(group=group, topic=topic, partition=partition, value=value, type=type))
+
+
+def apply(
+    tracker: Tracker, *pairs: tuple[bytes | None, bytes | None], partition: int = 0, **more: Any
+) -> None:
+    """The tracker applies these records of a partition of the offsets topic."""
+    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs], **more)
 
 
 def assign(topic: str, *partitions: int) -> bytes:

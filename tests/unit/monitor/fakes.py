@@ -10,7 +10,12 @@ from koff.client import ClusterConf, Isolation, Metadata, OffsetSpec, PartitionM
 from koff.client.cluster import ListedOffset, TopicInfo
 from koff.client.feed.feed import Fetched
 from koff.kafkatest import wait_until
-from koff.monitor.requests import Input
+from koff.monitor.requests import Input, Moment
+
+
+def at(second: float) -> Moment:
+    """That moment by the clock that never steps."""
+    return Moment(second, 0)
 
 
 class Inbox:

@@ -22,7 +22,7 @@ from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
-from tests.unit.builders import Share, commit
+from tests.unit.builders import Share, apply, commit
 from tests.unit.serve.views import EVERYTHING
 from tests.unit.tracker.test_share_commits import share, snapshot_of
 
@@ -75,8 +75,7 @@ class Known:
         )
 
     def commit(self, shard: int, group: str, topic: str, partition: int, offset: int | None = 5) -> None:
-        key, value = commit(group, topic, partition, offset)
-        self.tracker.apply(shard, [key], [value])
+        apply(self.tracker, commit(group, topic, partition, offset), partition=shard)
 
     def sample(self, ms: int) -> None:
         self.tracker.add_samples(ends={("t", 0): 9}, at_ms=ms)
@@ -103,16 +102,6 @@ def known() -> Known:
     return Known()
 
 
-def test_a_row_with_two_current_sides_is_served(known: Known) -> None:
-    assert known.reasons() == {"g0": Reason(0), "g1": Reason(0)}
-
-
-@pytest.mark.parametrize("current", [None, OLD])
-def test_commits_that_are_not_current_hide_only_their_partition(known: Known, current: Moment | None) -> None:
-    known.facts.offsets.partitions[1].current = current
-    assert known.reasons() == {"g0": Reason(0), "g1": Reason.COMMITS_NOT_CURRENT}
-
-
 def test_a_row_is_silent_up_to_the_moment_up_to_which_its_commits_are_known(known: Known) -> None:
     known.facts.offsets.partitions[1].current = Moment(80.0, 0)
     snapshot = known.view().snapshot
@@ -124,34 +113,9 @@ def test_a_row_is_silent_up_to_the_moment_up_to_which_its_commits_are_known(know
     assert np.array_equal(part.commit_time_ms(part.shards[1], NOW_MS), [90_000])
 
 
-def test_an_old_end_offset_hides_its_rows(known: Known) -> None:
-    known.sample(ms=NOW_MS - LIMIT_MS - 1)
-    assert set(known.reasons().values()) == {Reason.END_NOT_CURRENT}
-
-
 def test_a_row_as_old_as_the_limit_is_served(known: Known) -> None:
     known.sample(ms=NOW_MS - LIMIT_MS)
     assert set(known.reasons().values()) == {Reason(0)}
-
-
-def test_a_row_without_a_commit_has_nothing_to_withhold(known: Known) -> None:
-    known.sample(ms=1)
-    known.commit(0, "g0", "t", 0, -1)
-    assert known.reasons()["g0"] == Reason.NO_COMMIT
-
-
-def test_a_row_of_a_topic_that_is_gone_is_unknown_and_not_withheld(known: Known) -> None:
-    known.tracker.forget_offsets([("t", 0)])
-    assert set(known.reasons().values()) == {Reason.TOPIC_GONE}
-
-
-def test_a_partition_that_was_never_sampled_is_withheld(known: Known) -> None:
-    known.commit(0, "g2", "t", 1)
-    assert known.reasons()["g2"] & Reason.END_NOT_CURRENT
-
-
-def test_a_topic_that_may_be_another_one_hides_all_that_was_read_of_it(known: Known) -> None:
-    assert set(known.reasons(doubtful_topics={"__consumer_offsets"}).values()) == {Reason.COMMITS_NOT_CURRENT}
 
 
 def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_taken_for_an_old_one(
@@ -163,45 +127,6 @@ def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_tak
     known.tracker.apply(0, [key], [encoded], seen_at_ms=95_000)  # the list is of 90 s
     assert known.reasons()["g0"] & Reason.END_NOT_CURRENT
     assert known.reasons(topics_asked=Moment(96.0, 0))["g0"] == Reason.TOPIC_RECREATED
-
-
-def test_a_group_that_the_coordinators_did_not_answer_for_hides_alone(known: Known) -> None:
-    known.commit(0, "g2", "t", 0)
-    known.facts.offsets.partitions[0].stale_groups = {"g2": OLD}
-    assert known.reasons() == {"g0": Reason(0), "g1": Reason(0), "g2": Reason.COMMITS_NOT_CURRENT}
-
-
-def test_members_and_state_are_unknown_only_of_groups_that_the_coordinators_did_not_answer_for(
-    known: Known,
-) -> None:
-    known.commit(0, "g2", "t", 0)
-    known.facts.offsets.partitions[0].stale_groups = {"g2": OLD}
-    totals = {total.group.name: total for total in known.view().snapshot.totals()}
-    assert {name: total.state for name, total in totals.items()} == {"g0": "Empty", "g1": "Empty", "g2": None}
-    assert {name: total.current for name, total in totals.items()} == {"g0": True, "g1": True, "g2": False}
-    known.facts.offsets.partitions[0].stale_groups = {"g2": FRESH}
-    assert all(total.current for total in known.view().snapshot.totals())
-
-
-def test_groups_of_a_partition_that_is_not_current_have_no_state(known: Known) -> None:
-    known.facts.offsets.partitions[1].current = OLD
-    states = {total.group.name: total.state for total in known.view().snapshot.totals()}
-    assert states == {"g0": "Empty", "g1": None}
-
-
-def test_an_old_end_offset_of_a_row_without_a_commit_is_not_shown(known: Known) -> None:
-    known.tracker = Tracker()
-    known.commit(0, "g", "t", 0, -1)
-    known.sample(ms=90_000)
-    assert [row.end for row in known.view().snapshot.rows()] == [9]
-    known.sample(ms=NOW_MS - LIMIT_MS - 1)
-    assert [(row.end, row.reasons) for row in known.view().snapshot.rows()] == [(None, Reason.NO_COMMIT)]
-
-
-def test_groups_of_zookeeper_are_as_current_as_their_response(known: Known) -> None:
-    known.tracker.apply_external_commits(-1, {("z", "t", 0): (5, 1)}, [], {})
-    assert known.reasons(stored_groups_at=OLD)["z"] == Reason.COMMITS_NOT_CURRENT
-    assert known.reasons(stored_groups_at=FRESH)["z"] == Reason(0)
 
 
 def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_kafka_would_have_it(
@@ -340,12 +265,6 @@ def render(view: ClusterView) -> str:
     return "".join(Exposition(EVERYTHING).render_chunks(view))
 
 
-def test_state_of_a_topic_that_may_be_another_one_makes_no_total(known: Known) -> None:
-    share_group(known)
-    found = total_of(known.view(doubtful_topics={"__share_group_state"}), "s")
-    assert (found.lag, found.whole) == (None, False)
-
-
 def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known: Known) -> None:
     share_group(known)
     view = known.view(nameless_shares={"s"})
@@ -377,22 +296,6 @@ def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Kno
     assert known.view().stats.input_ages_s["end_offsets"] == 40.0
     known.tracker.forget_offsets([("u", 0)])
     assert known.view().stats.input_ages_s["end_offsets"] == 10.0
-
-
-def test_there_is_no_age_of_end_offsets_before_the_first(known: Known) -> None:
-    known.tracker = Tracker()
-    known.commit(0, "g", "t", 0)
-    assert "end_offsets" not in known.view().stats.input_ages_s
-
-
-def test_the_age_of_commits_is_that_of_the_partition_that_was_current_longest_ago(known: Known) -> None:
-    ages_s = known.view().stats.input_ages_s
-    assert ages_s["commits"] == 10.0
-    known.facts.offsets.partitions[1].current = OLD
-    assert known.view().stats.input_ages_s["commits"] == 30.0
-    for part in known.facts.offsets.partitions.values():
-        part.current = None
-    assert "commits" not in known.view().stats.input_ages_s
 
 
 def test_commits_are_held_back_for_as_long_as_the_oldest_transaction_is_open_whoever_responds(

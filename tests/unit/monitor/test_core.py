@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from koff.lag import WITHHELD, Reason
 from koff.monitor.core import TIMEOUT_S, Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.requests import (
@@ -174,12 +173,6 @@ def pass_time(driven: Driven, seconds: int, *, stable: int = 5, end: int = 5, **
             driven.list_topics(**(topics or {OFFSETS: 1, "t": 1}))
         for kind, offset in (("start", 0), ("stable", stable), ("end", end)):
             answer_offsets(driven, kind, offset)
-
-
-def null_reasons(driven: Driven) -> dict[int, Reason]:
-    """By partition of t, why the lag is null."""
-    rows = driven.core.take_view(driven.now()).snapshot.rows()
-    return {row.partition: row.reasons & (WITHHELD | Reason.TOPIC_GONE) for row in rows}
 
 
 def committed(driven: Driven) -> list[int | None]:
@@ -385,37 +378,6 @@ def test_a_clock_that_is_set_back_after_the_start_does_not_make_a_pause_shorter(
     assert driven.groups() == set()
 
 
-def test_a_partition_that_was_added_to_a_topic_is_not_gone() -> None:
-    driven = Driven().read()
-    driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
-    pass_time(driven, 20)
-    attempt = driven.last(Read).starts[0].attempt
-    key, value = commit("a", "t", 1, 3)
-    driven.give(Polled(OFFSETS, [Records(0, attempt, [key], [value], [5])]))
-    assert null_reasons(driven) == {0: Reason(0), 1: Reason.END_NOT_CURRENT}
-    pass_time(driven, 4, end=6, **{OFFSETS: 1, "t": 2})
-    assert null_reasons(driven) == {0: Reason(0), 1: Reason(0)}
-
-
-def test_a_partition_that_never_was_is_gone_once_a_newer_list_lacks_it() -> None:
-    driven = Driven().read()
-    driven.poll(*[commit("a", "t", 0, offset) for offset in range(4)], commit("a", "t", 1_000_000, 3))
-    pass_time(driven, 20)
-    assert null_reasons(driven) == {0: Reason(0), 1_000_000: Reason.TOPIC_GONE}
-    lists = sum(isinstance(request, FetchTopics) for request in driven.sent)
-    pass_time(driven, 20)
-    assert sum(isinstance(request, FetchTopics) for request in driven.sent) <= lists + 3
-
-
-def test_a_view_names_the_cluster_and_where_its_commits_come_from(up: Driven) -> None:
-    view = up.core.take_view(up.now())
-    assert (view.cluster, view.stats.source) == ("", "log")
-    up.give(ReadFailed(OFFSETS, "denied", denied=True))
-    assert up.core.take_view(up.now()).stats.source == "coordinators"
-    assert Driven(cluster_id="id").core.take_view(Moment(0, 0)).cluster == "id"
-    assert Driven(cluster_id="id", cluster_name="east").core.take_view(Moment(0, 0)).cluster == "east"
-
-
 def test_without_permission_the_log_stays_the_source_if_koff_was_told_so() -> None:
     driven = Driven(source="log").read()
     driven.give(ReadFailed(OFFSETS, "denied", denied=True))
@@ -428,15 +390,6 @@ def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped() -> None:
     driven.poll(commit("a", "t", -1, 1))
     skipped = driven.core.take_view(driven.now()).stats.skipped
     assert skipped == {"Polled: AttributeError": 1, "impossible partition": 1}
-
-
-def test_the_core_measures_how_far_its_clock_is_ahead_with_commits_that_are_no_history(up: Driven) -> None:
-    assert up.core.tracker.skew_ms == 0
-    for offset in range(5, 15):
-        up.second += 5.0
-        key, value = commit("a", "t", 0, offset, at=up.now().wall_ms - 60_000)
-        up.give(Polled(OFFSETS, [Records(0, up.last(Read).starts[0].attempt, [key], [value], [offset])]))
-    assert up.core.tracker.skew_ms == 60_000
 
 
 def test_records_at_the_commits_of_chosen_groups_are_requested_once_the_log_is_read() -> None:
@@ -484,22 +437,6 @@ def test_a_copy_of_the_offsets_topic_has_no_coordinators_here() -> None:
     facts = ClusterFacts(3, {}, coordinators=(2,))
     driven.give(TopicsFetched(driven.last(FetchTopics).id, {"copy": Topic("id", 1)}, facts))
     assert driven.core.take_view(driven.now()).facts == ClusterFacts(3)
-
-
-def test_requests_to_the_cluster_are_counted_by_kind() -> None:
-    driven = Driven().read()
-    sent = [request for request in driven.sent if isinstance(request, FetchOffsets)]
-    counts = driven.core.take_view(driven.now()).stats.requests
-    assert counts == {"topics": 1, "offsets": len(sent), "retention": 1}
-
-
-def test_each_input_has_its_age() -> None:
-    driven = Driven()
-    assert driven.core.take_view(driven.now()).stats.input_ages_s == {}
-    driven.read()
-    driven.poll(commit("g", "t", 0, 1))
-    driven.second += 7.0
-    assert driven.core.take_view(driven.now()).stats.input_ages_s["topics"] == 7.0
 
 
 def test_a_view_has_the_labels_of_the_newest_configuration() -> None:

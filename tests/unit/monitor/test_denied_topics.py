@@ -131,12 +131,6 @@ def test_rows_are_unknown_and_not_withheld_although_their_commits_are_newer_than
     assert {topic: row.lag for topic, row in log.rows().items()} == {"t": 50, "u": 40}
 
 
-def test_a_topic_that_is_deleted_is_gone(log: Watched) -> None:
-    log.present = frozenset({"t"})
-    log.pass_time(60)
-    assert log.rows()["u"].reasons == Reason.TOPIC_GONE
-
-
 def test_end_offsets_of_a_topic_that_may_not_be_described_are_not_requested(log: Watched) -> None:
     log.denied = frozenset({"u"})
     log.pass_time(60)
@@ -192,19 +186,9 @@ def list_topics(*denied: bool, known: bool = True) -> TopicList:
     return topics
 
 
-def test_a_topic_that_may_not_be_described_any_more_stays_what_it_was() -> None:
-    topics = list_topics(*[True] * 9)
-    assert (topics.partition_count("orders"), topics.denied) == (4, frozenset({"orders"}))
-    assert not topics.is_doubtful
-
-
 def test_a_topic_that_was_deleted_meanwhile_is_gone_once_lists_that_may_say_so_agree() -> None:
     assert list_topics(*[True] * 9, *[False] * (AGREEING - 1)).partition_count("orders") == 4
     assert list_topics(*[True] * 9, *[False] * AGREEING).partition_count("orders") == 0
-
-
-def test_a_topic_that_koff_never_saw_is_absent_for_koff() -> None:
-    assert list_topics(*[True] * 9, known=False).partition_count("orders") == 0
 
 
 def test_brokers_are_asked_by_name_about_wanted_topics_that_are_not_listed() -> None:

@@ -9,7 +9,7 @@ import pytest
 from koff.client.groups.responses import DescribedGroup, DescribedMember
 from koff.monitor.described import build_group
 from koff.records import decode, encode
-from koff.tracker.groups import Group, GroupSubscription, GroupSubtopology, GroupTable, Member, Topology
+from koff.tracker.groups import Group, GroupSubscription, GroupTable, Member
 from tests.unit.builders import Consumer, Held, Share, Streams, gone
 
 A, B = Consumer.places
@@ -69,11 +69,6 @@ def test_a_consumer_group_is_what_its_records_would_have_made_it():
     )
 
 
-def test_ids_that_were_told_come_before_those_that_were_asked_for():
-    group = a_group("consumer", of_a_consumer({"a": (0,)}, {"a": (0,)}), topic_ids={"a": B})
-    assert view(group).members[0].assigned == {B: (0,)}
-
-
 def test_a_topic_whose_id_nobody_tells_goes_by_its_name():
     group = a_group("consumer", of_a_consumer({"a": (0,)}, {"a": (0,)}))
     assert view(group, {}).members[0].assigned == {"a": (0,)}
@@ -100,17 +95,6 @@ def test_the_state_follows_from_epochs_and_assignments(
 def test_a_member_that_waits_for_partitions_says_so():
     (member,) = view(a_group("consumer", of_a_consumer({}, {"a": (0,)}))).members
     assert (member.state, member.assigned, member.target) == ("UnreleasedPartitions", {}, {A: (0,)})
-
-
-def test_a_consumer_group_without_members_is_empty():
-    group = a_group("consumer", state="Empty")
-    assert view(group) == built(Consumer.own("g", 3), Consumer.assigned("g", 3))
-    assert view(group).state == "Empty"
-
-
-def test_a_static_member_that_is_away_is_not_present():
-    member = of_a_consumer({"a": (0,)}, {"a": (0,)}, epoch=-2)
-    assert [each.present for each in view(a_group("consumer", member)).members] == [False]
 
 
 def test_patterns_and_classic_members_of_a_consumer_group_are_known():
@@ -227,10 +211,3 @@ def test_a_broker_too_old_to_tell_a_type_has_classic_groups():
     member = DescribedMember("m", "app", "/10.0.0.1", None, {"t": (0,)})
     found = view(DescribedGroup("g", "", "Stable", "consumer", "range", members=(member,)))
     assert (found.type, found.state) == ("classic", "Stable")
-
-
-def test_the_topology_is_kept_as_the_records_have_it():
-    group = build_group(a_group("streams", **TOPOLOGY), {})
-    assert group._topology == Topology(
-        0, {"0": GroupSubtopology(("in-a", "in-b"), ()), "1": GroupSubtopology((), ("again",))}
-    )

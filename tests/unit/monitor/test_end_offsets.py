@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.end_offsets import NEW_INTERVAL_S, EndOffsets
+from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchOffsets, Moment, Topic
+from koff.monitor.requests import FetchOffsets, Topic
 from koff.monitor.topic_list import TopicList
 from koff.tracker import Tracker
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
+from tests.unit.monitor.fakes import at
 
 T0 = ("t", 0)
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
 
 
 class Sampled:
@@ -23,8 +20,7 @@ class Sampled:
 
     def __init__(self) -> None:
         self.tracker, self.topics, self.outbox = Tracker(), TopicList(), Outbox()
-        key, value = commit("g", "t", 0, 5)
-        self.tracker.apply(0, [key], [value])
+        apply(self.tracker, commit("g", "t", 0, 5))
         self.topics.note({"t": Topic("", 2)}, at(0), wanted=(), alive=())
         self.ends = EndOffsets(self.tracker, self.topics, self.outbox, start_interval_s=60.0)
 
@@ -72,32 +68,6 @@ def test_offsets_that_change_slowly_are_requested_again_soon_if_they_failed(samp
     assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
 
 
-def test_a_partition_whose_request_is_open_is_not_requested_again(sampled: Sampled) -> None:
-    sampled.ends.sample(at(1), everything=True)
-    sampled.requested()
-    sampled.ends.sample(at(2), everything=True)
-    assert sampled.requested() == []
-
-
-def test_new_partitions_are_requested_soon_but_not_all_the_time(sampled: Sampled) -> None:
-    assert sampled.ends.new_due_s() == float("-inf")
-    sampled.ends.sample(at(1), everything=False)
-    assert sampled.ends.new_due_s() is None
-    key, value = commit("g", "t", 1, 5)
-    sampled.tracker.apply(0, [key], [value])
-    assert sampled.ends.new_due_s() == 1 + NEW_INTERVAL_S
-    sampled.requested()
-    sampled.ends.sample(at(2), everything=False)
-    assert ("end", {("t", 1)}) in sampled.requested()
-
-
-def test_a_partition_that_its_topic_does_not_have_is_not_requested(sampled: Sampled) -> None:
-    key, value = commit("g", "t", 7, 5)
-    sampled.tracker.apply(0, [key], [value])
-    sampled.ends.sample(at(1), everything=True)
-    assert ("end", {T0}) in sampled.requested()
-
-
 def test_an_end_offset_that_went_back_needs_a_second_response(sampled: Sampled) -> None:
     sampled.ends.sample(at(0), everything=True)
     assert [sampled.answer(9, 1), sampled.answer(6, 5), sampled.answer(6, 10)] == [9, 9, 6]
@@ -119,20 +89,3 @@ def test_all_offsets_of_a_topic_that_comes_back_are_requested_at_once(sampled: S
 def test_one_low_end_offset_is_not_believed(sampled: Sampled) -> None:
     sampled.ends.sample(at(0), everything=True)
     assert [sampled.answer(end, second) for second, end in enumerate((9, 6, 10, 7, 11))] == [9, 9, 10, 10, 11]
-
-
-def test_an_error_leaves_the_end_offset_and_counts_as_an_answer(sampled: Sampled) -> None:
-    sampled.ends.sample(at(0), everything=True)
-    assert not sampled.ends.is_answered
-    assert sampled.answer("LEADER_NOT_AVAILABLE", 1) is None
-    assert sampled.ends.is_answered
-    sampled.answer(9, 2)
-    assert sampled.answer("LEADER_NOT_AVAILABLE", 3) == 9
-
-
-def test_a_topic_that_is_not_listed_is_unknown(sampled: Sampled) -> None:
-    assert not sampled.ends.unknown_topics()
-    key, value = commit("g", "other", 0, 5)
-    sampled.tracker.apply(0, [key], [value])
-    sampled.ends.sample(at(1), everything=True)
-    assert sampled.ends.unknown_topics()

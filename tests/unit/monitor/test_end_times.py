@@ -8,10 +8,10 @@ from koff.monitor import end_times
 from koff.monitor.end_offsets import SampledEnd
 from koff.monitor.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.past_ends import LOST_MS, NO_RECORD, OLDEST_MS, RETRY_MS
+from koff.monitor.past_ends import LOST_MS, NO_RECORD
 from koff.monitor.requests import FetchOffsets, Moment, OffsetsFetched, TopicPartition
 from koff.tracker import Tracker
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 T0 = ("t", 0)
@@ -29,14 +29,12 @@ class Dated:
         self.second = 0.0
         self.broker_ahead_ms = 0
         for number, offset in enumerate(committed):
-            key, value = commit(f"g{number}", "t", 0, offset)
-            self.tracker.apply(0, [key], [value])
+            apply(self.tracker, commit(f"g{number}", "t", 0, offset))
         self.sample()
 
     def commit(self, offset: int) -> None:
         """The first group commits."""
-        key, value = commit("g0", "t", 0, offset)
-        self.tracker.apply(0, [key], [value])
+        apply(self.tracker, commit("g0", "t", 0, offset))
 
     @property
     def now_ms(self) -> int:
@@ -104,21 +102,6 @@ def test_the_age_of_each_uncommitted_record_is_known_within_twenty_percent() -> 
     ]
 
 
-def test_what_is_older_than_the_oldest_age_is_served_as_a_lower_bound() -> None:
-    dated = Dated(40)
-    dated.offset_at = lambda kafka_ms: 50  # type: ignore[method-assign]  # all records are very old
-    dated.settle()
-    (row,) = dated.tracker.take_snapshot(dated.now_ms).rows()
-    assert row.at_least
-    assert row.time_lag_s == pytest.approx(OLDEST_MS / 1000, rel=0.01)
-
-
-def test_nothing_is_asked_where_nothing_is_behind() -> None:
-    dated = Dated(100)
-    assert dated.step() == []
-    assert dated.times.is_settled
-
-
 def test_results_count_only_after_the_bounds_of_the_log_were_requested_again() -> None:
     dated = Dated(99)
     while isinstance((request := dated.step()[0]).kind, int):
@@ -171,77 +154,18 @@ def test_a_result_for_a_partition_that_was_forgotten_meanwhile_is_ignored() -> N
     assert again.partitions == {T0}
 
 
-def test_a_topic_that_was_created_again_is_asked_anew() -> None:
-    dated = Dated(99)
-    dated.times.note_topics({"t": "one", "other": "x"})
-    (request,) = dated.step()
-    dated.respond(request)
-    (second,) = dated.step()
-    dated.times.note_topics({"t": "two", "other": "x"})
-    dated.respond(second)  # of the old topic
-    (first,) = dated.step()
-    assert isinstance(first.kind, int)
-    assert isinstance(request.kind, int)
-    # The youngest age comes first.
-    assert first.kind - WALL_MS == pytest.approx(request.kind - WALL_MS + 2 * STEP_S * 1000, abs=2)
-
-
 def test_a_result_of_an_old_topic_is_ignored_even_if_nothing_was_to_be_asked_when_it_was_created_again() -> (
     None
 ):
     dated = Dated(99)
     dated.times.note_topics({"t": "one"})
     (old,) = dated.step()
-    key, value = commit("g0", "t", 0, 100)
-    dated.tracker.apply(0, [key], [value])  # nothing is behind any more
+    apply(dated.tracker, commit("g0", "t", 0, 100))  # nothing is behind any more
     dated.sample()
     assert dated.step() == []
     dated.times.note_topics({"t": "two"})
     dated.receive(old, 3)
     assert dated.step() == []  # else the bounds were requested, which confirm the result
-
-
-def test_a_partition_whose_request_failed_is_asked_again_after_a_pause() -> None:
-    dated = Dated(99)
-    (request,) = dated.step()
-    dated.receive(request, "LEADER_NOT_AVAILABLE")
-    assert dated.step() == []
-    assert dated.times.is_settled
-    dated.second += RETRY_MS / 1000
-    dated.sample()
-    assert len(dated.step()) == 1
-
-
-def test_a_request_that_is_given_up_counts_as_failed() -> None:
-    dated = Dated(99)
-    (request,) = dated.step()
-    ask = dated.outbox.close(request.id)
-    dated.times.give_up(ask, dated.now(), dated.now_ms)  # type: ignore[arg-type]  # it is for offsets
-    assert dated.step() == []
-    assert dated.times.is_settled
-
-
-def test_on_a_small_cluster_all_ages_are_known_at_once() -> None:
-    dated = Dated(40, 90, 99)
-    dated.settle(after_s=SHORTEST_PAUSE_S)
-    assert dated.second < 0.3
-    assert None not in dated.hours()
-
-
-def test_that_no_record_is_so_late_says_nothing_of_the_records_after_the_response() -> None:
-    dated = Dated(99)
-    dated.second = 20.0  # the last sample is older than what is asked first
-    (request,) = dated.step()
-    dated.receive(request, NO_RECORD)
-    written_ms = WALL_MS + 25_000
-    dated.offset_at = lambda kafka_ms: 100 if kafka_ms <= written_ms else NO_RECORD  # type: ignore[method-assign]
-    dated.second = 30.0
-    dated.sample(end=110)
-    dated.commit(105)
-    dated.settle()
-    (hours,) = dated.hours()
-    assert hours is not None
-    assert hours * 3600 == pytest.approx(dated.second - 25.0, abs=5.0)
 
 
 def test_a_history_that_contradicts_the_log_begins_again() -> None:
@@ -328,8 +252,11 @@ def write_commits(dated: Dated, count: int) -> None:
     """Commits that are read 0.1 s after the brokers wrote them."""
     for number in range(count):
         at_ms = dated.now_ms + number * 2_000
-        key, value = commit("live", "t", 0, 100, at=at_ms + dated.broker_ahead_ms)
-        dated.tracker.apply(0, [key], [value], seen_at_ms=at_ms + 100)
+        apply(
+            dated.tracker,
+            commit("live", "t", 0, 100, at=at_ms + dated.broker_ahead_ms),
+            seen_at_ms=at_ms + 100,
+        )
 
 
 @pytest.mark.parametrize("ahead_ms", [3 * DAY_MS, -90_000])
@@ -337,43 +264,6 @@ def test_times_are_those_of_the_brokers(ahead_ms: int) -> None:
     dated = Dated(90)
     dated.broker_ahead_ms = ahead_ms
     write_commits(dated, 5)
-    dated.settle()
-    assert dated.hours()[0] == pytest.approx(10, rel=0.2)
-
-
-def test_what_was_asked_before_the_clock_was_known_is_forgotten() -> None:
-    dated = Dated(90)
-    dated.broker_ahead_ms = -5 * 3_600_000
-    dated.settle()
-    assert dated.hours()[0] != pytest.approx(10, rel=0.2)
-    write_commits(dated, 5)
-    first = dated.step()
-    assert dated.hours()[0] is None
-    for request in first:  # the newest sample is still known
-        dated.respond(request)
-    dated.settle()
-    assert dated.hours()[0] == pytest.approx(10, rel=0.2)
-
-
-def test_a_late_result_of_before_the_clock_was_known_is_ignored_though_the_row_was_gone_meanwhile() -> None:
-    dated = Dated(90)
-    dated.broker_ahead_ms = -5 * 3_600_000
-    for _ in range(5):
-        open_ = dated.step()
-        if any(isinstance(request.kind, int) and request.kind < WALL_MS - 3_600_000 for request in open_):
-            break
-        for request in open_:
-            dated.respond(request)
-    (late,) = open_
-    dated.commit(100)
-    dated.sample()
-    dated.step()
-    write_commits(dated, 5)
-    dated.commit(90)
-    dated.sample()
-    for request in dated.step():
-        dated.respond(request)
-    dated.respond(late)
     dated.settle()
     assert dated.hours()[0] == pytest.approx(10, rel=0.2)
 

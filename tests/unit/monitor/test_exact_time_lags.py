@@ -20,7 +20,6 @@ from koff.monitor.exact_time_lags import (
     RETRY_S,
     TIMEOUT_S,
     ExactTimeLags,
-    _Queue,
 )
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.requests import (
@@ -33,10 +32,9 @@ from koff.monitor.requests import (
     RecordPlace,
 )
 from koff.monitor.topic_list import TopicList
-from koff.records import encode
 from koff.tracker import LaggingRow, Tracker
-from koff.tracker.topic_partitions import AT_REST_LAG, AT_REST_S
-from tests.unit.builders import Share, commit
+from koff.tracker.topic_partitions import AT_REST_S
+from tests.unit.builders import apply, commit
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 NOW_MS = 1_800_000_000_000
@@ -143,13 +141,6 @@ def test_without_a_chosen_group_nothing_is_read(groups: str | None) -> None:
     assert (reading.exact.due_s == float("inf")) == (groups is None)
 
 
-def test_groups_at_one_place_share_its_record() -> None:
-    reading = Reading(commit("a", "t", 0, 4), commit("b", "t", 0, 4))
-    assert reading.places() == {RecordPlace("t", 0, 4)}
-    reading.answer()
-    assert time_lags(reading.tracker) == {"a": (60, "record"), "b": (60, "record")}
-
-
 def test_one_request_is_open_at_a_time_and_the_next_one_keeps_to_the_rate() -> None:
     reading = Reading(*commits(120), per_s=50)
     read: list[int] = []
@@ -252,16 +243,6 @@ def test_places_that_failed_are_read_again_later(is_late: bool) -> None:
     assert reading.places(after_s=PAUSE_S) == places
 
 
-def test_a_place_that_is_missing_in_a_result_has_failed() -> None:
-    reading = Reading(*commits(2))
-    ask = reading.ask()
-    assert ask is not None
-    reading.outbox.close(ask.request.id)
-    reading.exact.receive(FirstRecordsRead(ask.request.id, {}), ask, reading.now())
-    assert reading.places(after_s=RETRY_S / 2) == set()
-    assert len(reading.places(after_s=RETRY_S)) == 2
-
-
 def test_rows_of_a_denied_topic_leave_the_queue_and_others_take_their_turn() -> None:
     reading = Reading(*commits(500, "secret"), *commits(20), per_s=10)
     asked: set[RecordPlace] = set()
@@ -288,8 +269,7 @@ def test_a_denied_topic_is_asked_again_now_and_then_and_told_of_only_when_that_c
     assert reading.places()
     reading.answer()
     assert reading.events() == [("exact lag in seconds again", "secret")]
-    key, value = commit("g", "secret", 0, 41)
-    reading.tracker.apply(0, [key], [value])
+    apply(reading.tracker, commit("g", "secret", 0, 41))
     reading.places(after_s=PAUSE_S)
     reading.answer(denied=["secret"])
     assert reading.events() == [("no exact lag in seconds", "secret")]
@@ -339,12 +319,6 @@ def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_do
     assert reading.places(after_s=AT_REST_PAUSE_S) == set()
 
 
-def test_a_lag_that_is_not_small_is_no_marker_and_is_not_read() -> None:
-    reading = Reading(commit("g", "t", 0, END - AT_REST_LAG - 1), at_rest=True)
-    at_marker(reading, 2 * AT_REST_S)
-    assert reading.places() == set()
-
-
 def test_a_topic_that_may_not_be_read_is_left_out_without_a_word_unless_its_group_was_chosen() -> None:
     reading = Reading(commit("g", "t", 0, END - 1), at_rest=True)
     at_marker(reading, 2 * AT_REST_S)
@@ -352,9 +326,6 @@ def test_a_topic_that_may_not_be_read_is_left_out_without_a_word_unless_its_grou
     reading.answer(denied=["t"])
     assert reading.events() == []
     assert reading.places(after_s=RETRY_S + AT_REST_PAUSE_S) == set()
-
-
-# --- What the tracker makes of first records -------------------------------------------------------------
 
 
 def test_rows_with_a_lag_of_matching_groups_are_unread_until_their_record_is_known() -> None:
@@ -366,44 +337,7 @@ def test_rows_with_a_lag_of_matching_groups_are_unread_until_their_record_is_kno
     assert time_lags(tracker) == {"pay-1": (30, "record"), "pay-2": (0, "ends"), "other": (0, "ends")}
 
 
-def test_rows_of_topics_that_are_left_out_are_not_unread() -> None:
-    tracker = tracked(commit("g", "t", 0, 40), commit("g", "u", 0, 41), commit("h", "u", 1, 42))
-    assert [row.topic for row in unread(tracker, without=["u", "never seen"])] == ["t"]
-    assert unread(tracker, without=["t", "u"]) == []
-
-
-def test_a_record_counts_for_the_commit_that_it_was_read_for() -> None:
-    tracker = tracked(commit("g", "t", 0, 40))
-    (row,) = unread(tracker)
-    tracker.note_first_records([(row, 41, NOW_MS - 30_000)])
-    apply = commit("g", "t", 0, 40)
-    tracker.apply(0, [apply[0]], [apply[1]])
-    assert time_lags(tracker)["g"] == (30, "record")
-    moved = commit("g", "t", 0, 42)
-    tracker.apply(0, [moved[0]], [moved[1]])
-    assert time_lags(tracker)["g"] == (0, "ends")
-    (again,) = unread(tracker)
-    assert (again.key, again.committed) == (row.key, 42)
-    tracker.note_first_records([(row, 41, NOW_MS - 30_000)])  # a result that comes late
-    assert unread(tracker) == [again]
-
-
-def test_a_row_that_takes_the_place_of_a_deleted_one_does_not_inherit_its_record() -> None:
-    tracker = tracked(commit("g", "t", 0, 40), commit("g", "t", 1, 40))
-    tracker.note_first_records([(row, 40, NOW_MS - 30_000) for row in unread(tracker)])
-    for pair in (commit("g", "t", 0, None), commit("h", "t", 0, 40)):
-        tracker.apply(0, [pair[0]], [pair[1]])
-    assert time_lags(tracker) == {"g": (30, "record"), "h": (0, "ends")}
-
-
-def test_a_row_is_unread_again_when_its_record_left_the_log_or_something_came_where_nothing_was() -> None:
-    tracker = tracked(commit("g", "t", 0, 40), commit("h", "t", 1, 99))
-    behind = unread(tracker)
-    tracker.note_first_records([(behind[0], 40, NOW_MS), (behind[1], 100, NO_RECORD)])
-    assert unread(tracker) == []
-    assert time_lags(tracker)["h"] == (0, "record")
-    tracker.add_samples(starts={("t", 0): 41}, ends={("t", 1): 101}, at_ms=NOW_MS)
-    assert unread(tracker) == behind
+# --- What the tracker makes of first records -------------------------------------------------------------
 
 
 def test_records_outlive_the_replacement_of_a_shard_where_the_commits_do() -> None:
@@ -414,39 +348,3 @@ def test_records_outlive_the_replacement_of_a_shard_where_the_commits_do() -> No
         shard.apply([pair[0]], [pair[1]])
     tracker.replace_shard(0, shard)
     assert time_lags(tracker) == {"g": (30, "record"), "h": (0, "ends")}
-
-
-def test_share_groups_are_left_out_what_they_have_done_is_no_place_in_the_log() -> None:
-    share = encode(Share.own("s", 1))
-    tracker = tracked(commit("s", "t", 0, 40), commit("g", "t", 0, 50))
-    tracker.apply(0, [share[0]], [share[1]])
-    assert [row.committed for row in unread(tracker)] == [50]
-
-
-def test_without_a_record_read_a_snapshot_says_so() -> None:
-    (shard,) = tracked(commit("g", "t", 0, 40)).take_snapshot(NOW_MS).shards.values()
-    assert shard.time_lag is not None
-    assert shard.time_lag.exact is None
-
-
-# --- The queue -------------------------------------------------------------------------------------------
-
-
-def test_those_that_have_waited_longest_come_first_even_while_others_come_and_go() -> None:
-    queue = _Queue()
-    keys = np.array([30, 10, 20])
-    assert queue.pick(keys, 1, now_s=0.0).tolist() == [1]
-    later = np.array([5, 30, 20])
-    assert later[queue.pick(later, 2, now_s=1.0)].tolist() == [20, 30]
-    again = np.array([1, 20, 5])
-    assert again[queue.pick(again, 9, now_s=2.0)].tolist() == [20, 5, 1]
-    assert queue.pick(np.zeros(0, np.int64), 9, now_s=3.0).tolist() == []
-    assert again[queue.pick(again, 2, now_s=4.0)].tolist() == [1, 5]
-
-
-def test_a_row_that_failed_is_left_out_for_a_while() -> None:
-    queue = _Queue()
-    keys = np.array([1, 2])
-    queue.defer([1], until_s=30.0)
-    assert queue.pick(keys, 9, now_s=29.0).tolist() == [1]
-    assert queue.pick(keys, 9, now_s=30.0).tolist() == [0, 1]

@@ -3,79 +3,14 @@
 from __future__ import annotations
 
 from koff.monitor.followed_partition import AGREEING, AGREEING_S, MAX_WATERMARKS, FollowedPartition
-from koff.monitor.requests import Moment, Records
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
+from koff.monitor.requests import Records
+from tests.unit.monitor.fakes import at
 
 
 def reading(position: int = 0) -> FollowedPartition:
     part = FollowedPartition()
     part.begin(position, -1, at(0))
     return part
-
-
-def test_an_empty_partition_is_current_when_its_watermark_was_requested() -> None:
-    part = reading()
-    part.note_end(0, at(3), 0)
-    assert part.current == at(3)
-    assert part.is_read
-
-
-def test_a_partition_is_not_current_before_its_reader_reaches_the_watermark() -> None:
-    part = reading()
-    part.note_end(10, at(3), 0)
-    part.move(9, at(4))
-    assert part.current is None
-    part.move(10, at(5))
-    part.note_end(10, at(6), 10)
-    assert part.current == at(6)
-
-
-def test_a_watermark_counts_once_one_is_reached_that_was_requested_after_that() -> None:
-    """Compaction may have removed a commit below 10 for the sake of one below 12, which exists at 5 s."""
-    part = reading()
-    part.note_end(10, at(3), 0)
-    part.move(10, at(5))
-    assert part.needs_end
-    part.note_end(12, at(6), 10)
-    assert part.current is None
-    assert not part.is_read
-    assert not part.needs_end
-    part.move(12, at(7))
-    assert part.current == at(3)
-    assert part.is_read
-    part.note_end(12, at(8), 12)
-    assert part.current == at(8)
-
-
-def test_a_watermark_that_was_requested_before_the_last_records_were_read_confirms_nothing() -> None:
-    part = reading()
-    part.note_end(10, at(3), 0)
-    part.move(10, at(5))
-    part.note_end(10, at(4), 10)
-    assert part.current is None
-    assert part.needs_end
-
-
-def test_an_idle_partition_stays_current_as_its_watermark_is_requested_again() -> None:
-    part = reading(10)
-    for second in (5, 10, 15):
-        part.note_end(10, at(second), 10)
-    assert part.current == at(15)
-
-
-def test_a_reader_that_is_behind_proves_an_earlier_moment() -> None:
-    part = reading()
-    for second, end in ((5, 10), (10, 20), (15, 30)):
-        part.note_end(end, at(second), 0)
-    part.move(25, at(16))
-    part.note_end(40, at(20), 25)
-    assert part.current is None
-    part.move(30, at(21))
-    part.move(40, at(22))
-    assert part.current == at(10)
 
 
 def test_an_open_transaction_leaves_the_moment_before_it() -> None:
@@ -107,37 +42,6 @@ def test_a_partition_that_only_a_transaction_holds_back_is_read_but_not_current(
     assert part.current is None
 
 
-def test_records_that_wait_for_the_coordinators_prove_nothing() -> None:
-    part = reading()
-    part.wait()
-    part.note_end(0, at(5), 0)
-    assert part.current is None
-
-
-def test_the_first_watermark_after_the_coordinators_answered_says_until_when_records_wait() -> None:
-    part = reading()
-    part.wait()
-    part.wait_asks_from_s = 6.0
-    part.note_end(4, at(5), 0)
-    assert part.wait_until is None
-    part.note_end(7, at(6), 0)
-    assert part.wait_until == 7
-
-
-def test_one_low_watermark_is_no_truncation() -> None:
-    part = reading(10)
-    assert not part.note_end(8, at(5), 10)
-    assert not part.note_end(10, at(10), 10)
-    assert part.current == at(10)
-
-
-def test_a_low_watermark_does_not_make_current() -> None:
-    part = reading(10)
-    part.note_end(10, at(5), 10)
-    part.note_end(8, at(10), 10)
-    assert part.current == at(5)
-
-
 def test_low_watermarks_that_agree_over_seconds_are_a_truncation() -> None:
     part = reading(10)
     answers = [part.note_end(8, at(5 + number * AGREEING_S), 10) for number in range(AGREEING)]
@@ -147,14 +51,6 @@ def test_low_watermarks_that_agree_over_seconds_are_a_truncation() -> None:
 def test_low_watermarks_in_a_moment_are_no_truncation() -> None:
     part = reading(10)
     assert not any(part.note_end(8, at(5 + number / 100), 10) for number in range(2 * AGREEING))
-
-
-def test_a_watermark_below_an_earlier_one_is_not_believed() -> None:
-    part = reading()
-    part.note_end(10, at(5), 0)
-    part.note_end(6, at(10), 0)  # by a leader that was deposed
-    part.move(6, at(11))
-    assert part.current is None
 
 
 def test_marks_are_thinned_out_and_never_promise_too_much() -> None:
@@ -178,15 +74,6 @@ def test_records_before_the_position_are_known() -> None:
     assert part.split_known(records._replace(offsets=[5, 6, 9])) == records._replace(offsets=[5, 6, 9])
 
 
-def test_a_reset_partition_forgets_all_but_that_its_records_have_another_attempt() -> None:
-    part = reading(5)
-    part.note_end(5, at(1), 5)
-    attempt = part.attempt
-    part.reset()
-    assert part.attempt > attempt
-    assert (part.position, part.current, part.is_read, part.is_reading) == (-1, None, False, False)
-
-
 def test_after_an_election_a_position_proves_nothing_until_the_reader_is_validated() -> None:
     part = reading(10)
     part.note_epoch(3)
@@ -200,13 +87,6 @@ def test_after_an_election_a_position_proves_nothing_until_the_reader_is_validat
     part.begin(10, 3, at(10))
     part.note_validated()
     assert part.current == at(10)
-
-
-def test_the_first_leader_epoch_and_that_of_a_deposed_leader_are_no_election() -> None:
-    part = reading(10)
-    for epoch in (3, -1, 2, 3):
-        part.note_epoch(epoch)
-    assert not part.is_to_begin_again
 
 
 def test_after_an_election_a_watermark_makes_no_response_of_the_coordinators_needless() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.core import TIMEOUT_S
 from koff.monitor.requests import FetchOffsets, FetchTopics, OffsetsFetched
 from tests.unit.monitor.test_core import OFFSETS, Driven, pass_time
 
@@ -26,31 +25,12 @@ def bound_requests(driven: Driven) -> int:
     return sum(isinstance(request, FetchOffsets) and request.kind != "end" for request in driven.sent)
 
 
-def test_bounds_are_not_requested_again_while_a_request_for_them_is_open() -> None:
-    driven = Driven()
-    driven.list_topics(**{OFFSETS: 1})
-    for _ in range(int(TIMEOUT_S) - 1):
-        driven.give(None, after_s=1)
-    assert bound_requests(driven) == 2
-    for _ in range(3):
-        driven.give(None, after_s=1)
-    assert bound_requests(driven) == 4  # they were given up
-
-
 def test_bounds_are_requested_again_soon_if_they_failed() -> None:
     driven = Driven()
     driven.list_topics(**{OFFSETS: 1})
     for request in [request for request in driven.sent if isinstance(request, FetchOffsets)]:
         driven.give(OffsetsFetched(request.id, {(OFFSETS, 0): "LEADER_NOT_AVAILABLE"}, final=True))
     driven.give(None, after_s=1)
-    assert bound_requests(driven) == 4
-
-
-def test_bounds_of_a_partition_that_was_forgotten_are_requested_at_once() -> None:
-    driven = Driven()
-    driven.list_topics(**{OFFSETS: 1})
-    driven.core.logs.offsets.reset(0)
-    driven.give(None)
     assert bound_requests(driven) == 4
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 from structlog.testing import capture_logs
 
 from koff.client import ClusterConf, FeedConf, TopicPartition
@@ -119,16 +118,6 @@ def test_librdkafka_reads_all_else(
     assert brokers[1].count(Api.FETCH) == 0
 
 
-def test_a_leader_that_refuses_leaves_its_partitions_to_librdkafka(
-    reader: TopicReader, inbox: Inbox, feeds: list[FakeFeed], topic: FakeTopic
-) -> None:
-    topic.fetch_errors[0] = ErrorCode.not_leader_or_follower
-    reader.send(replay(1, 0, 1))
-    feed = wait_for_feed(feeds, p0=0, p1=200)
-    assert feed.epochs == {1: 5}
-    assert offsets(inbox, 1, 1) == list(range(200))
-
-
 def test_a_partition_that_is_begun_again_meanwhile_leaves_its_history(
     reader: TopicReader, inbox: Inbox, feeds: list[FakeFeed]
 ) -> None:
@@ -197,13 +186,3 @@ def test_a_fault_in_a_history_is_a_failure_after_which_librdkafka_reads(
         assert inbox.wait(ReadFailed) == [ReadFailed(TOPIC, "KeyError: 'odd'")]
         reader.send(replay(2, 0, 1))
         wait_for_feed(feeds, 2, p0=0, p1=0)
-
-
-def test_a_reader_can_be_closed_during_a_history(inbox: Inbox, lister: OffsetLister) -> None:
-    inbox.applies = False
-    with running(make_reader(inbox, lister)) as reader:  # which closes and joins it
-        reader.send(replay(1, 0, 1))
-        inbox.wait(Polled)
-        history = reader._history
-        assert history is not None
-    assert history.partitions == set()

@@ -31,7 +31,7 @@ from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
 from koff.tracker.topic_partitions import fold_topic_id
 from tests.unit.builders import commit
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, answer_offsets
+from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
 OLD, NEW = IDS["t"], "AAAAAAAAAAAAAAAAAAAAAQ"
 T0 = ("t", 0)
@@ -221,21 +221,6 @@ def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic() -> Non
 # --- Commits that are newer than the list ----------------------------------------------------------------
 
 
-def count_lists(driven: Driven) -> int:
-    return sum(isinstance(request, FetchTopics) for request in driven.sent)
-
-
-@pytest.mark.parametrize(("topic", "lists"), [("t", 1), ("new", 2)])
-def test_topics_that_the_first_list_lacks_are_looked_for_as_soon_as_the_log_is_read(
-    topic: str, lists: int
-) -> None:
-    driven = Driven().read()
-    driven.poll(*[commit("a", topic, 0, offset) for offset in range(5)])
-    answer_offsets(driven, "end", 5)
-    driven.give(None)
-    assert count_lists(driven) == lists
-
-
 def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_newer_list() -> None:
     """The list that has the topic again may be seconds away."""
     watched = Watched()
@@ -254,9 +239,6 @@ def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_ne
     for _ in range(8):  # well before the next list is due
         watched.pass_time(1)
     assert (watched.row().lag, watched.row().reasons) == (45, Reason(0))
-
-
-# --- Coordinators ----------------------------------------------------------------------------------------
 
 
 def test_a_coordinator_that_has_the_id_of_a_deleted_topic_does_not_replace_that_of_the_present_one() -> None:

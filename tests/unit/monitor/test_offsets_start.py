@@ -67,31 +67,6 @@ def test_only_the_partitions_whose_coordinator_is_silent_are_read_from_their_sta
     ]
 
 
-def test_partitions_that_are_never_read_use_what_is_complete_and_are_asked_about_again() -> None:
-    driven = start(source="coordinators")
-    respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
-    assert driven.groups() == {name_in(0), name_in(2)}
-    assert driven.core.logs.offsets.unread == [1]
-    before = driven.last(FetchGroups)
-    driven.give(None, after_s=6)
-    assert driven.last(FetchGroups) is not before
-    respond(driven, 0, 1, 2)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
-    assert driven.core.logs.offsets.unread == []
-
-
-def test_each_coordinator_is_used_as_soon_as_it_answers() -> None:
-    driven = start()
-    request = driven.last(FetchGroups)
-    respond(driven, 0, partitions=frozenset({0}), final=False)
-    assert driven.groups() == {name_in(0)}
-    respond(driven, 2, partitions=frozenset({2}), final=False)
-    assert driven.groups() == {name_in(0), name_in(2)}
-    driven.give(Failed(request.id, "no response in time"))
-    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}
-    assert driven.groups() == {name_in(0), name_in(2)}
-
-
 @pytest.mark.parametrize(("interval_s", "poll_s"), [(1.0, 2.5), (5.0, 5.0)])
 def test_a_poll_waits_for_a_coordinator_for_half_of_the_limit_at_most(
     interval_s: float, poll_s: float
@@ -165,14 +140,6 @@ def grown(**conf: Any) -> Driven:
         respond_with(driven, MOVING)
         driven.give(None, after_s=5)
     return driven
-
-
-def test_a_group_stays_in_the_partition_that_the_log_shows_it_in_after_the_topic_has_grown() -> None:
-    driven = grown(source="coordinators")
-    for _ in range(3):
-        respond_with(driven, MOVING)
-        assert driven.core.tracker.group_names(BEFORE) == {MOVING}
-        assert driven.core.tracker.group_names(AFTER) == set()
 
 
 def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response() -> None:
@@ -267,24 +234,10 @@ def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_pa
     assert driven.core.tracker.group_names(BEFORE) == {MOVING}
 
 
-def test_a_group_elsewhere_changes_nothing_once_brokers_use_the_new_partition_count() -> None:
-    driven = start()  # the last partition has records
-    respond(driven, 0, 1, 2, elsewhere=frozenset({MOVING}))
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
-    assert driven.last(Read).starts.keys() == {0, 1, 2}
-
-
 def test_coordinators_learn_which_partitions_are_empty_and_no_group_of_them_is_asked_for() -> None:
     request = start_grown().last(FetchGroups)
     assert request.empty == set(range(PARTITIONS, GROWN))
     assert request.partitions == set(range(PARTITIONS))
-
-
-def test_groups_of_empty_partitions_are_asked_for_too_if_the_coordinators_are_the_source() -> None:
-    driven = start_grown(source="coordinators")
-    assert driven.last(FetchGroups).partitions == set(range(GROWN))
-    respond(driven, 0, 1, 2)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
 
 
 # --- The list of topics lacks __consumer_offsets ---------------------------------------------------------
@@ -327,15 +280,6 @@ def test_the_coordinators_are_asked_if_the_list_of_topics_lacks_the_offsets_topi
     assert not any(isinstance(request, Read) for request in driven.sent)
 
 
-def test_a_new_cluster_is_ready_once_the_coordinators_have_returned_no_group() -> None:
-    driven = Driven(start="snapshot")
-    list_without_offsets_topic(driven)
-    assert not is_ready(driven)
-    respond(driven)
-    assert is_ready(driven)
-    assert driven.groups() == set()
-
-
 MOVED = pytest.mark.parametrize("failed", [{}, {name_in(1): "NOT_COORDINATOR"}], ids=["unlisted", "listed"])
 
 
@@ -369,29 +313,11 @@ def test_a_group_that_goes_on_to_have_no_coordinator_is_dropped() -> None:
     assert part.stale_groups == {}
 
 
-def test_a_group_that_its_coordinator_does_not_find_is_dropped_at_once() -> None:
-    driven = Driven(start="snapshot")
-    list_without_offsets_topic(driven)
-    respond_with(driven, name_in(0), name_in(1))
-    respond_with(driven, name_in(0), failed={name_in(1): "GROUP_ID_NOT_FOUND"})
-    assert driven.groups() == {name_in(0)}
-
-
 def test_a_hidden_topic_is_not_waited_for_if_the_log_is_the_source() -> None:
     driven = Driven(start="snapshot", source="log")
     list_without_offsets_topic(driven)
     assert is_ready(driven)
     assert not any(isinstance(request, FetchGroups) for request in driven.sent)
-
-
-def test_the_coordinators_are_asked_again_if_they_fail_while_the_topic_is_hidden() -> None:
-    driven = Driven(start="snapshot")
-    list_without_offsets_topic(driven)
-    before = driven.last(FetchGroups)
-    driven.give(Failed(before.id, "no broker responds"))
-    driven.give(None, after_s=6)
-    assert driven.last(FetchGroups) is not before
-    assert not is_ready(driven)
 
 
 def test_the_offsets_topic_is_read_once_it_appears() -> None:
@@ -469,16 +395,6 @@ def test_after_a_long_denial_partitions_begin_again_with_a_new_response(way: str
     respond(driven, 0, 1, 2)
     assert {part.is_read for part in driven.core.logs.offsets.partitions.values()} == {True}
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
-
-
-def test_after_a_short_denial_partitions_are_read_on() -> None:
-    driven = start()
-    respond(driven, 0, 1, 2)
-    deny(driven, 10)
-    before = driven.last(Read)
-    poll_partition(driven, 0, *range(5, 10))
-    assert driven.last(Read) is before
-    assert driven.core.logs.offsets.partitions[0].position == 10
 
 
 def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_groups_from() -> None:
@@ -582,26 +498,6 @@ def test_a_group_that_no_coordinator_explains_is_kept(source: str) -> None:
         if driven.core.outbox.has(FetchGroups):
             respond(driven, 0, 1)
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
-
-
-@BOTH
-def test_a_group_is_dropped_once_its_coordinator_does_not_know_it(source: str) -> None:
-    driven = see_all(source)
-    poll_coordinators(driven, 60, 0)
-    while not driven.core.outbox.has(FetchGroups):
-        driven.give(None, after_s=1)
-    respond(driven, 0, failed={name_in(1): "GROUP_ID_NOT_FOUND", name_in(2): REVOKED})
-    assert driven.groups() == {name_in(0), name_in(2)}
-
-
-def test_coordinators_are_asked_by_name_only_while_the_log_may_not_be_read() -> None:
-    driven = start()
-    assert driven.last(FetchGroups).known == set()
-    respond(driven, 0, 1, 2)
-    lose_log(driven)
-    while not driven.core.outbox.has(FetchGroups):
-        driven.give(None, after_s=1)
-    assert driven.last(FetchGroups).known == {name_in(p) for p in range(PARTITIONS)}
 
 
 def test_partitions_are_read_from_their_start_if_the_log_may_be_read_again_and_groups_not_described() -> None:

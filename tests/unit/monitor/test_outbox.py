@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from koff.monitor.outbox import Outbox
-from koff.monitor.requests import Moment
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
+from tests.unit.monitor.fakes import at
 
 
 def events(outbox: Outbox) -> list[str]:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 import numpy as np
 import pytest
 
-from koff.lag import PRECISION, UNKNOWN, EndHistory, time_lag_s
+from koff.lag import EndHistory, time_lag_s
 from koff.monitor.past_ends import LOST_MS, NO_RECORD, OLDEST_MS, RETRY_MS, YOUNGEST_MS, PastEnds
 
 NOW_MS = 1_790_000_000_000
@@ -203,38 +203,6 @@ def test_whatever_the_clocks_of_producers_every_time_lag_is_known_in_the_end(see
     assert watch.rows() == {}
 
 
-@pytest.mark.parametrize("wait_ms", [0, 3_000, 60_000])
-def test_records_stamped_in_the_future_are_as_old_as_the_first_sample(wait_ms):
-    log = SkewedLog([NOW_MS - 600_000, NOW_MS - 300_000], 3_600_000)
-    watch = Watch([log], [[0]])
-    watch.pass_time(wait_ms)
-    watch.fill()
-    watch.pass_time(120_000)
-    ((_, _, seconds, _),) = watch.time_lags()
-    assert seconds == pytest.approx((watch.now_ms - NOW_MS) / 1000, abs=6)
-
-
-def test_after_a_pause_what_came_meanwhile_is_asked_for():
-    log = Log([NOW_MS, NOW_MS + 1_000_000, NOW_MS + 3_000_000])
-    watch = Watch([log], [[1]])
-    watch.now_ms += 3_600_000
-    watch.sample()
-    assert [seconds for *_, seconds, _ in watch.time_lags()] == [None]
-    watch.fill()
-    ((_, offset, seconds, _),) = watch.time_lags()
-    assert seconds == pytest.approx(log.age_s(offset, watch.now_ms), rel=0.2)
-
-
-def test_a_history_that_is_lost_is_filled_again():
-    log = Log(NOW_MS - np.arange(0, 2 * DAY_MS, 30_000))
-    watch = Watch([log], [[1_000]])
-    watch.fill()
-    watch.history.clear(np.array([0]))
-    watch.sample()
-    watch.fill()
-    assert watch.rows() == {}
-
-
 # The plan alone: which requests, when
 
 
@@ -251,19 +219,6 @@ def test_a_group_that_keeps_up_costs_one_request():
     assert plan.is_done("t", 0, 500)
     assert not plan.is_done("t", 0, 300)
     assert not plan.is_done("t", 1, 500)
-
-
-def test_only_the_results_next_to_the_record_are_needed_in_the_end():
-    plan, asked_ms = PastEnds(), []
-    while wanted := plan.wanted({AT: [5]}, NOW_MS):
-        ((at_ms, _),) = wanted
-        asked_ms.append(at_ms)
-        plan.note({AT: 0 if NOW_MS - at_ms > 3_600_000 else 9}, at_ms)
-    needed = [at_ms for at_ms in asked_ms if plan.is_needed(AT, at_ms)]
-    assert len(asked_ms) > 5
-    assert len(needed) == 2
-    assert min(needed) < NOW_MS - 3_600_000 < max(needed)
-    assert not plan.is_needed(("t", 1), needed[0])
 
 
 def test_an_end_that_has_not_moved_for_long_enough_is_as_old_as_is_asked_for():
@@ -388,28 +343,6 @@ def test_what_failed_is_asked_again_later_and_later():
     assert pauses == [1, 2, 4, 4, 4, 4, 4, 4]
 
 
-def test_after_a_result_the_pauses_begin_anew():
-    plan = PastEnds()
-    for now_ms in (NOW_MS, NOW_MS + RETRY_MS):
-        ((at_ms, partitions),) = plan.wanted({AT: [5]}, now_ms)
-        plan.note_failed(partitions, at_ms, now_ms)
-    ((at_ms, partitions),) = plan.wanted({AT: [5]}, now_ms := NOW_MS + 3 * RETRY_MS)
-    plan.note({AT: 9}, at_ms)
-    ((at_ms, partitions),) = plan.wanted({AT: [5]}, now_ms)
-    plan.note_failed(partitions, at_ms, now_ms)
-    assert len(plan.wanted({AT: [5]}, now_ms + RETRY_MS)) == 1
-
-
-def test_every_partition_gets_its_first_turn_before_any_gets_its_second():
-    plan, rows = PastEnds(at_once=10), {("t", p): [5] for p in range(40)}
-    asked: list[int] = []
-    while len(asked) < 80:
-        for at_ms, partitions in plan.wanted(rows, NOW_MS):
-            asked += [p for _, p in partitions]
-            plan.note(dict.fromkeys(partitions, 9), at_ms)
-    assert sorted(asked[:40]) == sorted(asked[40:]) == list(range(40))
-
-
 def test_a_request_without_a_result_counts_as_failed_after_half_a_minute():
     plan = PastEnds(at_once=1)
     assert len(plan.wanted({AT: [5], ("t", 1): [5]}, NOW_MS)) == 1
@@ -437,25 +370,3 @@ def test_forgotten_partitions_and_those_without_rows_are_as_new():
     assert plan.is_done("t", 0, 5)
     assert plan.wanted({}, NOW_MS + 1) == []
     assert not plan.is_done("t", 0, 5)
-
-
-def test_a_commit_that_moves_on_is_asked_for_where_what_is_known_does_not_suffice():
-    plan, now_ms = PastEnds(), NOW_MS
-    while wanted := plan.wanted({AT: [5]}, now_ms):
-        for at_ms, _ in wanted:
-            plan.note({AT: 5 if now_ms - at_ms >= 3_600_000 else 80}, at_ms)
-    assert plan.wanted({AT: [30]}, now_ms) == []
-    wanted = plan.wanted({AT: [80]}, now_ms)
-    assert max(ages(wanted)) < 3_600_000 * PRECISION
-
-
-def test_no_partition_is_asked_for_without_a_row():
-    assert PastEnds().wanted({}, NOW_MS) == []
-    assert PastEnds().wanted({AT: []}, NOW_MS) == []
-
-
-def test_without_an_answer_nothing_is_known():
-    watch = Watch([Log(NOW_MS - np.arange(0, DAY_MS, 60_000))], [[100]])
-    watch.pass_time(600_000)
-    assert [seconds for *_, seconds, _ in watch.time_lags()] == [None]
-    assert UNKNOWN not in watch.rows()[AT]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koff.monitor.plan import Bounds, Plan, Replay, Resume, Seed, Way, plan_start
+from koff.monitor.plan import Bounds, Plan, Resume, Seed, Way, plan_start
 from koff.monitor.requests import Moment, Saved
 from koff.tracker import State
 
@@ -20,32 +20,9 @@ def plan(way: Way, found: Saved | str | None, bounds: Bounds, *, may_seed: bool 
     return plan_start(way, states, {0: bounds}, NOW, delete_retention_ms=HOUR_MS, may_seed=may_seed)[0]
 
 
-def test_a_replay_reads_from_the_log_start() -> None:
-    assert isinstance(plan("replay", None, Bounds(3, 9)), Replay)
-    assert plan("replay", None, Bounds(3, 9)).position == 3
-
-
-def test_a_snapshot_reads_on_from_the_end_before_the_coordinators_are_asked() -> None:
-    found = plan("snapshot", None, Bounds(3, 9))
-    assert isinstance(found, Seed)
-    assert found.position == 9
-
-
-def test_an_empty_log_needs_no_coordinator() -> None:
-    assert isinstance(plan("snapshot", None, Bounds(9, 9)), Replay)
-
-
-def test_coordinators_that_cannot_be_asked_are_not() -> None:
-    assert isinstance(plan("snapshot", None, Bounds(3, 9), may_seed=False), Replay)
-
-
 def test_a_saved_state_is_resumed_at_its_position() -> None:
     state = saved(5)
     assert plan("resume", state, Bounds(3, 9)) == Resume(5, 7, state)
-
-
-def test_a_saved_state_is_of_no_use_to_other_ways() -> None:
-    assert isinstance(plan("snapshot", saved(5), Bounds(3, 9)), Seed)
 
 
 def test_a_saved_state_that_cannot_be_resumed_gives_way_to_the_coordinators_and_says_why() -> None:
@@ -53,7 +30,3 @@ def test_a_saved_state_that_cannot_be_resumed_gives_way_to_the_coordinators_and_
         found = plan("resume", useless, Bounds(3, 9))
         assert isinstance(found, Seed)
         assert found.why
-
-
-def test_partitions_without_bounds_have_no_plan() -> None:
-    assert plan_start("resume", {0: saved(5)}, {}, NOW, delete_retention_ms=HOUR_MS, may_seed=True) == {}

@@ -264,18 +264,6 @@ def test_a_partition_that_is_lost_twice_in_one_fetch_is_lost_once(
     assert not inbox.of_kind(ReadFailed)
 
 
-def test_a_partition_that_is_lost_can_be_begun_again(
-    reader: TopicReader, inbox: Inbox, feeds: list[FakeFeed]
-) -> None:
-    reader.send(read(1, p0=5))
-    feed = wait_for_feed(feeds, p0=5)
-    feed.give(Fetched(lost=[PartitionLost(0, "truncated")]))
-    inbox.wait(Polled)
-    reader.send(read(2, p0=2))
-    wait_for_feed(feeds, p0=2).give(records(0, 2))
-    assert inbox.wait(Polled, 2)[-1].records[0].attempt == 2
-
-
 # --- Failures -----------------------------------------------------------------------------------------------
 
 
@@ -438,22 +426,6 @@ def test_a_history_is_read_from_the_log_start_and_ends_at_until(
     assert second == HistoryRead(1, [b"k14"], [b"v14"], [14], 15, final=True)
     wait_for_feed(feeds)
     assert not inbox.of_kind(Failed)
-
-
-def test_a_history_ends_where_only_compacted_records_are_left(
-    history: HistoryReader, inbox: Inbox, feeds: list[FakeFeed]
-) -> None:
-    history.send(history_of(1, 0, 9))
-    wait_for_feed(feeds, p0=0).give(records(0, 3), Fetched(ends={0: 12}))
-    assert [(read.position, read.final) for read in inbox.wait(HistoryRead, 2)] == [(4, False), (9, True)]
-
-
-def test_a_record_after_until_shows_that_the_history_has_ended(
-    history: HistoryReader, inbox: Inbox, feeds: list[FakeFeed]
-) -> None:
-    history.send(history_of(1, 0, 5))
-    wait_for_feed(feeds, p0=0).give(records(0, 8))
-    assert inbox.wait(HistoryRead) == [HistoryRead(1, [], [], [], 5, final=True)]
 
 
 def test_a_history_that_retention_removed_is_empty(

@@ -93,10 +93,6 @@ def test_a_state_is_not_resumed_when_something_may_be_gone(change, expected):
     assert "\n" not in found
 
 
-def test_an_empty_partition_is_resumed_at_its_start():
-    assert reason(resumable(position=0), last_stable=0) is None
-
-
 @given(pause_ms=pauses_ms, back_ms=st.integers(0, 30 * 365 * DAY_MS))
 def test_in_one_boot_a_wall_clock_that_was_set_back_does_not_matter(pause_ms, back_ms):
     assert reason(now=after(pause_ms, step_ms=-back_ms)) == reason(now=after(pause_ms))
@@ -108,30 +104,10 @@ def test_a_pause_of_the_virtual_machine_counts(pause_ms, stopped_ms):
     assert reason(now=resumed) == reason(now=after(pause_ms + stopped_ms))
 
 
-@given(pause_ms=steps_ms, at_s=st.floats(0, 1e9))
-def test_after_a_reboot_the_uptime_does_not_matter(pause_ms, at_s):
-    assert reason(now=after_reboot(pause_ms, at_s)) == reason(now=after_reboot(pause_ms))
-
-
-@given(pause_ms=pauses_ms, at_s=st.floats(0, 1e9))
-def test_an_unknown_boot_is_no_boot_of_this_machine(pause_ms, at_s):
-    saved = resumable(stamp=STAMP._replace(boot=""))
-    now = after_reboot(pause_ms, at_s)._replace(boot="")
-    assert reason(saved, now=now) == reason(now=after_reboot(pause_ms))
-
-
 @given(earlier_ms=st.floats(0.001, 1e9), pause_ms=steps_ms)
 def test_an_uptime_that_went_back_is_not_believed(earlier_ms, pause_ms):
     now = after_reboot(pause_ms, STAMP.at_s - earlier_ms)
     assert reason(now=now._replace(boot=HERE)) == reason(now=now)
-
-
-@given(pause_ms=pauses_ms, more_ms=pauses_ms, retention_ms=retentions_ms, rebooted=st.booleans())
-def test_a_longer_pause_never_makes_a_useless_state_useful(pause_ms, more_ms, retention_ms, rebooted):
-    moment = after_reboot if rebooted else after
-    now, then = moment(pause_ms), moment(pause_ms + more_ms)
-    if reason(now=now, delete_retention_ms=retention_ms) is not None:
-        assert reason(now=then, delete_retention_ms=retention_ms) is not None
 
 
 @given(

@@ -11,13 +11,10 @@ from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import ForgetSaved, Moment, Origin, Request, Save, SaveEnds, SaveIndex, Topic
 from koff.monitor.savings import INTERVAL_S, RETRY_S, Savings
 from koff.tracker import Tracker
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
+from tests.unit.monitor.fakes import at
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "id", 2)
-
-
-def at(second: float) -> Moment:
-    return Moment(second, 0)
 
 
 class Saved:
@@ -36,8 +33,7 @@ class Saved:
             self.commit(partition)
 
     def commit(self, partition: int) -> None:
-        key, value = commit(f"g{partition}", "t", 0, 5)
-        self.tracker.apply(partition, [key], [value])
+        apply(self.tracker, commit(f"g{partition}", "t", 0, 5), partition=partition)
 
     def collect(self, second: float) -> list[Request]:
         def next_id() -> int:
@@ -147,15 +143,6 @@ def test_a_partition_that_is_lost_again_while_it_is_forgotten_is_forgotten_again
     for request in requests:
         saved.savings.note_done(request)
     assert "ForgetSaved" in saved.save(INTERVAL_S + 1)
-
-
-def test_a_save_that_ends_after_its_partition_was_lost_does_not_count(saved: Saved) -> None:
-    requests = saved.collect(INTERVAL_S)
-    saved.savings.forget(0)
-    for request in requests:
-        saved.savings.note_done(request)
-    saved.log.partitions[0].current = at(60)
-    assert saved.save(INTERVAL_S + 1) == ["ForgetSaved", "Save", "SaveIndex"]
 
 
 def test_only_what_is_complete_is_saved(saved: Saved) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from koff.lag import Reason
 from koff.monitor.requests import (
     Failed,
     FetchOffsets,
@@ -91,28 +90,6 @@ def test_the_coordinators_are_asked_at_each_sample_and_their_lags_are_served(lis
         assert driven.last(FetchShareLags).id > before.id
 
 
-def test_a_lag_is_as_old_as_its_request_and_is_withheld_when_the_coordinator_is_silent() -> None:
-    driven = start()
-    go_on(driven, 10)
-    respond(driven, 7)  # to the request of ten seconds ago
-    assert row(driven).lag == 7
-    go_on(driven, 14)
-    assert row(driven).lag == 7
-    go_on(driven, 3)
-    assert (row(driven).lag, row(driven).reasons) == (None, Reason.COMMITS_NOT_CURRENT)
-    assert row(driven, "classic").lag == 10
-    total = next(t for t in driven.core.take_view(driven.now()).snapshot.totals() if t.group.name == "s")
-    assert (total.lag, total.withheld) == (None, 1)
-    respond(driven, 9)
-    assert row(driven).lag == 9
-
-
-def test_no_coordinator_is_asked_without_share_groups_nor_with_the_log_as_the_only_source() -> None:
-    for driven in (start(groups=False), start(source="log")):
-        go_on(driven, 10)
-        assert not [request for request in driven.sent if isinstance(request, FetchShareLags)]
-
-
 def with_three_partitions() -> Driven:
     """A core that has read the share group s in an offsets topic with three partitions."""
     driven = Driven(start="replay")
@@ -135,15 +112,6 @@ def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_si
     respond(driven, 7, partitions=frozenset({0, 2}), final=False)
     go_on(driven, 5)
     assert driven.last(FetchShareLags).partitions == {0, 2}
-
-
-def test_a_request_that_fails_is_sent_again_at_the_next_sample() -> None:
-    driven = start()
-    first = driven.last(FetchShareLags)
-    driven.give(Failed(first.id, "no broker"))
-    assert driven.core.skipped == {}
-    go_on(driven, 5)
-    assert driven.last(FetchShareLags).id > first.id
 
 
 def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored() -> None:
@@ -169,30 +137,6 @@ def total(driven: Driven, group: str = "s") -> int | None:
     totals = driven.core.take_view(driven.now()).snapshot.totals()
     (found,) = (each for each in totals if each.group.name == group)
     return found.lag
-
-
-def test_a_total_waits_for_a_response_with_all_partitions_of_the_group() -> None:
-    driven = start()
-    for _ in range(7):
-        respond(driven, 7, partial=frozenset({"s"}))
-        assert (row(driven).lag, total(driven)) == (7, None)
-        go_on(driven, 5)
-    respond(driven, 8)
-    assert (row(driven).lag, total(driven)) == (8, 8)
-
-
-def test_a_total_needs_a_response_with_all_partitions_within_the_limit() -> None:
-    driven = start()
-    respond(driven, 7)
-    for _ in range(5):
-        assert total(driven) == 7
-        go_on(driven, 5)
-        respond(driven, 7, partial=frozenset({"s"}))
-    go_on(driven, 5)
-    respond(driven, 7, partial=frozenset({"s"}))
-    assert (row(driven).lag, total(driven)) == (7, None)
-    respond_again(driven, 9)
-    assert total(driven) == 9
 
 
 def respond_again(driven: Driven, lag: int) -> None:
@@ -234,22 +178,6 @@ def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say() -> None:
     assert why_missing(driven) == "no answer in time"
     respond(driven, 7)
     assert why_missing(driven) is None
-
-
-def test_lags_are_missing_because_of_the_error_of_a_request_that_failed() -> None:
-    driven = start()
-    for _ in range(2):
-        driven.give(Failed(driven.last(FetchShareLags).id, "no thread for it"))
-        assert why_missing(driven) == "no thread for it"
-        go_on(driven, 5)
-    respond(driven, 7)
-    assert why_missing(driven) is None
-    events = [event for event in driven.core.take_events() if "share" in event.text]
-    assert [event.text for event in events] == [
-        "lags of share groups are missing",
-        "all lags of share groups were returned",
-    ]
-    assert events[0].details == {"why": "no thread for it"}
 
 
 def test_a_failed_request_for_share_lags_shows_that_the_cluster_does_not_answer() -> None:

@@ -57,11 +57,6 @@ class Watching(Driven):
         return "".join(exposition.render_chunks(self.core.take_view(self.now())))
 
 
-def test_only_topics_that_groups_read_are_requested_by_default() -> None:
-    driven = Watching(watches_all=False)
-    assert driven.pass_time(20) == {("t", 0)}
-
-
 def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_and_served() -> None:
     driven = Watching()
     sent = [each for each in driven.sent if isinstance(each, FetchOffsets)]
@@ -75,16 +70,6 @@ def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_an
         assert f'koff_partition_end_offset{{cluster="",{labels}}} 10\n' in text
         assert f'koff_partition_start_offset{{cluster="",{labels}}} 10\n' in text
     assert 'koff_topic_messages_total{cluster="",topic="idle"} 0\n' in text
-
-
-def test_an_end_offset_that_is_not_answered_any_more_is_absent() -> None:
-    driven = Watching()
-    assert 'koff_partition_end_offset{cluster="",topic="idle",partition="0"}' in driven.render()
-    for _ in range(40):
-        driven.give(None, after_s=1)
-        if driven.core.outbox.has(FetchTopics):
-            driven.list_topics()
-    assert "koff_partition_end_offset" not in driven.render()
 
 
 def test_a_topic_that_grows_is_requested_whole_and_one_that_is_deleted_no_more() -> None:

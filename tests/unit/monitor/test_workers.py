@@ -22,7 +22,7 @@ from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor import fetching, first_records, in_order
 from koff.monitor import workers as workers_module
-from koff.monitor.fetching import Fetching, split_into_chunks
+from koff.monitor.fetching import Fetching
 from koff.monitor.first_records import FirstRecords
 from koff.monitor.in_order import InOrder, carry_out
 from koff.monitor.requests import (
@@ -64,7 +64,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import FakeCluster, Inbox
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
@@ -113,10 +113,6 @@ def test_every_error_becomes_a_result(error: Exception, result: Failed) -> None:
     with capture_logs() as logs:
         assert carry_out(fail, FetchTopics(1)) == result
     assert bool(logs) is not isinstance(error, KoffError)  # only faults of koff are logged, with their place
-
-
-def test_a_result_is_returned_as_it_is() -> None:
-    assert carry_out(lambda request: Done(request.id), FetchTopics(1)) == Done(1)
 
 
 # --- Requests to the cluster ------------------------------------------------------------------------------
@@ -316,20 +312,6 @@ def threads_of_workers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "koff-request"]
 
 
-@pytest.mark.parametrize("order", [[1, 2, 3], [3, 2, 1], [2, 3, 1]])
-def test_the_result_that_comes_last_is_final_whichever_leader_it_is_of(order: list[int]) -> None:
-    cluster, inbox = FakeCluster({"t": [1, 2, 3]}), Inbox()
-    workers = make_workers(cluster, inbox)
-    fetch_topics(workers, inbox)
-    cluster.hanging = {leader: threading.Event() for leader in order}
-    workers.send(FetchOffsets(1, "end", frozenset({("t", 0), ("t", 1), ("t", 2)})))
-    for count, leader in enumerate(order, start=1):
-        cluster.hanging[leader].set()
-        result = inbox.wait(OffsetsFetched, count)[-1]
-        assert dict(result.offsets) == {("t", leader - 1): 99 + leader}
-        assert result.final is (count == 3)
-
-
 def test_nothing_is_posted_after_the_final_result() -> None:
     """The thread that has the last result waits until the others have posted theirs."""
     posted: list[bool] = []
@@ -506,16 +488,6 @@ def test_if_too_many_requests_hang_further_ones_fail_at_once(monkeypatch: pytest
     wait_until(is_served, every_s=0.01)
 
 
-def test_one_thread_for_several_leaders_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, inbox = FakeCluster({"t": [1, 2, 3]}), Inbox()
-    workers = make_workers(cluster, inbox)
-    fetch_topics(workers, inbox)
-    monkeypatch.setattr(workers, "_threads", threading.Semaphore(1))
-    workers.send(FetchOffsets(1, "end", frozenset({("t", 0), ("t", 1), ("t", 2)})))
-    assert [result.final for result in inbox.wait(OffsetsFetched, 3)] == [False, False, True]
-    assert not inbox.of_kind(Failed)
-
-
 def test_a_system_without_a_thread_to_give_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "MAX_THREADS", 1)
     cluster, inbox = FakeCluster({"t": [1]}), Inbox()
@@ -533,11 +505,6 @@ def test_a_system_without_a_thread_to_give_fails_the_request(monkeypatch: pytest
     assert [given.id for given in inbox.of_kind(Failed)] == [1]
     workers.send(FetchTopics(2))  # the attempt took up no place
     inbox.wait(TopicsFetched)
-
-
-def test_chunks_keep_the_order() -> None:
-    assert list(split_into_chunks([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
-    assert not list(split_into_chunks([], 2))
 
 
 # --- Requests that are carried out in order ----------------------------------------------------------------
@@ -679,8 +646,7 @@ def state_dir(tmp_path: Path) -> Iterator[StateDir]:
 
 def make_state() -> State:
     tracker = Tracker()
-    key, value = commit("g", "t", 0, 5)
-    tracker.apply(0, [key], [value])
+    apply(tracker, commit("g", "t", 0, 5))
     state = tracker.save_partition(0)
     assert state is not None
     return state
@@ -710,13 +676,6 @@ def test_what_was_saved_is_loaded(state_dir: StateDir) -> None:
     assert len(loaded.partitions) == 3
     assert isinstance(loaded.ends, State)
     assert loaded.ends_stamp == NOW
-
-
-def test_from_an_empty_folder_nothing_is_loaded(state_dir: StateDir) -> None:
-    loaded = load(state_dir)
-    assert [type(found) for found in loaded.partitions.values()] == [str, str, str]
-    assert isinstance(loaded.ends, str)
-    assert loaded.ends_stamp is None
 
 
 def test_what_was_forgotten_is_not_loaded(state_dir: StateDir) -> None:

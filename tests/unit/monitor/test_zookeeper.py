@@ -11,7 +11,7 @@ import pytest
 
 from koff.client import TopicPartition
 from koff.client.zookeeper.session import NoNode
-from koff.client.zookeeper.stored_groups import StoredGroup, StoredOffset
+from koff.client.zookeeper.stored_groups import StoredGroup
 from koff.client.zookeeper.znodes import Registration
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.monitor import zookeeper as zookeeper_module
@@ -107,11 +107,6 @@ def test_a_group_has_its_members_with_what_each_owns() -> None:
     )
 
 
-def test_a_group_without_members_is_empty() -> None:
-    group = StoredGroup(offsets={TopicPartition("t", 0): StoredOffset(5, WRITTEN_MS, 1)})
-    assert build_group("old", group) == Group("old", "zookeeper", "Empty", protocol_type="consumer")
-
-
 def test_a_partition_that_no_topic_can_have_is_left_out_of_what_a_member_owns() -> None:
     group = StoredGroup(
         members={MEMBER: Registration()},
@@ -169,10 +164,6 @@ def test_the_largest_numbers_that_are_possible_are_used() -> None:
     tracker.apply_external_commits(-1, fetched.offsets, [], fetched.groups)
     (row,) = tracker.take_snapshot().rows()
     assert (row.partition, row.committed) == (2**31 - 1, 2**63 - 1)
-
-
-def test_a_zookeeper_without_groups_has_none() -> None:
-    assert fetch_tree({}) == StoredGroupsFetched(7, {}, {})
 
 
 REFUSABLE = ["ids", f"ids/{MEMBER}", "offsets", "offsets/t", "offsets/t/0", "owners/t", "owners/t/0"]

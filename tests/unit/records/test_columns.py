@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koff.proto.buffers import Binary, Text
+from koff.proto.buffers import Binary
 from koff.records import OffsetCommit, OffsetCommitValue, decode, encode
 from koff.records import columns as batches
 from koff.records import key_codes as names
@@ -16,7 +16,6 @@ from koff.records.key_codes import KeyCodes
 from tests.unit.records.decoding import golden, key_and_value
 
 Pair = tuple[bytes | None, bytes | None]
-TOPIC_ID = "Lt0Eht-HRa2GCmvQvFtJdg"
 GOLDEN: list[Pair] = [
     key_and_value(case)
     for case in golden("golden") + golden("synthetic")
@@ -149,34 +148,6 @@ def test_codes_stay_the_same_while_the_names_are_kept() -> None:
     assert second.topic.tolist() == [0, 0]
 
 
-def test_one_odd_row_is_decoded_all_the_same() -> None:
-    key, value = commit(metadata="m", topic_id=TOPIC_ID)
-    assert key is not None
-    assert value is not None
-    odd = [
-        (key, value[:-19] + b"\1\7\0"),
-        (key + b"trailing", value),
-        (key, value[:-3] + b"\0"),
-        (b"\0\1\0\1", value),
-    ]
-    columns = assert_agrees([(key, value), *odd, (key, None)])
-    assert columns.ok.tolist() == [True, True, True, False, False, True]
-
-
-def test_metadata_that_is_no_utf_8_is_what_java_makes_of_it() -> None:
-    key, _ = commit()
-    values = [
-        b"\0\3" + bytes(12) + b"\0\2" + raw + bytes(8)
-        for raw in (b"\xc3\xa9", b"a\xc3", b"\xa9b", b"\xff\xfe")
-    ]
-    columns = assert_agrees([(key, value) for value in values])
-    assert list(columns.metadata) == ["é", "a\ufffd", "\ufffdb", "\ufffd\ufffd"]
-
-
-def test_no_records_are_no_rows() -> None:
-    assert len(assert_agrees([]).ok) == 0
-
-
 def test_keys_and_values_must_be_as_many() -> None:
     with pytest.raises(ValueError, match="1 keys but 0 values"):
         decode_columns(Binary.from_values([b"k"]), Binary.from_values([]))
@@ -191,22 +162,3 @@ def test_buffers_of_arrow_are_read_where_they_are() -> None:
     assert list(column) == values[1:5]
     assert list(Binary.from_arrow(6, 0, None, offsets, b"".join(present))) == present
     assert list(Binary.from_arrow(0, 0, None, bytes(4), None)) == []
-
-
-def test_a_slice_of_a_longer_buffer_is_a_batch_too() -> None:
-    pairs = [commit("a", metadata="x"), commit("b", metadata="y"), commit("c", metadata="z")]
-    keys, values = (
-        Binary.from_values([key for key, _ in pairs]),
-        Binary.from_values([value for _, value in pairs]),
-    )
-    columns = decode_columns(
-        keys.select_rows(np.array([1, 2])), values.select_rows(np.array([False, True, True]))
-    )
-    assert columns.groups == ["b", "c"]
-    assert list(columns.metadata) == ["y", "z"]
-
-
-def test_text_is_laid_out_as_arrow_does() -> None:
-    text = Text.from_slices(np.frombuffer("xüa".encode(), np.uint8), np.array([3, 0, 1]), np.array([1, 0, 2]))
-    assert text.offsets.tolist() == [0, 1, 1, 3]
-    assert list(text) == ["a", "", "ü"]

@@ -116,19 +116,9 @@ def test_every_version_is_ok_with_and_without_metadata(version: int, metadata: s
     assert assert_agrees([value_of(version, metadata=metadata), value_of(3)]).all()
 
 
-@pytest.mark.parametrize("version", range(5))
-def test_no_truncation_is_ok(version: int) -> None:
-    full = value_of(version, metadata="abc")
-    assert not assert_agrees([full[:cut] for cut in range(len(full))]).any()
-
-
 def test_topic_ids_are_none_when_no_row_has_one() -> None:
     assert decode_commit_values([value_of(4), value_of(3)]).topic_id is None
     ids = decode_commit_values([value_of(4), value_of(4, topic_id=TOPIC_ID)]).topic_id
     assert ids is not None
     assert not ids[0].any()
     assert ids[1].any()
-
-
-def test_no_values_are_no_rows() -> None:
-    assert len(decode_commit_values([]).ok) == 0

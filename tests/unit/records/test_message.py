@@ -9,35 +9,28 @@ import pytest
 
 from koff.proto.primitives import write_uvarint
 from koff.records import (
-    RECORD_TYPES,
     ClassicMember,
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMemberMetadataValue,
-    ConsumerGroupPartitionMetadata,
-    ConsumerGroupPartitionMetadataValue,
     GroupMetadata,
     GroupMetadataValue,
     Malformed,
     OffsetCommit,
     OffsetCommitValue,
-    ShareGroupMetadata,
-    ShareGroupMetadataValue,
     ShareSnapshot,
     ShareSnapshotValue,
     StateBatch,
     TopicAndPartition,
     Undecodable,
-    Unknown,
     as_dict,
     decode,
     encode,
     kafka_json,
     kafka_line,
-    type_name,
 )
 from koff.records.consumer_records import ClassicProtocol
-from tests.unit.records.decoding import decoded, golden, key_and_value
+from tests.unit.records.decoding import decoded
 
 SUBSCRIPTION = bytes.fromhex(
     "00030000000200067265632d743100067265632d74320000000000000000ffffffff00067261636b2d61"
@@ -121,19 +114,6 @@ def test_a_group_message_has_its_members_decoded() -> None:
     assert (member.session_timeout, member.rebalance_timeout) == (timedelta(seconds=10), timedelta(minutes=5))
 
 
-def test_no_rebalance_timeout_means_the_session_timeout() -> None:
-    group = decoded(*classic(rebalance_timeout=-1)).group_message
-    assert group is not None
-    assert group.members[0].rebalance_timeout == timedelta(seconds=10)
-
-
-def test_a_member_that_was_given_nothing_is_complete() -> None:
-    group = decoded(*classic(assignment=b"")).group_message
-    assert group is not None
-    assert group.complete
-    assert group.members[0].assignment == ()
-
-
 @pytest.mark.parametrize(
     "broken", [{"subscription": b"\0\3\0"}, {"assignment": b"\xff\xff"}, {"subscription": b""}]
 )
@@ -150,20 +130,6 @@ def test_blobs_of_other_protocols_are_kept_and_named() -> None:
     assert not message.group_message.complete
     member = as_dict(message)["value"]["members"][0]
     assert member["subscription"] == {"format": "connect", "data": SUBSCRIPTION.hex()}
-
-
-def test_a_newer_subscription_is_read_as_version_3() -> None:
-    group = decoded(*classic(subscription=b"\0\x09" + SUBSCRIPTION[2:] + b"new")).group_message
-    assert group is not None
-    assert group.complete
-
-
-def test_types_without_a_row_are_kept_whole() -> None:
-    for type_ in (18, 24, 99, -1, 32767):
-        key = type_.to_bytes(2, "big", signed=True) + b"whatever"
-        assert decode(key, b"v").record == Unknown(type_, key, b"v")
-        assert decode(key, None).tombstone
-        assert type_name(type_) == "Unknown"
 
 
 @pytest.mark.parametrize(
@@ -189,13 +155,6 @@ def test_bytes_that_are_no_record_say_why(
     assert not message.tombstone
     assert message.consumer == ("g" if reason.startswith("value") else "")
     assert kafka_json(message) == {"error": reason}
-
-
-def test_every_type_of_the_table_has_a_name() -> None:
-    assert sorted(RECORD_TYPES) == [*range(18), *range(19, 24)]
-    assert type_name(0) == "LegacyOffsetCommit"
-    assert type_name(1) == "OffsetCommit"
-    assert type_name(None) == "Unknown"
 
 
 def test_trailing_bytes_and_unknown_tags_are_kept() -> None:
@@ -227,21 +186,6 @@ def test_messages_are_frozen_hashable_and_can_be_pickled() -> None:
     assert not hasattr(message.record, "__dict__")
 
 
-def test_the_layout_of_an_early_release_is_taken_when_only_it_fits() -> None:
-    early = ConsumerGroupPartitionMetadataValue(version=0, layout="3.7", epoch=7, topics=())
-    key, value = encode(ConsumerGroupPartitionMetadata(group_id="g", value=early))
-    record = decoded(key, value).record
-    assert isinstance(record, ConsumerGroupPartitionMetadata)
-    assert record.value == early
-    assert encode(record) == (key, value)
-
-    no_hash = ShareGroupMetadataValue(version=0, layout="4.0", epoch=7)
-    record = decoded(*encode(ShareGroupMetadata(group_id="g", value=no_hash))).record
-    assert isinstance(record, ShareGroupMetadata)
-    assert record.value == no_hash
-    assert kafka_json(decode(*encode(record)))["value"] == {"version": 0, "data": {"epoch": 7}}
-
-
 def test_the_share_state_of_4_0_is_read() -> None:
     batch = StateBatch(first_offset=0, last_offset=1, delivery_state=2, delivery_count=1)
     early = ShareSnapshotValue(
@@ -257,35 +201,12 @@ def test_the_share_state_of_4_0_is_read() -> None:
     assert decoded(*encode(snapshot), share_state=True).record == snapshot
 
 
-def test_absent_classic_metadata_is_not_null_and_both_are_told_apart() -> None:
-    case = next(
-        case
-        for case in golden("golden")
-        if case["oracle_key"]["type"] == 5 and case["oracle_value"] is not None
-    )
-    key, value = key_and_value(case)
-    assert value is not None
-    explicit, absent = decoded(key, value).record, decoded(key, value[:-4] + b"\0").record
-    assert isinstance(explicit, ConsumerGroupMemberMetadata)
-    assert isinstance(absent, ConsumerGroupMemberMetadata)
-    assert explicit.value is not None
-    assert absent.value is not None
-    assert explicit.value.classic_member_metadata is None
-    assert absent.value.classic_member_metadata is not None
-    assert absent.value.classic_member_metadata.supported_protocols == ()
-
-
 def test_an_array_longer_than_its_bytes_is_refused_before_it_is_made() -> None:
     huge = bytearray(b"\0\0")
     write_uvarint(huge, 0x7FFFFFFF)
     record = decoded(b"\0\x07\0\1g\0\1m", bytes(huge)).record
     assert isinstance(record, Undecodable)
     assert record.reason == "value: topic_partitions has 2147483646 items in 0 bytes"
-
-
-def test_json_has_the_same_keys_for_every_version_of_a_type() -> None:
-    keys = {tuple(as_dict(decode(*commit(version=version, metadata="")))["value"]) for version in range(5)}
-    assert len(keys) == 1
 
 
 def test_json_has_a_classic_members_subscription_decoded() -> None:

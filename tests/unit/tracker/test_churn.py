@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from koff.proto.primitives import format_uuid
-from koff.records import ShareSnapshot, ShareSnapshotValue, encode
+from koff.records import encode
 from koff.tracker import Snapshot, Tracker, topic_names
 from koff.tracker import registry as shared
 from koff.tracker.shard import Shard
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS, fold_topic_id
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
 from tests.unit.builders import Consumer, Pair, commit
+from tests.unit.tracker.test_share_commits import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 ROUND_MS = 60_000
@@ -63,22 +64,6 @@ def churn(tracker: Tracker, round_: int, *, groups: int = 60) -> None:
 
 def topic_id(topic: str) -> str:
     return format_uuid(topic.encode().rjust(16, b"-"))
-
-
-def share(tracker: Tracker, group: str, id_: str, start: int | None) -> None:
-    """What `__share_group_state` says of a group on partition 0; None deletes."""
-    value = None
-    if start is not None:
-        numbers: dict[str, Any] = {
-            "snapshot_epoch": 0,
-            "state_epoch": 0,
-            "leader_epoch": 0,
-            "start_offset": start,
-        }
-        times: dict[str, Any] = {"create_timestamp": 1, "write_timestamp": 1}
-        value = ShareSnapshotValue(version=0, **numbers, **times, delivery_complete_count=0, state_batches=())
-    key, data = encode(ShareSnapshot(group_id=group, topic_id=id_, partition=0, value=value))
-    tracker.apply_share_state(0, [key], [data])
 
 
 def test_two_hours_of_groups_and_topics_that_come_and_go_leave_no_trace_but_room(monkeypatch):
@@ -204,7 +189,7 @@ def test_a_shard_that_is_still_being_filled_keeps_its_names(monkeypatch):
 def test_topics_that_were_created_anew_again_and_again_have_one_name_each():
     tracker = Tracker()
     tracker.set_offsets_partitions(50)
-    share(tracker, "s", topic_id("t0"), 4)
+    share(tracker, 0, snapshot_of("s", 4, topic_id=topic_id("t0")))
     for number in range(5000):
         tracker.identify_topics({"t": topic_id(f"t{number}"), "u": topic_id("u")})
     assert len(tracker._topic_names.names) < 2500
@@ -254,9 +239,9 @@ def test_the_parts_of_a_sample_cause_one_search_for_unused_partitions(monkeypatc
 def test_share_state_of_a_topic_that_nobody_can_name_goes_with_its_tombstone():
     tracker = Tracker()
     tracker.set_offsets_partitions(50)
-    share(tracker, "s", Consumer.places[1], 4)
+    share(tracker, 0, snapshot_of("s", 4, topic_id=Consumer.places[1]))
     assert tracker.unnamed_topic_ids() == {Consumer.places[1]}
-    share(tracker, "s", Consumer.places[1], None)
+    share(tracker, 0, snapshot_of("s", None, topic_id=Consumer.places[1]))
     assert tracker.unnamed_topic_ids() == set()
 
 

@@ -121,12 +121,3 @@ def test_the_log_has_what_it_takes():
     pairs = [pair for seed in range(10) for pair in log(seed)]
     kinds = {type(decode(key, value).record).__name__ for key, value in pairs}
     assert {"OffsetCommit", "Undecodable", "Unknown", "GroupMetadata", "ConsumerGroupMetadata"} <= kinds
-
-
-def test_what_follows_a_deletion_in_its_batch_begins_anew():
-    tracker = Tracker()
-    before = [commit("g", "t", 0, n, at=NOW_MS + n * 5000) for n in range(40)]
-    pairs = [*before, commit("g", "t", 0, None), commit("g", "t", 0, 5, at=NOW_MS)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
-    (part,) = tracker.take_snapshot(NOW_MS).shards.values()
-    assert part.features.commits.tolist() == [1]

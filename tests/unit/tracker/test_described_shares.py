@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koff.lag import Reason, Status
+from koff.lag import Reason
 from koff.records.placement import group_partition
 from koff.tracker import PartitionLag, ShareLag, Tracker
 from tests.unit.builders import commit
@@ -55,27 +55,6 @@ def test_a_row_shows_the_lag_that_was_returned_whatever_the_end_offset_is_and_no
     assert rows(tracker)[("s", 1)].lag == 0
 
 
-def test_a_lag_is_shown_before_its_end_offset_is_known(tracker):
-    describe(tracker, ShareLag("t", OLD, 9, 4))
-    assert (rows(tracker)[("s", 9)].lag, rows(tracker)[("s", 9)].reasons) == (4, Reason(0))
-
-
-def test_a_group_that_is_caught_up_is_ok_and_one_that_is_behind_has_no_status(tracker):
-    describe(tracker, lag_of(0, 0))
-    describe(tracker, lag_of(0, 3), lag_of(1, 0), group="u")
-    totals = {total.group.name: total for total in tracker.take_snapshot(NOW_MS).totals()}
-    assert {name: (total.lag, total.status) for name, total in totals.items()} == {
-        "s": (0, Status.OK),
-        "u": (3, Status.UNKNOWN),
-    }
-    assert totals["u"].pace.consume_per_s is None
-
-
-def test_a_lag_that_the_coordinator_does_not_know_is_that_of_a_row_without_a_commit(tracker):
-    describe(tracker, lag_of(0, None))
-    assert (rows(tracker)[("s", 0)].lag, rows(tracker)[("s", 0)].reasons) == (None, Reason.NO_COMMIT)
-
-
 def test_a_response_replaces_all_rows_of_the_group_and_those_of_its_state(tracker):
     share(tracker, 3, snapshot_of("s", 4), snapshot_of("s", 5, partition=2), snapshot_of("u", 6))
     describe(tracker, lag_of(0, 7), lag_of(1, 8))
@@ -112,16 +91,6 @@ def test_rows_outlive_a_shard_that_is_read_anew_and_move_with_the_partition_coun
     tracker.set_offsets_partitions(60)
     add_share_groups(tracker, "s", "u", count=60)
     assert lags(tracker) == {("s", 0): 7}
-
-
-def test_groups_that_exist_no_more_are_forgotten(tracker):
-    describe(tracker, lag_of(0, 7), group="stranger")
-    describe(tracker, lag_of(0, 8))
-    assert lags(tracker) == {("s", 0): 8}
-    add_share_groups(tracker, "stranger")
-    assert lags(tracker) == {("s", 0): 8}
-    describe(tracker, lag_of(0, 7), group="stranger")
-    assert lags(tracker) == {("s", 0): 8, ("stranger", 0): 7}
 
 
 def test_a_lag_of_an_earlier_topic_of_that_name_is_not_shown(tracker):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from koff.errors import KoffError
-from koff.records import DecodedMessage, OffsetCommit
-from koff.tracker.groups import GroupTable, ShareTopic
-from tests.unit.builders import Consumer, Share, golden_messages, gone, said
-from tests.unit.lives import classic, compacted, history, replayed, views
+from koff.records import DecodedMessage
+from koff.tracker.groups import GroupTable
+from tests.unit.builders import Consumer, golden_messages, gone, said
+from tests.unit.lives import compacted, history, replayed, views
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -51,11 +51,6 @@ def test_a_saved_state_is_no_part_of_the_table():
     made.apply(said(Consumer.own("g", 9)))
     made.apply(said(gone(Consumer.member("g", "m"))))
     assert json.dumps(before) == kept
-
-
-def test_contradictions_are_saved_too():
-    made = replayed([said(classic("g", 1, "a")), said(Share.own("g", 1))])
-    assert GroupTable.from_state(made.to_state()).contradictions == 1
 
 
 def test_a_state_of_another_schema_is_refused():
@@ -142,15 +137,3 @@ def test_the_golden_streams_group_becomes_ready_and_reads_its_repartition_topic(
     }
     assert {"NotReady", "Assigning", "Reconciling", "Stable", "Empty"} == set(seen)
     assert "rec-streams" not in made
-
-
-def test_the_golden_share_group_has_its_topic_initialized():
-    found = replayed(golden_group("rec-share")).get("rec-share")
-    assert found.share_topics == (ShareTopic("Lt0Eht-HRa2GCmvQvFtJdg", "rec-t1", (0, 1, 2), "initialized"),)
-
-
-def test_the_golden_log_compacted_gives_the_same_groups():
-    log = [message for message in golden_messages() if not isinstance(message.record, OffsetCommit)]
-    for cut in range(0, len(log), 7):
-        partly = compacted(log[:cut]) + log[cut:]
-        assert views(replayed(partly)) == views(replayed(log))

@@ -6,10 +6,9 @@ import random
 
 import pytest
 
-from koff.records import encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, Share, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 
 NAMES = [f"g{number}" for number in range(300)]
 MOVED = next(name for name in NAMES if group_partition(name, 50) != group_partition(name, 60))
@@ -57,16 +56,6 @@ def test_the_hidden_group_is_kept_and_comes_back_when_the_other_goes(grown):
     assert grown.watched_partitions() == [("old", 3), ("t", 0), ("t", 1)]
 
 
-def test_a_partition_that_is_reset_or_replaced_no_longer_hides_anything(grown):
-    rows(grown)
-    grown.reset_partition(AFTER)
-    assert rows(grown)[MOVED, "t", 0] == 9
-    shard = grown.create_shard()
-    shard.apply(*([part] for part in commit(MOVED, "t", 0, 4)))
-    grown.replace_shard(AFTER, shard)
-    assert rows(grown) == {(MOVED, "t", 0): 4, ("other", "t", 0): 1}
-
-
 def test_without_a_partition_count_the_newest_commit_decides_also_later():
     tracker = Tracker()
     apply(tracker, 1, commit("g", "t", 0, 1, at=1_000))
@@ -76,16 +65,6 @@ def test_without_a_partition_count_the_newest_commit_decides_also_later():
     assert rows(tracker) == {("g", "t", 0): 3}
 
 
-def test_the_count_decides_once_it_is_known_and_when_it_changes():
-    tracker = Tracker()
-    apply(tracker, BEFORE, commit(MOVED, "t", 0, 1, at=9_000))
-    apply(tracker, AFTER, commit(MOVED, "t", 0, 2, at=1_000))
-    assert rows(tracker) == {(MOVED, "t", 0): 1}
-    for count, committed in ((60, 2), (50, 1)):
-        tracker.set_offsets_partitions(count)
-        assert rows(tracker) == {(MOVED, "t", 0): committed}
-
-
 def test_a_group_of_zookeeper_is_hidden_as_long_as_kafka_has_it():
     tracker = Tracker()
     tracker.apply_external_commits(-1, {("g", "t", 0): (7, 9_000), ("z", "t", 0): (8, 9_000)}, [], {})
@@ -93,13 +72,6 @@ def test_a_group_of_zookeeper_is_hidden_as_long_as_kafka_has_it():
     assert rows(tracker) == {("g", "t", 1): 1, ("z", "t", 0): 8}
     apply(tracker, 4, commit("g", "t", 1, None))
     assert rows(tracker) == {("g", "t", 0): 7, ("z", "t", 0): 8}
-
-
-def test_a_group_that_is_only_described_elsewhere_is_hidden_there_too(grown):
-    apply(grown, 7, encode(Share.own("other", 1)))
-    grown.set_offsets_partitions(0)
-    assert [group.name for group in grown.take_snapshot().groups()].count("other") == 1
-    assert rows(grown)["other", "t", 0] == 1
 
 
 def test_layouts_stay_the_same_objects_while_no_group_or_row_comes_or_goes(grown):
@@ -113,17 +85,6 @@ def test_layouts_stay_the_same_objects_while_no_group_or_row_comes_or_goes(grown
     apply(grown, 8, commit("new", "t", 0, 11))
     grown.set_offsets_partitions(60)
     assert all(any(new is old for new in layouts()) for old in first)
-
-
-def test_hidden_rows_ask_for_no_exact_time_lag_and_are_saved(grown):
-    grown.add_samples(ends={("t", 0): 100, ("old", 3): 100})
-    unread = grown.find_unread_rows(lambda name: True, lambda keys: range(len(keys)))
-    assert sorted((row.topic, row.committed) for row in unread) == [("t", 1), ("t", 2)]
-    state = grown.save_partition(BEFORE)
-    assert state is not None
-    after = Tracker()
-    after.restore_partition(BEFORE, state)
-    assert rows(after)[MOVED, "t", 0] == 9
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -204,25 +165,11 @@ def test_the_groups_elsewhere_are_those_that_a_new_tracker_finds(seed):
         assert tracker.find_groups_elsewhere() == new.find_groups_elsewhere()
 
 
-def test_a_group_that_is_gone_from_its_new_partition_does_not_come_back_in_its_old_one(grown):
-    grown.set_offsets_partitions(60, last_written=59)
-    apply(grown, AFTER, commit(MOVED, "t", 0, None))
-    assert (MOVED, "t", 0) not in rows(grown)
-
-
 def test_groups_of_zookeeper_are_never_elsewhere():
     tracker = Tracker()
     tracker.apply_external_commits(-1, {("z", "t", 0): (8, 9_000)}, [], {})
     tracker.set_offsets_partitions(60, last_written=59)
     assert rows(tracker) == {("z", "t", 0): 8}
-
-
-def test_a_count_that_was_taken_back_shows_the_groups_again():
-    tracker = Tracker()
-    apply(tracker, BEFORE, commit(MOVED, "t", 0, 1))
-    tracker.set_offsets_partitions(60, last_written=59)
-    tracker.set_offsets_partitions(50, last_written=49)
-    assert rows(tracker) == {(MOVED, "t", 0): 1}
 
 
 def test_a_group_of_zookeeper_is_shown_when_what_kafka_had_of_it_is_of_an_earlier_partition_count():

@@ -74,41 +74,6 @@ def test_a_classic_member_says_what_it_asked_for_and_got():
     )
 
 
-def test_a_topic_that_comes_twice_in_an_assignment_is_united():
-    twice = bytes.fromhex(
-        "0000 00000002 0001 74 00000002 00000000 00000001 0001 74 00000002 00000001 00000002 ffffffff"
-    )
-    made = GroupTable()
-    made.apply(decode(*classic_group("g", {"app": twice})))
-    assert made.get("g").members[0].assigned == {"t": (0, 1, 2)}
-
-
-def test_members_of_other_protocol_types_have_no_topics():
-    made = GroupTable()
-    made.apply(decode(*classic_group("g", {"worker": ASSIGNED_T_0_1}, protocol_type="connect")))
-    (one,) = made.get("g").members
-    assert (one.assigned, one.subscription) == ({}, GroupSubscription())
-
-
-def test_an_empty_classic_group_keeps_its_protocol_type():
-    found = group(classic("g", 1, "a"), classic("g", 2))
-    assert (found.type, found.state, found.protocol_type, found.protocol) == (
-        "classic",
-        "Empty",
-        "consumer",
-        "",
-    )
-
-
-def test_a_group_that_was_only_asked_to_be_joined_is_a_simple_one():
-    found = group(classic("g", 0, protocol_type=""))
-    assert (found.type, found.state, found.epoch) == ("simple", "Empty", 0)
-
-
-def test_a_classic_tombstone_removes_the_group():
-    assert "g" not in table(classic("g", 1, "a"), gone(classic("g", 1)))
-
-
 # what consumer, share and streams groups have in common
 
 
@@ -130,12 +95,6 @@ def test_the_order_of_records_does_not_matter_as_compaction_moves_them(kind):
     for _ in range(10):
         rng.shuffle(records)
         assert group(*records) == expected
-
-
-@KINDS
-def test_any_value_makes_the_group(kind):
-    for record in running(kind):
-        assert table(record).get("g").type == kind.kind
 
 
 @KINDS
@@ -184,16 +143,6 @@ def test_the_target_is_where_a_member_should_go(kind):
 
 
 @KINDS
-def test_a_deleted_assignment_epoch_is_none(kind):
-    assert group(*running(kind), gone(kind.assigned("g", 3))).assignment_epoch == -1
-
-
-@KINDS
-def test_members_come_in_the_order_of_their_ids(kind):
-    assert [each.id for each in group(*running(kind, members="bca")).members] == ["a", "b", "c"]
-
-
-@KINDS
 def test_a_view_is_the_same_object_until_the_group_changes(kind):
     made = table(*running(kind))
     before = made.get("g")
@@ -221,13 +170,6 @@ def test_the_state_is_computed_as_kafka_does(kind):
 # consumer groups
 
 
-def test_what_a_member_gives_up_it_may_still_be_reading():
-    moving = Consumer.current("g", "m", 3, {T: (0,)}, {T: (1,), U: (0,)}, state=1)
-    one = member(*running(Consumer), moving)
-    assert one.assigned == {T: (0, 1), U: (0,)}
-    assert (one.revoking, one.state) == ({T: (1,), U: (0,)}, "UnrevokedPartitions")
-
-
 @pytest.mark.parametrize(
     ("number", "name"),
     [(0, "Stable"), (1, "UnrevokedPartitions"), (2, "UnreleasedPartitions"), (7, "Unknown")],
@@ -249,31 +191,6 @@ def test_a_static_member_that_left_for_a_while_stays_and_is_absent():
     assert found.state == "Reconciling"
 
 
-def test_a_member_says_what_it_asked_for():
-    one = member(
-        Consumer.member(
-            "g",
-            "m",
-            instance_id="i",
-            rack_id="r",
-            subscribed_topic_names=("t", "u"),
-            subscribed_topic_regex="v.*",
-        )
-    )
-    assert (one.instance_id, one.rack_id, one.subscription) == (
-        "i",
-        "r",
-        GroupSubscription(("t", "u"), "v.*"),
-    )
-    assert member(Consumer.member("g", "m", rack_id="")).rack_id is None
-    assert member(Consumer.member("g", "m")).subscription == GroupSubscription(("t",), None)
-
-
-def test_a_member_may_speak_the_classic_protocol_to_a_consumer_group():
-    assert member(Consumer.member("g", "m", classic=True)).classic
-    assert not member(Consumer.member("g", "m")).classic
-
-
 def test_the_assignor_is_the_one_most_members_name():
     named = [Consumer.member("g", name, server_assignor="range") for name in "ab"]
     other = Consumer.member("g", "c", server_assignor="uniform")
@@ -292,12 +209,6 @@ def test_partition_metadata_of_4_0_makes_a_group_and_says_nothing():
         "g", "consumer", "Empty", 0, "consumer", assignment_epoch=0
     )
     assert table(gone(partition_metadata("g"))).names() == []
-
-
-def test_assignments_are_by_id_in_consumer_and_share_groups():
-    by_id = [group(*running(kind)).assigned_by_id for kind in (Consumer, Share, Streams)]
-    assert by_id == [True, True, False]
-    assert not group(classic("g", 1, "a")).assigned_by_id
 
 
 def test_records_of_kafka_3_7_say_by_what_is_pending_where_a_member_stands():
@@ -337,11 +248,6 @@ def test_tasks_read_the_topics_of_their_subtopology():
     assert one.subscription.topics == ("again", "in-a", "in-b")
 
 
-def test_tasks_to_give_up_are_still_read():
-    one = member(*running(Streams), Streams.current("g", "m", 3, {"0": (0,)}, {"0": (1,)}, state=2))
-    assert (one.assigned["in-a"], one.revoking) == ((0, 1), {"in-a": (1,), "in-b": (1,)})
-
-
 def test_the_topology_says_what_lag_is_computed_over():
     topology = group(*running(Streams)).topology
     assert topology.epoch == 0
@@ -371,35 +277,12 @@ def test_the_topologys_tombstone_after_the_groups_makes_no_group():
 # one kind of group becoming another
 
 
-def test_a_classic_group_becomes_a_consumer_group():
-    upgrade = [gone(classic("g", 1)), *running(Consumer)]
-    made = table(classic("g", 1, "a"), *upgrade)
-    assert (made.get("g").type, made.contradictions) == ("consumer", 0)
-
-
-def test_a_consumer_group_becomes_a_classic_group():
-    downgrade = [gone(record) for record in reversed(running(Consumer))]
-    made = table(*running(Consumer), *downgrade, gone(partition_metadata("g")), classic("g", 4, "a"))
-    assert (made.get("g").type, made.contradictions) == ("classic", 0)
-
-
-@KINDS
-def test_a_simple_group_makes_way_for_any(kind):
-    made = table(classic("g", 0, protocol_type=""), *running(kind))
-    assert (made.get("g").type, made.contradictions) == (kind.kind, 0)
-
-
 @KINDS
 def test_the_last_writer_wins_a_contradiction_which_is_counted(kind):
     made = table(classic("g", 1, "a"), *running(kind))
     assert (made.get("g").type, made.contradictions) == (kind.kind, 1)
     made.apply(said(classic("g", 1, "a")))
     assert (made.get("g").type, made.contradictions) == ("classic", 2)
-
-
-def test_records_of_two_modern_types_contradict_each_other():
-    made = table(*running(Consumer), *running(Share))
-    assert (made.get("g").type, made.contradictions) == ("share", 1)
 
 
 @KINDS

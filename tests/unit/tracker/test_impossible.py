@@ -14,17 +14,13 @@ from koff.records import encode
 from koff.tracker import Group, Member, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import GroupTable
-from tests.unit.builders import Consumer, Share, Streams, classic_group, commit
+from tests.unit.builders import Consumer, Share, Streams, apply, classic_group, commit
 
 LONG = b"\xff" * 22_000
 """22,000 bytes that are not UTF-8: read as U+FFFD, they are a name of 66,000 bytes."""
 MANY = 12
 """So many times three records are a batch that is applied in columns."""
 HELD = (-1, 0, -(2**31), 2)
-
-
-def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
-    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
 
 
 def text(raw: bytes) -> bytes:

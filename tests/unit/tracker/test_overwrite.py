@@ -12,7 +12,7 @@ from koff.records.placement import group_partition
 from koff.tracker import Described, Group, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import classic_group, commit
 from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 
 AT_MS = 1_790_000_000_000
@@ -56,21 +56,10 @@ def test_offsets_that_differ_are_set_new_rows_come_and_missing_ones_go(tracker):
     }
 
 
-def test_a_partition_missing_of_a_group_that_is_in_the_response_goes_too(tracker):
-    apply(tracker, commit("g", "t", 1, 3))
-    overwrite(tracker, {("g", "t", 0): 11})
-    assert rows(tracker) == {("g", "t", 0): 11}
-
-
 def test_a_group_whose_request_failed_keeps_its_rows_and_its_description(tracker):
     overwrite(tracker, {("g", "t", 0): 11}, {"g": Group("g", "consumer")}, failed=("f", "never-seen"))
     assert rows(tracker) == {("g", "t", 0): 11, ("f", "t", 0): 11}
     assert {g.name: g.type for g in tracker.take_snapshot().groups()} == {"g": "consumer", "f": "classic"}
-
-
-def test_groups_are_left_alone_if_none_are_given(tracker):
-    overwrite(tracker, {("g", "t", 0): 11})
-    assert {g.name: g.type for g in tracker.take_snapshot().groups()} == {"g": "classic", "f": "classic"}
 
 
 def test_windows_stay_and_what_is_set_has_no_time_and_no_place_in_the_window(tracker):
@@ -160,24 +149,6 @@ def test_a_group_is_not_ok_because_of_the_partitions_that_are():
     assert (total.pace.catch_up_s, total.pace.never) == (0, False)
 
 
-def test_with_a_commit_of_the_log_rates_and_status_are_back():
-    tracker = lose_the_log()
-    apply_at(tracker, NOW_MS, *(commit("g", "t", partition, 390, at=NOW_MS) for partition in (0, 1)))
-    (total,) = tracker.take_snapshot(NOW_MS).totals()
-    # The last ten commits of each partition, from the 11th on: 28 intervals of 10 offsets.
-    assert total.pace.consume_per_s == pytest.approx(2 * 2, abs=0.01)
-    assert (total.complete, total.status is Status.UNKNOWN) == (1, False)
-
-
-def test_the_same_groups_in_another_order_are_the_same_layout(tracker):
-    groups = {name: Group(name, "classic") for name in "gf"}
-    offsets = {(name, "t", 0): 11 for name in "gfh"}
-    overwrite(tracker, offsets, groups)
-    layout = tracker.take_snapshot().shards[0].layout
-    overwrite(tracker, offsets, dict(reversed(groups.items())))
-    assert tracker.take_snapshot().shards[0].layout is layout
-
-
 @pytest.fixture
 def sharing() -> Tracker:
     """A tracker that knows the share group s, at 4 of partition 0 of t."""
@@ -209,24 +180,7 @@ def test_rows_from_share_state_are_shown_as_long_as_the_coordinators_have_the_gr
     assert rows(sharing) == {}
 
 
-def test_a_partition_without_state_gets_the_response_as_its_state():
-    tracker = Tracker()
-    overwrite(tracker, {("g", "t", 0): 4}, {"g": Group("g", "classic")}, partition=7)
-    assert rows(tracker) == {("g", "t", 0): 4}
-    overwrite(tracker, {}, {}, partition=7)
-    assert list(tracker.take_snapshot().groups()) == []
-
-
 def test_impossible_rows_of_a_response_are_left_out(tracker):
     overwrite(tracker, {("g", "t", 0): 5, ("g", "t", -1): 5, ("\ufffd" * 22_000, "t", 0): 5})
     assert rows(tracker) == {("g", "t", 0): 5}
     assert tracker.impossible_counts == {"partition": 1, "name": 1}
-
-
-def test_assignments_of_the_response_are_watched_and_those_before_are_not(tracker):
-    key, value = classic_group("g", {"m": ASSIGNED_T_0_1})
-    apply(tracker, (key, value))
-    assert ("t", 1) in tracker.watched_partitions()
-    overwrite(tracker, {("h", "t", 0): 5}, {})
-    tracker.add_samples(ends={("t", 0): 10}, at_ms=AT_MS)
-    assert tracker.watched_partitions() == [("t", 0)]

@@ -11,7 +11,7 @@ from koff.serve import ClusterView
 from koff.serve.view import MonitorStats, Readiness
 from koff.tracker import Tracker
 from koff.tracker.rows import Pace
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 
 NOW_MS = 1_800_000_000_000
 
@@ -29,7 +29,7 @@ def tracker() -> Tracker:
             for group, rate in rates.items()
             if group != "stopped" or second <= 30
         ]
-        tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=at_ms)
+        apply(tracker, *pairs, seen_at_ms=at_ms)
     never = commit("one-commit", "t", 0, 3, at=NOW_MS)
     tracker.apply(0, [never[0]], [never[1]])
     return tracker

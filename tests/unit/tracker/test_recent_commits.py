@@ -34,14 +34,6 @@ def contents(windows: WindowTable, row: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_it_keeps_the_last_ten_in_order():
-    windows = table(2)
-    for second in range(25):
-        add(windows, (1, 100 + second, second, second % 3))
-    assert contents(windows, 1) == [(100 + s, s, s % 3) for s in range(15, 25)]
-    assert contents(windows, 0) == []
-
-
 def test_commits_within_a_second_are_one_the_newest_offset_under_the_earliest_time():
     windows = table(1)
     windows.add(
@@ -87,13 +79,6 @@ def test_a_jump_of_billions_moves_the_base_and_keeps_the_newest_exact():
     add(windows, (0, 5, 0, 0), (0, 9 * 10**15, 2, 0), (0, 9 * 10**15 + 1, 4, 0))
     newest = [offset for offset, _, _ in contents(windows, 0)][-2:]
     assert newest == [9 * 10**15, 9 * 10**15 + 1]
-
-
-def test_a_cleared_row_starts_empty():
-    windows = table(1)
-    add(windows, (0, 5, 0, 0))
-    windows.clear(np.array([0]))
-    assert contents(windows, 0) == []
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 1000])

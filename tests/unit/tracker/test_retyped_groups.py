@@ -56,13 +56,6 @@ def test_share_state_that_is_read_late_changes_no_commit_of_a_consumer_group(tra
     assert commits(tracker) == {("s", "t", 0): 90}
 
 
-def test_state_of_a_lost_partition_changes_no_commit_of_a_consumer_group(tracker):
-    share(tracker, 3, snapshot_of("s", 4))
-    retype(tracker)
-    tracker.reset_share_partition(3)
-    assert commits(tracker) == {("s", "t", 0): 90}
-
-
 def test_described_lags_that_come_late_or_go_change_no_commit_of_a_consumer_group(tracker):
     describe(tracker, s=7)
     retype(tracker)
@@ -70,23 +63,6 @@ def test_described_lags_that_come_late_or_go_change_no_commit_of_a_consumer_grou
     assert lags(tracker) == [10]
     tracker.forget_described_shares()
     assert lags(tracker) == [10]
-
-
-def test_a_shard_that_is_read_anew_has_the_commits_of_the_consumer_group(tracker):
-    describe(tracker, s=7)
-    retype(tracker)
-    shard = tracker.create_shard()
-    shard.apply(*([part] for part in commit("s", "t", 0, 90)))
-    tracker.replace_shard(HOME, shard)
-    assert lags(tracker) == [10]
-
-
-def test_described_lags_of_a_group_that_is_no_share_group_any_more_are_forgotten(tracker):
-    describe(tracker, s=7)
-    retype(tracker)
-    describe(tracker)
-    apply(tracker, encode(gone(AS_CONSUMER)), commit("s", "t", 0, None), encode(AS_SHARE))
-    assert lags(tracker) == []
 
 
 @pytest.mark.parametrize("times", [1, 100])

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from koff.lag import EndHistory
-from koff.records import OffsetCommit, OffsetCommitValue, ShareSnapshot, ShareSnapshotValue, encode
+from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.tracker import Snapshot, State, Tracker
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_keys import commit_key, key_hashes
-from tests.unit.builders import Share, commit, gone
-from tests.unit.lives import classic, history
+from tests.unit.builders import Share, commit
+from tests.unit.lives import history
+from tests.unit.tracker.test_share_commits import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
@@ -145,20 +146,6 @@ def test_a_restored_tracker_shows_what_the_saved_one_did_and_both_go_on_alike(se
     assert shown(half, now_ms) == shown(whole, now_ms)
 
 
-def test_the_time_lag_is_known_at_once_after_a_restart():
-    tracker = Tracker()
-    for second in range(0, 300, 5):
-        tracker.add_samples(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1000, at=START_MS)))
-    after = restarted(tracker)
-    now_ms = START_MS + 300_000
-    for each in (tracker, after):
-        each.add_samples(ends={("t", 0): 3000}, at_ms=now_ms)
-    (row,) = after.take_snapshot(now_ms).rows()
-    assert row.time_lag_s == pytest.approx(200, abs=1)
-    assert [row] == list(tracker.take_snapshot(now_ms).rows())
-
-
 def test_a_topic_created_anew_while_nobody_looked_has_none_of_the_old_ones_history():
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1000, at=START_MS)))
@@ -172,16 +159,6 @@ def test_a_topic_created_anew_while_nobody_looked_has_none_of_the_old_ones_histo
         after.add_samples(ends={("t", 0): 3000}, at_ms=now_ms)
     assert [row.time_lag_s for row in same.take_snapshot(now_ms).rows()] == [pytest.approx(200, abs=1)]
     assert [row.time_lag_s for row in other.take_snapshot(now_ms).rows()] == [0]
-
-
-def test_a_partition_that_is_gone_leaves_no_history():
-    tracker, after = Tracker(), Tracker()
-    for topic in ("t", "u"):
-        tracker.apply(0, *([part] for part in commit("g", topic, 0, 1)))
-    tracker.add_samples(ends={("t", 0): 5, ("u", 0): 5}, at_ms=START_MS)
-    tracker.forget_offsets([("t", 0)])
-    after.restore_ends(through_json(tracker.save_ends()))
-    assert after.watched_partitions() == [("u", 0)]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -223,14 +200,6 @@ def test_a_tracker_that_never_sampled_saves_a_history_that_changes_nothing():
     assert after.watched_partitions() == [("t", 0)]
 
 
-def test_history_that_has_begun_is_not_written_over():
-    tracker = Tracker()
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
-    tracker.add_samples(ends={("t", 0): 5}, at_ms=START_MS)
-    with pytest.raises(ValueError, match="sampled already"):
-        tracker.restore_ends(tracker.save_ends())
-
-
 def test_partitions_of_a_history_that_comes_too_late_are_sampled_once_groups_use_them():
     saved = Tracker()
     saved.apply(0, *([part] for part in commit("g", "t", 0, 1)))
@@ -255,37 +224,6 @@ def test_what_was_saved_stays_as_it_was_whatever_comes_after():
     live(tracker, log[20:], 20)
     assert json.dumps(dict(state.facts)) == json.dumps(dict(kept.facts))
     assert all(np.array_equal(column, kept.columns[name]) for name, column in state.columns.items())
-
-
-def test_rows_that_were_freed_are_not_saved():
-    tracker = Tracker()
-    live(tracker, [[commit("g", "t", p, 5) for p in range(100)]])
-    live(tracker, [[commit("g", "t", p, None) for p in range(99)]])
-    state = tracker.save_partition(0)
-    assert state is not None
-    assert {len(column) for column in state.columns.values()} == {1}
-
-
-def test_of_a_partition_that_never_said_anything_nothing_is_saved_and_an_empty_one_is_restored_empty():
-    tracker, after = Tracker(), Tracker()
-    assert tracker.save_partition(0) is None
-    live(tracker, [[commit("g", "t", 0, 1), commit("g", "t", 0, None)]])
-    state = tracker.save_partition(0)
-    assert state is not None
-    after.restore_partition(0, through_json(state))
-    assert list(after.take_snapshot().groups()) == []
-    live(after, [[commit("g", "t", 0, 1)]])
-    assert [row.committed for row in after.take_snapshot().rows()] == [1]
-
-
-def test_a_restored_state_replaces_what_was_there():
-    tracker, after = Tracker(), Tracker()
-    live(tracker, [[commit("g", "t", 0, 1)]])
-    live(after, [[commit("h", "t", 0, 2)]])
-    state = tracker.save_partition(0)
-    assert state is not None
-    after.restore_partition(0, state)
-    assert [(row.group, row.committed) for row in after.take_snapshot().rows()] == [("g", 1)]
 
 
 def test_the_version_changes_with_every_batch_with_a_restore_and_when_all_is_forgotten():
@@ -315,19 +253,7 @@ def sharing(group: str) -> Tracker:
     """One that knows of share state only: the group stands at 4 of partition 0 of t."""
     tracker = Tracker()
     tracker.identify_topics({"t": IDS[0]})
-    value = ShareSnapshotValue(
-        version=0,
-        snapshot_epoch=0,
-        state_epoch=0,
-        leader_epoch=0,
-        start_offset=4,
-        delivery_complete_count=0,
-        create_timestamp=1,
-        write_timestamp=1,
-        state_batches=(),
-    )
-    record = encode(ShareSnapshot(group_id=group, topic_id=IDS[0], partition=0, value=value))
-    tracker.apply_share_state(0, [record[0]], [record[1]])
+    share(tracker, 0, snapshot_of(group, 4, topic_id=IDS[0]))
     tracker.set_offsets_partitions(1)
     return tracker
 
@@ -342,16 +268,6 @@ def test_what_a_share_group_has_done_is_read_anew_and_not_restored():
     after.restore_partition(0, state)
     assert [(row.group, row.committed) for row in after.take_snapshot().rows()] == [("other", 7)]
     assert {group.type for group in after.take_snapshot().groups()} == {"share", "simple"}
-
-
-def test_a_group_that_took_a_share_groups_name_keeps_its_commits():
-    tracker = sharing("g")
-    live(tracker, [[encode(classic("g", 1, "a")), commit("g", "u", 0, 7)]])
-    state = tracker.save_partition(0)
-    assert state is not None
-    after = Tracker()
-    after.restore_partition(0, state)
-    assert 7 in [row.committed for row in after.take_snapshot().rows()]
 
 
 def test_share_state_that_is_known_already_goes_into_a_restored_partition():
@@ -397,13 +313,3 @@ def test_a_name_that_is_no_utf8_is_found_again_after_a_restart_under_each_of_its
         assert [(row.group, row.committed) for row in after.take_snapshot().rows()] == [("\ufffd", offset)]
     after.apply(0, [keys[0]] * times, [None] * times)
     assert list(after.take_snapshot().rows()) == []
-
-
-def test_a_group_that_ended_before_the_save_is_not_there_after_it():
-    tracker = Tracker()
-    live(tracker, [[encode(Share.own("g", 1)), encode(gone(Share.own("g", 1)))]])
-    state = tracker.save_partition(0)
-    assert state is not None
-    after = Tracker()
-    after.restore_partition(0, through_json(state))
-    assert list(after.take_snapshot().groups()) == []

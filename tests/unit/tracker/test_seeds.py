@@ -15,7 +15,7 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import Described, Group
-from tests.unit.builders import Pair, classic_group, commit
+from tests.unit.builders import Pair, commit
 from tests.unit.lives import history, replayed
 from tests.unit.tracker.test_saved_state import shown, windows
 
@@ -193,7 +193,7 @@ def test_compaction_changes_neither_tail_nor_backfill(seed, tombstones):
 def test_the_logs_hold_what_it_takes():
     logs = [log_of(seed) for seed in range(5)]
     groups_ = [
-        group for log in logs for at in range(0, len(log), 9) for group in groups(whole(log[:at])).values()
+        group for log in logs for at in range(0, len(log), 27) for group in groups(whole(log[:at])).values()
     ]
     assert {group.type for group in groups_} == {"classic", "consumer", "share", "streams", "simple"}
     deleted = [pair for log in logs for _, pair in log if pair[1] is None]
@@ -213,31 +213,3 @@ def test_answers_go_to_the_partitions_that_their_groups_live_in():
     for partition in range(7):
         homes = {group_partition(name, 7) for name in tracker.group_names(partition)}
         assert homes == {partition}
-
-
-def test_of_partitions_that_were_not_asked_about_nothing_is_known():
-    rows = {(f"g{number}", "t", 0): number for number in range(100)}
-    tracker = seeded(rows, 7, [3], **{name: Group(name, "classic") for name, _, _ in rows})
-    assert committed(tracker) == {at: n for at, n in rows.items() if group_partition(at[0], 7) == 3}
-    assert set(groups(tracker)) == {name for name, _, _ in rows if group_partition(name, 7) == 3}
-
-
-def test_a_partition_without_any_group_is_known_to_have_none():
-    tracker = Tracker()
-    tracker.apply(2, *([part] for part in commit("old", "t", 0, 1)))
-    tracker.seed_partitions(seed_of({}), {}, 3, [0, 1, 2])
-    assert committed(tracker) == {}
-    assert [tracker.group_names(partition) for partition in range(3)] == [set(), set(), set()]
-
-
-def test_a_group_without_commits_is_known_by_its_description():
-    tracker = seeded({}, 1, [0], live=Group("live", "classic", "Stable"))
-    assert groups(tracker) == {"live": Group("live", "classic", "Stable")}
-
-
-def test_a_deletion_in_the_tail_removes_what_coordinators_said():
-    tracker = seeded({("g", "t", 0): 5, ("g", "t", 1): 6}, 1, [0], g=Group("g", "classic", "Empty"))
-    for pair in (commit("g", "t", 0, None), classic_group("g", None)):
-        tracker.apply(0, *([part] for part in pair))
-    assert committed(tracker) == {("g", "t", 1): 6}
-    assert groups(tracker)["g"] == Group("g")

@@ -10,7 +10,7 @@ import pytest
 from koff.lag import Reason
 from koff.tracker import Snapshot, Tracker
 from koff.tracker.selection import select_groups
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
 
 NOW_MS = 1_790_000_000_000
 
@@ -24,7 +24,7 @@ def take_snapshot(rng: random.Random) -> Snapshot:
         for _ in range(rng.randrange(15)):
             topic, at_ms = rng.choice("tu"), NOW_MS - rng.randrange(400_000)
             pairs.append(commit(group, topic, rng.randrange(3), rng.randrange(200), at=at_ms))
-        tracker.apply(shard, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
+        apply(tracker, *pairs, partition=shard, seen_at_ms=NOW_MS)
     ends = {(topic, partition): rng.randrange(100, 200) for topic in "tu" for partition in range(3)}
     tracker.add_samples(ends=ends, starts=dict.fromkeys(ends, 20), stables=ends, at_ms=NOW_MS - 60_000)
     tracker.add_samples(ends=ends, at_ms=NOW_MS)

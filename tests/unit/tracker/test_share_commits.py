@@ -16,13 +16,22 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Share, classic_group, commit
+from tests.unit.builders import Pair, Share, apply, classic_group, commit
 
 OLD, NEW = Share.places
 NOW_MS = 1_790_000_000_000
 
 
-def snapshot_of(group: str, start: int | None, *, topic_id: str = OLD, partition: int = 0, at_ms: int = 1):
+def snapshot_of(
+    group: str,
+    start: int | None,
+    *,
+    topic_id: str = OLD,
+    partition: int = 0,
+    at_ms: int = 1,
+    done: int = 0,
+) -> Pair:
+    """Share state that starts at `start`, with `done` deliveries above; None deletes it."""
     value = None
     if start is not None:
         value = ShareSnapshotValue(
@@ -31,7 +40,7 @@ def snapshot_of(group: str, start: int | None, *, topic_id: str = OLD, partition
             state_epoch=0,
             leader_epoch=0,
             start_offset=start,
-            delivery_complete_count=0,
+            delivery_complete_count=done,
             create_timestamp=1,
             write_timestamp=at_ms,
             state_batches=(),
@@ -47,8 +56,7 @@ def share(tracker: Tracker, place: int, *records, seen_at_ms: int = -1) -> None:
 def add_share_groups(tracker: Tracker, *names: str, count: int = 50) -> None:
     """Applies the own records of these share groups. The offsets topic has `count` partitions."""
     for name in names:
-        key, value = encode(Share.own(name, 1))
-        tracker.apply(group_partition(name, count), [key], [value])
+        apply(tracker, encode(Share.own(name, 1)), partition=group_partition(name, count))
 
 
 def commits(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
@@ -89,47 +97,6 @@ def test_state_that_is_in_two_partitions_counts_as_of_its_newest_write_and_falls
     assert commits(tracker) == {("s", "t", 0): 4}
 
 
-def test_each_row_says_which_partition_of_share_state_it_is_from(tracker):
-    home = group_partition("s", 50)
-    tracker.apply(home, *([part] for part in commit("classic", "t", 0, 1)))
-    share(tracker, 3, snapshot_of("s", 4))
-    share(tracker, 7, snapshot_of("s", 6, partition=1))
-    shard = tracker.take_snapshot().shards[home]
-    assert shard.share_partition is not None
-    found = {
-        (shard.groups[group].name, tracker.take_snapshot().partitions.partition[at]): place
-        for group, at, place in zip(shard.group, shard.partition, shard.share_partition.tolist(), strict=True)
-    }
-    assert found == {("classic", 0): -1, ("s", 0): 3, ("s", 1): 7}
-    assert [(n, p.tolist()) for n, p in share_partitions(tracker).items()] == [
-        (home, shard.share_partition.tolist())
-    ]
-
-
-def test_shards_without_share_groups_have_no_share_partitions(tracker):
-    tracker.apply(0, *([part] for part in commit("classic", "t", 0, 1)))
-    assert tracker.take_snapshot().shards[0].share_partition is None
-    assert share_partitions(tracker) == {}
-
-
-@pytest.mark.parametrize("times", [1, 100])
-def test_a_commit_to_the_offsets_topic_does_not_replace_the_row_of_a_share_group(tracker, times):
-    home = group_partition("s", 50)
-    share(tracker, 3, snapshot_of("s", 5))
-    pairs = [commit("s", "t", 0, 40)] * times
-    tracker.apply(home, [key for key, _ in pairs], [value for _, value in pairs])
-    assert commits(tracker) == {("s", "t", 0): 5}
-    assert share_partitions(tracker)[home].tolist() == [3]
-
-
-def test_the_tombstone_of_a_deleted_topics_state_leaves_the_row_of_its_successor(tracker):
-    share(tracker, 0, snapshot_of("s", 100))
-    tracker.identify_topics({"t": NEW})
-    share(tracker, 1, snapshot_of("s", 7, topic_id=NEW))
-    share(tracker, 0, snapshot_of("s", None))
-    assert commits(tracker) == {("s", "t", 0): 7}
-
-
 def test_state_of_a_deleted_topic_makes_no_row_of_its_successor(tracker):
     share(tracker, 0, snapshot_of("s", 100))
     tracker.identify_topics({"t": NEW})
@@ -147,16 +114,6 @@ def test_state_that_comes_before_its_topic_is_listed_makes_a_row_then(tracker):
     assert commits(tracker) == {("s", "t", 0): 7}
 
 
-def test_a_topic_that_was_created_again_starts_a_new_window_of_commits(tracker):
-    for second in range(12):
-        at_ms = NOW_MS + second * 5000
-        share(tracker, 0, snapshot_of("s", 100 + second), seen_at_ms=at_ms)
-    share(tracker, 1, snapshot_of("s", 7, topic_id=NEW))
-    tracker.identify_topics({"t": NEW})
-    (shard,) = (shard for shard in tracker.take_snapshot().shards.values() if len(shard.committed))
-    assert shard.features.commits.tolist() == [1]
-
-
 def test_share_groups_move_when_the_offsets_topic_grows():
     names = [f"s{number}" for number in range(40)]
     tracker = Tracker()
@@ -171,39 +128,6 @@ def test_share_groups_move_when_the_offsets_topic_grows():
         found = sorted((group.name, number) for number, shard in shards.items() for group in shard.groups)
         assert found == sorted((name, group_partition(name, count)) for name in names)
         assert len(commits(tracker)) == 40
-
-
-def test_growth_of_the_offsets_topic_adds_no_commit_to_groups_that_stay(tracker):
-    name = next(n for n in (f"s{i}" for i in range(999)) if group_partition(n, 50) == group_partition(n, 60))
-    add_share_groups(tracker, name)
-    share(tracker, 0, snapshot_of(name, 4, at_ms=NOW_MS), seen_at_ms=NOW_MS + 60_000)
-    tracker.set_offsets_partitions(60)
-    shard = tracker.take_snapshot().shards[group_partition(name, 60)]
-    assert (shard.committed_at.tolist(), shard.features.commits.tolist()) == ([NOW_MS + 60_000], [1])
-
-
-def test_another_partition_that_is_read_again_adds_no_commit_to_share_groups(tracker):
-    share(tracker, 0, snapshot_of("s", 4, at_ms=NOW_MS), seen_at_ms=NOW_MS + 60_000)
-    tracker.reset_partition((group_partition("s", 50) + 1) % 50)
-    tracker.set_offsets_partitions(50)
-    shard = tracker.take_snapshot().shards[group_partition("s", 50)]
-    assert shard.committed_at.tolist() == [NOW_MS + 60_000]
-
-
-def test_offsets_beyond_what_kafka_can_count_raise_nothing(tracker):
-    value = ShareSnapshotValue(
-        version=0,
-        snapshot_epoch=0,
-        state_epoch=0,
-        leader_epoch=0,
-        start_offset=2**63 - 1,
-        delivery_complete_count=5,
-        create_timestamp=1,
-        write_timestamp=-(2**63),
-        state_batches=(),
-    )
-    share(tracker, 0, encode(ShareSnapshot(group_id="s", topic_id=OLD, partition=0, value=value)))
-    assert commits(tracker) == {("s", "t", 0): 2**63 - 1}
 
 
 @pytest.mark.parametrize(("group", "partition"), [("s", -1), ("\ufffd" * 22_000, 0)])
@@ -250,11 +174,11 @@ def test_a_group_that_becomes_a_share_group_under_its_name_gets_no_exact_time_la
         return np.arange(len(keys))
 
     pairs = [classic_group("g", {}), commit("g", "t", 0, 4)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     tracker.add_samples(ends={("t", 0): 10})
     assert len(tracker.find_unread_rows(chosen, pick)) == 1
     pairs = [classic_group("g", None), encode(Share.own("g", 1))]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     assert tracker.find_unread_rows(chosen, pick) == []
 
 
@@ -333,14 +257,3 @@ def test_rows_follow_their_group_to_the_partition_that_shows_it(tracker):
     add_share_groups(tracker, name, count=60)
     assert commits(tracker) == {(name, "t", 0): 5}
     assert len(share_partitions(tracker)[after]) == 1
-
-
-def test_state_of_a_topic_that_only_coordinators_have_named_waits_for_a_list_of_topics(tracker):
-    tracker.name_topics({"t": NEW})
-    add_share_groups(tracker, "s")
-    share(tracker, 3, snapshot_of("s", 4, topic_id=NEW))
-    assert commits(tracker) == {}
-    assert (tracker.unnamed_topic_ids(), tracker.find_share_groups_of([NEW])) == ({NEW}, {"s"})
-    tracker.identify_topics({"t": NEW})
-    assert commits(tracker) == {("s", "t", 0): 4}
-    assert (tracker.unnamed_topic_ids(), tracker.find_share_groups_of([NEW])) == (set(), set())

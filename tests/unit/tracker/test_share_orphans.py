@@ -12,7 +12,7 @@ from koff.tracker import Group, Snapshot, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
 from tests.unit.builders import Consumer, Pair, Share, classic_group, commit, gone
-from tests.unit.tracker.test_share_commits import add_share_groups, share, share_partitions, snapshot_of
+from tests.unit.tracker.test_share_commits import share, snapshot_of
 
 HOME = group_partition("s", 50)
 TOPIC = Share.places[0]
@@ -57,11 +57,6 @@ def tracker() -> Tracker:
     return tracker
 
 
-def test_an_orphan_has_no_row_no_group_and_no_total(tracker):
-    assert shown(tracker) == NOTHING
-    assert [places.tolist() for places in share_partitions(tracker).values()] == [[]]
-
-
 def test_the_age_of_an_orphans_records_is_not_asked_for(tracker):
     tracker.expect_past_ends(3600)
     assert tracker.find_undated(NOW_MS) == {}
@@ -81,12 +76,6 @@ def test_an_orphan_is_shown_as_soon_as_any_record_of_its_group_comes(tracker, re
     assert shown(tracker) == Shown([(0, 4)], ["share"], [6])
 
 
-def test_state_that_comes_after_its_group_is_shown_at_once(tracker):
-    apply(tracker, encode(Share.own("s", 1)))
-    share(tracker, 3, snapshot_of("s", 5), snapshot_of("s", 9, partition=1))
-    assert shown(tracker) == Shown([(0, 5), (1, 9)], ["share"], [5])
-
-
 def test_records_of_the_group_count_in_a_batch_of_many_records_too(tracker):
     many = [commit("other", "t", number, 1) for number in range(100)]
     apply(tracker, *many[:50], encode(Share.own("s", 1)), *many[50:])
@@ -94,24 +83,6 @@ def test_records_of_the_group_count_in_a_batch_of_many_records_too(tracker):
     apply(tracker, *many[:50], encode(gone(Share.own("s", 1))), *many[50:])
     assert shown(tracker) == NOTHING
     assert len(see(tracker.take_snapshot(), "other").rows) == 100
-
-
-def test_a_group_that_is_deleted_before_its_state_is_an_orphan_until_it_is_made_again(tracker):
-    own = Share.own("s", 1)
-    apply(tracker, encode(own))
-    before = tracker.take_snapshot()
-    apply(tracker, encode(gone(own)))
-    assert shown(tracker) == NOTHING
-    assert see(before) == Shown([(0, 4)], ["share"], [6])  # a snapshot does not change
-    share(tracker, 3, snapshot_of("s", 7))
-    assert shown(tracker) == NOTHING
-    apply(tracker, encode(own))
-    assert shown(tracker) == Shown([(0, 7)], ["share"], [3])
-
-
-def test_the_tombstones_of_a_group_that_never_came_show_nothing(tracker):
-    apply(tracker, encode(gone(Share.member("s", "m"))), encode(gone(Share.own("s", 1))))
-    assert shown(tracker) == NOTHING
 
 
 @pytest.mark.parametrize("deleted", [True, False], ids=["after a tombstone", "without a tombstone"])
@@ -128,40 +99,6 @@ def test_a_group_of_another_type_that_took_the_name_does_not_get_the_orphan(trac
     assert shown(tracker) == Shown([], [kind], [None])
     apply(tracker, commit("s", "t", 1, 8))
     assert shown(tracker) == Shown([(1, 8)], [kind], [None])
-
-
-def test_a_group_of_another_type_that_was_there_before_does_not_get_the_orphan(tracker):
-    apply(tracker, classic_group("s", {}))
-    assert shown(tracker) == Shown([], ["classic"], [None])
-    share(tracker, 3, snapshot_of("s", 7), snapshot_of("s", 7, partition=1))
-    assert shown(tracker) == Shown([], ["classic"], [None])
-
-
-@pytest.mark.parametrize("times", [1, 100])
-def test_a_commit_to_the_offsets_topic_shows_the_row_of_an_orphan(tracker, times):
-    assert shown(tracker) == NOTHING
-    apply(tracker, *[commit("s", "t", 0, 8)] * times)
-    assert shown(tracker) == Shown([(0, 8)], ["simple"], [2])
-
-
-def test_share_state_of_no_group_leaves_the_row_of_a_commit_as_it_is(tracker):
-    apply(tracker, commit("s", "t", 1, 8))
-    assert shown(tracker).rows == [(1, 8)]
-    share(tracker, 3, snapshot_of("s", 4, partition=1))
-    assert shown(tracker).rows == [(1, 8)]
-
-
-def test_an_orphan_leaves_the_other_groups_of_its_partition_as_they_are():
-    tracker = Tracker()
-    tracker.identify_topics({"t": TOPIC})
-    tracker.set_offsets_partitions(1)
-    add_share_groups(tracker, "a", "z", count=1)
-    tracker.apply(0, *([part] for part in commit("plain", "t", 0, 1)))
-    share(tracker, 3, *(snapshot_of(name, 4) for name in ("a", "s", "z")))
-    for orphan in ("s", "z"):
-        assert {row.group for row in tracker.take_snapshot().rows()} == {"a", "plain", "z"} - {orphan}
-        tracker.apply(0, *([part] for part in encode(gone(Share.own("z", 1)))))
-    assert {row.group for row in tracker.take_snapshot().rows()} == {"a", "plain"}
 
 
 def test_the_layout_stays_the_same_object_while_coordinators_and_records_say_the_same_of_types(tracker):

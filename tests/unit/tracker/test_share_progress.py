@@ -110,28 +110,6 @@ def test_an_update_without_a_state_is_the_state():
     assert (found.write_timestamp_ms, found.batches) == (-1, (DeliveryBatch(3, 4, AVAILABLE, 1),))
 
 
-def test_batches_below_the_new_start_are_dropped_and_the_one_that_straddles_it_is_cut():
-    before = snapshot(0, (0, 2, ACKNOWLEDGED, 1), (3, 6, AVAILABLE, 1), (7, 8, ACKNOWLEDGED, 1))
-    assert row(before, update(5)).batches == (
-        DeliveryBatch(5, 6, AVAILABLE, 1),
-        DeliveryBatch(7, 8, ACKNOWLEDGED, 1),
-    )
-
-
-def test_where_batches_overlap_the_higher_delivery_count_wins_then_the_higher_state():
-    before = snapshot(0, (0, 9, AVAILABLE, 2))
-    assert row(before, update(-1, (3, 4, ACKNOWLEDGED, 1))).batches == (DeliveryBatch(0, 9, AVAILABLE, 2),)
-    assert row(before, update(-1, (3, 4, ACKNOWLEDGED, 2))).batches == (
-        DeliveryBatch(0, 2, AVAILABLE, 2),
-        DeliveryBatch(3, 4, ACKNOWLEDGED, 2),
-        DeliveryBatch(5, 9, AVAILABLE, 2),
-    )
-    assert row(before, update(-1, (8, 12, AVAILABLE, 3))).batches == (
-        DeliveryBatch(0, 7, AVAILABLE, 2),
-        DeliveryBatch(8, 12, AVAILABLE, 3),
-    )
-
-
 def test_neighbours_that_say_the_same_are_joined():
     found = row(
         snapshot(0, (0, 2, ACKNOWLEDGED, 1), (5, 6, ACKNOWLEDGED, 1)), update(-1, (3, 4, ACKNOWLEDGED, 1))
@@ -178,13 +156,6 @@ def test_rows_are_found_by_group():
     state = replayed(snapshot(0), snapshot(1, partition=1))
     assert sorted(each.start_offset for each in state.partitions_of("g")) == [0, 1]
     assert state.partitions_of("other") == []
-
-
-def test_a_row_stays_as_it_is_when_the_state_moves_on():
-    state = replayed(snapshot(0))
-    before = state.get("g", TOPIC_ID, 0)
-    state.apply(decode_share_state(*encode(update(5))))
-    assert before.start_offset == 0
 
 
 def test_a_state_that_was_saved_is_restored():

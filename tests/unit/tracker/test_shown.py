@@ -77,15 +77,6 @@ def test_only_commits_to_topics_whose_name_matches_are_shown(tracker: Tracker) -
     assert totals == {"pay": 6, "other": None}
 
 
-def test_what_was_hidden_is_shown_again_with_what_came_meanwhile(tracker: Tracker) -> None:
-    show(tracker, groups="^none$")
-    assert list_rows(tracker) == set()
-    key, value = commit("ship", "orders", 0, 9)
-    tracker.apply(1, [key], [value])
-    show(tracker)
-    assert list_rows(tracker) == ALL - {("ship", "orders", 6)} | {("ship", "orders", 1)}
-
-
 def test_end_offsets_of_what_is_hidden_are_not_sampled(tracker: Tracker) -> None:
     everything = [("logs", 0), ("orders", 0), ("t", 0), ("t", 1)]
     assert tracker.watched_partitions() == everything
@@ -100,15 +91,6 @@ def test_end_offsets_of_what_is_hidden_are_not_sampled(tracker: Tracker) -> None
     assert tracker.watched_partitions() == [("orders", 0)]
     show(tracker)
     assert tracker.watched_partitions() == everything
-
-
-def test_a_group_that_comes_later_is_shown_if_its_name_matches(tracker: Tracker) -> None:
-    show(tracker, groups="^new-")
-    for group in ("new-1", "old-1"):
-        key, value = commit(group, "orders", 0, 3)
-        tracker.apply(0, [key], [value])
-    assert list_rows(tracker) == {("new-1", "orders", 7)}
-    assert tracker.watched_partitions() == [("orders", 0)]
 
 
 def test_the_layout_stays_the_same_object_while_nothing_changes(tracker: Tracker) -> None:

@@ -56,21 +56,6 @@ def test_what_is_older_than_a_week_is_at_least_a_week_old():
     assert age(table, 4_627, NOW_MS + 60_000) == f">= {WEEK_S + 60}"
 
 
-def test_a_past_end_may_be_that_of_the_next_sample():
-    table = table_of()
-    table.add_past_ends({AT: 30_000}, NOW_MS - 3_600_000)
-    table.add_past_ends({AT: 3_000}, NOW_MS - 3_700_000)
-    table.add_samples(ends={AT: 30_001}, at_ms=NOW_MS + 5_000)
-    assert age(table, 29_999, NOW_MS + 5_000) == pytest.approx(3_605, abs=1)
-
-
-def test_past_ends_of_partitions_without_a_number_are_ignored():
-    table = table_of()
-    table.add_past_ends({("u", 7): 5_000}, NOW_MS - WEEK_S * 1000)
-    assert len(table) == 1
-    assert age(table, 4_627) is None
-
-
 def test_undated_are_the_records_in_the_log_that_are_not_committed_and_have_no_age():
     table = table_of(start=100)
     assert undated(table, 30_000, 40_000, UNKNOWN) == []
@@ -159,17 +144,6 @@ def test_commits_that_are_read_in_a_burst_after_a_pause_do_not_make_a_group_seem
     assert row.status.name == status
 
 
-@pytest.mark.parametrize(("waited_s", "status"), [(0, "OK"), (20, "UNKNOWN")])
-def test_a_commit_that_waited_has_no_lag_to_an_end_offset_that_is_newer(waited_s, status):
-    tracker = Tracker()
-    for step in range(12):  # the group commits the end offset each time
-        at_ms, end = NOW_MS + step * 5_000, 1_000 + step * 500
-        tracker.add_samples(ends={AT: end + 100 * waited_s}, at_ms=at_ms + waited_s * 1_000)
-        tracker.apply(0, *([part] for part in commit("g", "t", 0, end, at=at_ms)), seen_at_ms=at_ms)
-    (row,) = tracker.take_snapshot(at_ms + 20_000).rows()
-    assert row.status.name == status
-
-
 # A history that was saved
 
 
@@ -243,13 +217,6 @@ def test_a_history_of_an_earlier_version_has_samples_only():
     assert age(table, 20, now_ms) == f">= {WEEK_S}"
 
 
-def test_without_a_promise_to_fill_it_the_history_gives_bounds_from_its_first_sample():
-    table = PartitionTable()
-    table.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
-    assert age(table, 4_627, NOW_MS + 5_000) == ">= 5"
-    assert undated(table, 4_627) == []
-
-
 def held_ms(table, *samples, after_s=30):
     """How long the last stable offset has been held, after each sample (end, last stable offset)."""
     found = []
@@ -274,13 +241,3 @@ def held_ms(table, *samples, after_s=30):
 def test_an_open_transaction_is_as_old_as_samples_show(samples, seconds):
     expected = [UNKNOWN if each is None else each * 1000 for each in seconds]
     assert held_ms(PartitionTable(), *samples) == expected
-
-
-def test_what_held_the_log_before_it_was_made_again_is_forgotten():
-    table = PartitionTable()
-    assert held_ms(table, (100, 90), (200, 90)) == [0, 30_000]
-    table.forget_offsets([AT])
-    assert table.take_snapshot().held_ms.item() == UNKNOWN
-    assert held_ms(table, (200, 90)) == [0]
-    table.assign_numbers_by_name([("t", number) for number in range(200)])  # more columns
-    assert table.take_snapshot().held_ms.tolist() == [0, *[UNKNOWN] * 199]

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from koff.proto.schema import Tag
 from koff.records import (
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMetadata,
     OffsetCommit,
     OffsetCommitValue,
-    ShareSnapshot,
-    ShareSnapshotValue,
     encode,
 )
 from koff.records.commit_values import decode_commit_values
 from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
-from tests.unit.tracker.test_share_commits import add_share_groups
+from tests.unit.builders import TOPIC_ID, apply, commit, consumer_group
+from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 
 START_MS = 1_790_000_000_000
-
-
-def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
-    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
 
 
 def committed(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
@@ -35,21 +25,6 @@ def committed(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
 
 def groups(tracker: Tracker) -> dict[str, str]:
     return {group.name: f"{group.type} {group.state}" for group in tracker.take_snapshot().groups()}
-
-
-def test_the_last_commit_of_a_partition_counts_within_a_batch_and_across_batches():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1), commit("g", "t", 1, 5), commit("g", "t", 0, 2))
-    assert committed(tracker) == {("g", "t", 0): 2, ("g", "t", 1): 5}
-    apply(tracker, commit("g", "t", 0, 1))
-    assert committed(tracker)["g", "t", 0] == 1
-
-
-@pytest.mark.parametrize("version", range(5))
-def test_values_of_every_version_are_understood(version):
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 42, version=version))
-    assert committed(tracker) == {("g", "t", 0): 42}
 
 
 def test_a_commit_under_an_old_key_is_the_same_row():
@@ -63,46 +38,6 @@ def test_a_commit_under_an_old_key_is_the_same_row():
     assert committed(tracker) == {("g", "t", 0): 3}
     apply(tracker, commit("g", "t", 0, None, type=0))
     assert committed(tracker) == {}
-
-
-def test_a_tombstone_deletes_its_row_and_the_group_with_its_last_row():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1), commit("g", "t", 1, 1), commit("h", "t", 0, 9))
-    apply(tracker, commit("g", "t", 0, None))
-    assert committed(tracker) == {("g", "t", 1): 1, ("h", "t", 0): 9}
-    apply(tracker, commit("g", "t", 1, None))
-    assert groups(tracker) == {"h": "simple Empty"}
-
-
-def test_a_commit_after_a_tombstone_in_the_same_batch_stands():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1), commit("g", "t", 0, None), commit("g", "t", 0, 3))
-    assert committed(tracker) == {("g", "t", 0): 3}
-
-
-def test_a_tombstone_after_a_commit_in_the_same_batch_leaves_nothing():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1), commit("g", "t", 0, None))
-    assert committed(tracker) == {}
-    assert groups(tracker) == {}
-
-
-def test_tombstones_of_what_never_was_are_counted_and_change_nothing():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, None), classic_group("g", None))
-    assert groups(tracker) == {}
-    assert tracker.record_counts == {"OffsetCommit": 1, "GroupMetadata": 1}
-
-
-def test_freed_rows_and_names_are_used_again():
-    tracker = Tracker()
-    for number in range(1000):
-        apply(tracker, commit(f"g{number}", "t", 0, number))
-        apply(tracker, commit(f"g{number}", "t", 0, None))
-    apply(tracker, commit("last", "t", 0, 7))
-    assert committed(tracker) == {("last", "t", 0): 7}
-    (shard,) = tracker.take_snapshot().shards.values()
-    assert len(shard.groups) == 1
 
 
 def test_a_record_that_does_not_decode_is_counted_and_disturbs_nothing():
@@ -122,70 +57,10 @@ def test_a_record_that_does_not_decode_is_counted_and_disturbs_nothing():
     assert tracker.record_counts == {"OffsetCommit": 2, "Undecodable": 4}
 
 
-def test_a_first_commit_that_does_not_decode_makes_no_row():
-    tracker = Tracker()
-    key, value = commit("g", "t", 0, 1)
-    assert value is not None
-    apply(tracker, (key, value[:5]))
-    assert groups(tracker) == {}
-    assert tracker.record_counts["Undecodable"] == 1
-
-
 def test_an_unknown_type_is_counted_as_such():
     tracker = Tracker()
     apply(tracker, (b"\x7f\xff", b"x"))
     assert tracker.record_counts == {"Unknown": 1}
-
-
-def test_a_negative_commit_is_no_commit():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, -1))
-    tracker.add_samples(ends={("t", 0): 10})
-    (row,) = tracker.take_snapshot().rows()
-    assert (row.committed, row.lag) == (None, None)
-
-
-def test_a_classic_group_has_its_members_and_who_reads_what():
-    tracker = Tracker()
-    apply(tracker, classic_group("g", {"app": ASSIGNED_T_0_1}), commit("g", "t", 0, 4))
-    tracker.add_samples(ends={("t", 0): 10, ("t", 1): 3})
-    rows = {row.partition: row for row in tracker.take_snapshot().rows()}
-    assert (rows[0].lag, rows[0].member.client_id, rows[0].state) == (6, "app", "Stable")
-    assert (rows[1].lag, rows[1].committed, rows[1].end) == (None, None, 3)
-    assert groups(tracker) == {"g": "classic Stable"}
-
-
-def test_a_group_outlives_its_offsets_and_offsets_their_group():
-    tracker = Tracker()
-    apply(tracker, classic_group("g", {}), commit("g", "t", 0, 4), commit("g", "t", 0, None))
-    assert groups(tracker) == {"g": "classic Empty"}
-    apply(tracker, commit("g", "t", 0, 4), classic_group("g", None))
-    assert groups(tracker) == {"g": "simple Empty"}
-    apply(tracker, commit("g", "t", 0, None))
-    assert groups(tracker) == {}
-
-
-def test_a_member_whose_assignment_does_not_decode_stays_a_member():
-    tracker = Tracker()
-    apply(tracker, classic_group("g", {"app": b"\x00"}))
-    (group,) = tracker.take_snapshot().groups()
-    assert [member.client_id for member in group.members] == ["app"]
-
-
-@pytest.mark.parametrize(
-    ("epoch", "assignment_epoch", "members", "state"),
-    [
-        (3, 3, {}, "Empty"),
-        (4, 3, {"m": (3, 0)}, "Assigning"),
-        (3, 3, {"m": (3, 0), "n": (2, 0)}, "Reconciling"),
-        (3, 3, {"m": (3, 1)}, "Reconciling"),
-        (3, 3, {"m": (3, 0), "n": (3, 0)}, "Stable"),
-    ],
-)
-def test_the_state_of_a_consumer_group_is_computed_as_kafka_does(epoch, assignment_epoch, members, state):
-    tracker = Tracker()
-    apply(tracker, *consumer_group("g", epoch=epoch, assignment_epoch=assignment_epoch, members=members))
-    assert groups(tracker) == {"g": f"consumer {state}"}
 
 
 def test_assignments_by_topic_id_get_their_names_once_these_are_known():
@@ -200,44 +75,6 @@ def test_assignments_by_topic_id_get_their_names_once_these_are_known():
     assert tracker.watched_partitions() == [("t", 3)]
     (row,) = tracker.take_snapshot().rows()
     assert row.member.client_id == "m-client"
-
-
-def test_a_group_that_changes_its_protocol_keeps_its_offsets():
-    tracker = Tracker()
-    apply(tracker, classic_group("g", {"app": ASSIGNED_T_0_1}), commit("g", "t", 3, 5))
-    upgrade = consumer_group("g", epoch=1, assignment_epoch=1, members={"m": (1, 0)})
-    apply(tracker, classic_group("g", None), *upgrade)
-    assert groups(tracker) == {"g": "consumer Stable"}
-    gone = [(key, None) for key, _ in reversed(upgrade)]
-    apply(tracker, *gone, classic_group("g", {"app": ASSIGNED_T_0_1}))
-    assert groups(tracker) == {"g": "classic Stable"}
-    assert committed(tracker)["g", "t", 3] == 5
-
-
-def test_the_last_tombstone_of_a_consumer_group_removes_it():
-    tracker = Tracker()
-    apply(tracker, *consumer_group("g", epoch=1, assignment_epoch=1, members={"m": (1, 0)}))
-    apply(tracker, encode(ConsumerGroupMemberMetadata(group_id="g", member_id="m", value=None)))
-    assert groups(tracker) == {"g": "consumer Assigning"} or groups(tracker) == {"g": "consumer Empty"}
-    apply(tracker, encode(ConsumerGroupMetadata(group_id="g", value=None)))
-    assert groups(tracker) == {}
-
-
-def test_a_partition_that_is_reset_forgets_only_its_own_groups():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1), partition=0)
-    apply(tracker, commit("h", "t", 0, 1), partition=1)
-    tracker.reset_partition(0)
-    assert groups(tracker) == {"h": "simple Empty"}
-
-
-def test_a_topic_that_is_gone_has_no_lag():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1))
-    tracker.add_samples(ends={("t", 0): 10}, starts={("t", 0): 0})
-    tracker.forget_offsets([("t", 0)])
-    (row,) = tracker.take_snapshot().rows()
-    assert (row.committed, row.end, row.lag) == (1, None, None)
 
 
 def test_totals_sum_what_is_known_and_say_how_much_is_not():
@@ -260,30 +97,6 @@ def test_rows_come_worst_first_and_unknown_last():
     apply(tracker, commit("g", "t", 0, 1), commit("g", "t", 1, 1), commit("g", "t", 2, 1))
     tracker.add_samples(ends={("t", 0): 10, ("t", 1): 100})
     assert [row.lag for row in tracker.take_snapshot().rows()] == [99, 9, None]
-
-
-def test_any_cut_into_batches_gives_the_same_state():
-    rng = random.Random(20261121)
-    history = [
-        commit(
-            f"g{rng.randrange(5)}",
-            "t",
-            rng.randrange(4),
-            rng.choice([None, *range(50)]),
-            version=rng.randrange(5),
-        )
-        for _ in range(400)
-    ]
-    whole = Tracker()
-    apply(whole, *history)
-    for _ in range(20):
-        cut, at = Tracker(), 0
-        while at < len(history):
-            size = rng.randrange(1, 60)
-            apply(cut, *history[at : at + size])
-            at += size
-        assert committed(cut) == committed(whole)
-        assert groups(cut) == groups(whole)
 
 
 def watched_for(tracker: Tracker, *, consumed_a_second: int, seconds: int = 400) -> Snapshot:
@@ -335,19 +148,10 @@ def test_a_group_is_not_ok_while_it_is_behind_in_a_partition_of_which_too_little
         assert total.status.name == status
 
 
-def test_history_has_no_lag_of_its_time_and_no_snapshot_without_a_time_judges():
-    tracker = Tracker()
-    tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS)
-    apply(tracker, commit("g", "t", 0, 4))
-    (row,) = tracker.take_snapshot().rows()
-    assert (row.status.name, row.time_lag_s) == ("UNKNOWN", None)
-
-
 def test_ahead_of_the_log_is_said_only_when_the_end_was_sampled_after_the_commit_came():
     tracker = Tracker()
     tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS)
-    key, value = commit("g", "t", 0, 20)
-    tracker.apply(0, [key], [value], seen_at_ms=START_MS + 5)
+    apply(tracker, commit("g", "t", 0, 20), seen_at_ms=START_MS + 5)
     (row,) = tracker.take_snapshot().rows()
     assert (row.lag, row.published_lag, row.reasons.names) == (-10, 0, ())
     tracker.add_samples(ends={("t", 0): 10}, at_ms=START_MS + 10)
@@ -355,32 +159,9 @@ def test_ahead_of_the_log_is_said_only_when_the_end_was_sampled_after_the_commit
     assert row.reasons.names == ("ahead_of_log",)
 
 
-def test_retention_that_passed_the_group_is_told_apart():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 2))
-    tracker.add_samples(ends={("t", 0): 10}, starts={("t", 0): 6}, stables={("t", 0): 9}, at_ms=START_MS)
-    (row,) = tracker.take_snapshot().rows()
-    assert (row.lag, row.readable, row.lost, row.lag_to_stable) == (8, 4, 4, 7)
-    assert row.reasons.names == ("below_log_start",)
-
-
-def share_state(tracker: Tracker, start: int | None, done: int = 0, share_partition: int = 0) -> None:
+def share_state(tracker: Tracker, start: int | None, done: int = 0) -> None:
     """What `__share_group_state` says of group s on partition 0 of topic `TOPIC_ID`; None deletes."""
-    value = None
-    if start is not None:
-        value = ShareSnapshotValue(
-            version=0,
-            snapshot_epoch=0,
-            state_epoch=0,
-            leader_epoch=0,
-            start_offset=start,
-            delivery_complete_count=done,
-            create_timestamp=1,
-            write_timestamp=1,
-            state_batches=(),
-        )
-    key, value_ = encode(ShareSnapshot(group_id="s", topic_id=TOPIC_ID, partition=0, value=value))
-    tracker.apply_share_state(share_partition, [key], [value_], seen_at_ms=START_MS)
+    share(tracker, 0, snapshot_of("s", start, topic_id=TOPIC_ID, done=done), seen_at_ms=START_MS)
 
 
 def share_lags(tracker: Tracker) -> list[int | None]:

@@ -10,14 +10,10 @@ from koff.records import encode
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Streams, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit
 
 FIRST, SECOND = Consumer.places
 START_MS = 1_790_000_000_000
-
-
-def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
-    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
 
 
 def consumer(group: str, held: dict[str, tuple[int, ...]]) -> list:
@@ -45,24 +41,6 @@ def test_partitions_by_topic_id_are_watched_once_the_topic_has_a_name():
     assert (tracker.watched_partitions(), tracker.unnamed_topic_ids()) == ([("t", 1)], {SECOND})
     tracker.identify_topics({"t": FIRST, "u": SECOND})
     assert (tracker.watched_partitions(), tracker.unnamed_topic_ids()) == ([("t", 1), ("u", 2)], set())
-
-
-def test_unnamed_topics_go_with_the_assignment_that_has_them():
-    tracker = Tracker()
-    pairs = consumer("g", {FIRST: (1,)})
-    apply(tracker, *pairs)
-    assert tracker.unnamed_topic_ids() == {FIRST}
-    apply(tracker, *((key, None) for key, _ in reversed(pairs)))
-    assert tracker.unnamed_topic_ids() == set()
-
-
-def test_a_streams_topology_that_comes_late_is_watched():
-    tracker = Tracker()
-    records = [Streams.own("g", 1), Streams.member("g", "m"), Streams.current("g", "m", 1, {"0": (2,)})]
-    apply(tracker, *map(encode, records))
-    assert tracker.watched_partitions() == []
-    apply(tracker, encode(Streams.topology("g")))
-    assert tracker.watched_partitions() == [("in-a", 2), ("in-b", 2)]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -102,29 +80,6 @@ def test_whatever_happens_the_list_is_that_of_a_tracker_that_is_asked_for_the_fi
         for tracker in (asked, fresh):
             tracker.add_samples(at_ms=START_MS + step * RELEASE_INTERVAL_MS)
         assert asked.watched_partitions() == fresh.watched_partitions()
-
-
-def test_a_number_that_was_free_when_the_list_was_made_is_watched_once_a_partition_gets_it():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1), commit("g", "u", 0, 1))
-    apply(tracker, commit("g", "t", 0, None))
-    tracker.add_samples(at_ms=START_MS)  # frees the number of the first partition
-    assert tracker.watched_partitions() == [("u", 0)]
-    before = tracker.take_snapshot().partitions.topic
-    apply(tracker, commit("g", "w", 5, 1))
-    after = tracker.take_snapshot().partitions.topic
-    assert (before, after) == (["", "u"], ["w", "u"])  # the number was given again
-    assert tracker.watched_partitions() == [("u", 0), ("w", 5)]
-
-
-def test_a_number_that_is_used_again_has_its_new_name_in_the_list():
-    tracker = Tracker()
-    apply(tracker, commit("g", "t", 0, 1), commit("g", "u", 0, 1))
-    assert tracker.watched_partitions() == [("t", 0), ("u", 0)]
-    apply(tracker, commit("g", "t", 0, None))
-    tracker.add_samples(at_ms=START_MS)
-    apply(tracker, commit("g", "w", 5, 1))
-    assert tracker.watched_partitions() == [("u", 0), ("w", 5)]
 
 
 def test_kept_partitions_are_watched_and_stay_although_no_group_uses_them():

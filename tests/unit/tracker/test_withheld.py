@@ -8,7 +8,7 @@ import pytest
 from koff.lag import Reason, Status
 from koff.records import encode
 from koff.tracker import GroupTotal, PartitionLag, Snapshot, Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit
 
 NOW_MS = 1_790_000_000_000
 COMMITS, END = Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT
@@ -26,7 +26,7 @@ def served() -> Snapshot:
         ends = {("t", p): 1050 + second for p in range(3)}
         tracker.add_samples(ends=ends, starts=dict.fromkeys(ends, 0), stables=ends, at_ms=at_ms)
     pairs.append(commit("g", "nowhere", 0, 4))
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     snapshot = tracker.take_snapshot(NOW_MS)
     assert all(row.lag == 50 for row in snapshot.rows() if row.topic == "t" and row.partition < 2)
     return snapshot
@@ -68,12 +68,6 @@ def test_nothing_that_depends_on_an_offset_that_is_not_current_is_shown_of_a_row
     assert found.complete == (1.0 if bits == END else None)
 
 
-def test_all_other_rows_stay_as_they_are(served):
-    before = [r for r in served.rows() if (r.group, r.partition) != ("g", 0) or r.topic != "t"]
-    after = withhold(served, END, ("g", "t", 0))
-    assert [r for r in after.rows() if (r.group, r.partition) != ("g", 0) or r.topic != "t"] == before
-
-
 @pytest.mark.parametrize("bits", [COMMITS, END])
 def test_a_group_with_one_row_that_is_withheld_has_no_totals_and_others_have_theirs(served, bits):
     whole = total(served, "g")
@@ -104,17 +98,10 @@ def test_a_total_that_is_null_has_a_reason(served):
 def test_a_total_without_a_known_lag_or_without_partitions_has_a_reason():
     tracker = Tracker()
     pairs = [commit("g", "nowhere", 0, 4), classic_group("empty", {})]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     snapshot = tracker.take_snapshot(NOW_MS)
     assert (total(snapshot, "g").lag, total(snapshot, "g").reason) == (None, "lags_unknown")
     assert (total(snapshot, "empty").lag, total(snapshot, "empty").reason) == (None, "no_partitions")
-
-
-def test_rows_that_are_unknown_for_another_reason_are_left_out_of_sums_as_ever(served):
-    found = total(served, "g")
-    assert (found.lag, found.unknown, found.withheld) == (100, 2, 0)
-    assert row(served, "g", "t", 2).reasons == Reason.NO_COMMIT
-    assert row(served, "g", "nowhere", 0).reasons == Reason.END_UNKNOWN
 
 
 def test_groups_that_may_be_half_read_show_neither_members_nor_states_nor_offsets(served):
@@ -136,8 +123,7 @@ def test_groups_that_may_be_half_read_show_neither_members_nor_states_nor_offset
 
 def test_a_withheld_row_without_a_commit_is_unknown_and_not_notfound():
     tracker = Tracker()
-    key, value = commit("g", "t", 0, -1)
-    tracker.apply(0, [key], [value])
+    apply(tracker, commit("g", "t", 0, -1))
     tracker.add_samples(ends={("t", 0): 10}, at_ms=NOW_MS)
     snapshot = tracker.take_snapshot(NOW_MS)
     assert next(snapshot.rows()).status == Status.NOTFOUND
@@ -164,7 +150,7 @@ def test_withholding_is_of_a_copy_and_by_shard(served):
 def test_the_end_of_an_assigned_partition_is_not_shown_if_another_row_says_it_is_not_current(served):
     tracker = Tracker()
     pairs = [classic_group("g", {"m": ASSIGNED_T_0_1}), commit("h", "t", 1, 3)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     tracker.add_samples(ends={("t", 0): 10, ("t", 1): 10})
     snapshot = tracker.take_snapshot()
     assert row(snapshot, "g", "t", 1).end == 10
@@ -182,6 +168,6 @@ def test_static_members_that_are_away_are_not_counted():
             Consumer.current("g", member, epoch, held),
         ]
     pairs = [encode(record) for record in records]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     found = total(tracker.take_snapshot(), "g")
     assert (len(found.group.members), found.member_count) == (2, 1)
