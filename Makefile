@@ -24,7 +24,7 @@ demo: .venv-demo/.installed ## a Kafka with live consumer groups, koff watching 
 test: lint jars ## what check looks at, then the tests, on a real Kafka started here (about fifteen minutes)
 	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
-test-all: lint jars ## the same, and the thorough tests: Spark, images, installs, more faults (about an hour)
+test-all: lint jars ## the same, and the thorough tests: Spark, images, installs, more faults (about fifty minutes)
 	@$(BIN)/pytest -n $(WORKERS) -m "thorough or not thorough" $(ARGS)
 
 test-long: $(INSTALLED) jars ## more of the same: thousands of simulated runs, each broker broken, minutes of churn
