@@ -14,12 +14,14 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koff.lag.late_causes import Cause
 from koff.lag.samples import Sample
@@ -28,31 +30,48 @@ from koff.lag.verdict import Judge, Verdict
 
 RATE_S = 300.0
 """The produce rate is over so many seconds."""
+_COLUMNS: dict[str, type] = {
+    **dict.fromkeys(("committed", "start", "end", "stable", "member"), np.int64),
+    **dict.fromkeys(("subscribed", "assigned", "withheld"), np.bool_),
+    **dict.fromkeys(("held_s", "lag_s", "moved_at"), np.float64),
+}
+"""What a sample has of each row. Null is an unknown number."""
 
 
 class LifeError(ValueError):
     """A file of lives is wrong: the text names the file, the line and what is wrong."""
 
 
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One sample: the time as it is in the file, and the columns of the rows."""
+
+    t: float
+    members: int
+    rebalances: int
+    rows: dict[str, NDArray[Any]]
+
+
 @dataclass(slots=True)
 class Life:
-    """One life: its head, and its samples as they are in the file."""
+    """One life. `history` has for each row its records and pauses in the log, None where nothing is known."""
 
     name: str
     rows: int
-    objective_s: float = math.nan
-    retention_s: float = math.nan
-    history: Sequence[Any] = ()
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    objective_s: float
+    retention_s: float
+    history: list[tuple[int, list[Pause]] | None] = field(default_factory=list)
+    samples: list[Observation] = field(default_factory=list)
 
 
 def read_lives(path: Path) -> Iterator[Life]:
     """The lives of a file, one after the other. Raises `LifeError`."""
     life: Life | None = None
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
+    number = 0
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                number += 1
                 found = json.loads(line)
                 if "life" in found:
                     if life is not None:
@@ -61,84 +80,81 @@ def read_lives(path: Path) -> Iterator[Life]:
                 elif life is None:
                     raise ValueError("there is no life yet")
                 elif "history" in found:
-                    life.history = found["history"]
+                    life.history = [_read_history(row) for row in found["history"]]
                 else:
-                    _check(found, life)
-                    life.samples.append(found)
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise LifeError(f"{path}, line {number}: {error or type(error).__name__}") from None
+                    life.samples.append(_read_sample(found, life))
+    except (ArithmeticError, AttributeError, EOFError, LookupError, OSError, TypeError, ValueError) as error:
+        raise LifeError(f"{path}, line {number}: {error or type(error).__name__}") from None
     if life is not None:
         yield life
 
 
 def _begin(head: Any) -> Life:
-    def read_s(name: str) -> float:
-        return math.nan if head.get(name) is None else float(head[name])
-
-    return Life(str(head["life"]), int(head["rows"]), read_s("objective_s"), read_s("retention_s"))
-
-
-def _check(sample: Any, life: Life) -> None:
-    if len(sample["rows"]) != life.rows:
-        raise ValueError(f"{len(sample['rows'])} rows, but the life has {life.rows}")
-    for name in ("t", "members"):
-        float(sample[name])
+    times_s = (head.get(name) for name in ("objective_s", "retention_s"))
+    objective_s, retention_s = (math.nan if time_s is None else float(time_s) for time_s in times_s)
+    return Life(str(head["life"]), int(head["rows"]), objective_s, retention_s)
 
 
-def judge_life(life: Life, objective_s: float | None = None) -> Iterator[dict[str, Any]]:
-    """The verdict, the cause and the usual lateness at each sample. `objective_s` replaces the life's."""
-    judge, rows = Judge(1, life.rows), life.rows
-    for row in life.history:
-        if row is not None:
-            pauses = [Pause(p["records"], p["late_before_s"], p["late_after_s"]) for p in row["pauses"]]
-            judge.usual.seed(0, row["records"], pauses)
-    group = np.zeros(rows, np.int64)
-    objective = np.full(rows, life.objective_s if objective_s is None else objective_s)
-    retention = np.full(rows, life.retention_s)
-    ends: list[tuple[float, np.ndarray[Any, Any]]] = []
-    for found in life.samples:
-        at_s, each = float(found["t"]), found["rows"]
+def _read_history(row: Any) -> tuple[int, list[Pause]] | None:
+    if row is None:
+        return None
+    names = ("late_before_s", "late_after_s")
+    pauses = [Pause(int(p["records"]), *(float(p[name]) for name in names)) for p in row["pauses"]]
+    return int(row["records"]), pauses
 
-        def column(name: str, kind: Any, default: Any, of: Any = each) -> np.ndarray[Any, Any]:
-            values = [row.get(name) for row in of]
-            return np.array([default if value is None else value for value in values], kind)
 
-        end, withheld = column("end", np.int64, -1), column("withheld", bool, False)
-        ends.append((at_s, end))
-        while len(ends) > 2 and ends[1][0] <= at_s - RATE_S:
-            ends.pop(0)
-        first_s, first = ends[0]
-        late_s = column("lag_s", float, math.nan)
-        subscribed = column("subscribed", bool, True)
-        members = int(found["members"])
-        judged = judge.judge(
-            Sample(
-                at_s=at_s,
-                group=group,
-                counts=subscribed | (members <= 0),
-                committed=column("committed", np.int64, -1),
-                start=column("start", np.int64, -1),
-                end=end,
-                stable=column("stable", np.int64, -1),
-                held_s=column("held_s", float, 0.0),
-                member=column("member", np.int64, -1),
-                subscribed=subscribed,
-                assigned=column("assigned", bool, True),
-                produce_per_s=(end - first) / (at_s - first_s) if at_s > first_s else np.full(rows, math.nan),
-                late_s=np.where(withheld, math.nan, late_s),
-                moved_at_s=column("moved_at", float, math.nan),
-                objective_s=objective,
-                retention_s=retention,
-                members=np.array([members]),
-                rebalances=np.array([int(found.get("rebalances") or 0)]),
-                commits_held_back=np.zeros(1, bool),
-            )
-        )
+def _read_sample(found: Any, life: Life) -> Observation:
+    rows, at_s = found["rows"], float(found["t"])
+    if len(rows) != life.rows:
+        raise ValueError(f"{len(rows)} rows, but the life has {life.rows}")
+    if not at_s > (life.samples[-1].t if life.samples else -math.inf):
+        raise ValueError("t is not later than that of the sample before")
+
+    def read_column(name: str, kind: type) -> NDArray[Any]:
+        unknown = math.nan if kind is np.float64 else -1
+        return np.array([unknown if row[name] is None else row[name] for row in rows], kind)
+
+    columns = {name: read_column(name, kind) for name, kind in _COLUMNS.items()}
+    return Observation(found["t"], int(found["members"]), int(found["rebalances"]), columns)
+
+
+def judge_life(life: Life) -> Iterator[dict[str, Any]]:
+    """The verdict, the cause and the usual lateness at each sample."""
+    judge = Judge(1, life.rows)
+    for seed in life.history:
+        if seed is not None:
+            judge.usual.seed(0, *seed)
+    ends: deque[tuple[float, NDArray[Any]]] = deque()
+    for observation in life.samples:
+        ends.append((observation.t, observation.rows["end"]))
+        while len(ends) > 2 and ends[1][0] <= observation.t - RATE_S:
+            ends.popleft()
+        passed_s = max(observation.t - ends[0][0], 1e-9)
+        judged = judge.judge(_build_sample(life, observation, (ends[-1][1] - ends[0][1]) / passed_s))
         cause = Cause(judged.cause[0])
         yield {
             "life": life.name,
-            "t": found["t"],
+            "t": observation.t,
             "verdict": Verdict(judged.verdict[0]).name,
             "cause": None if cause is Cause.NONE else cause.label,
             "usual_s": float(judged.usual_s[0]) or None,
         }
+
+
+def _build_sample(life: Life, observation: Observation, produce_per_s: NDArray[Any]) -> Sample:
+    rows = dict(observation.rows)
+    late_s, moved_at_s = rows.pop("lag_s"), rows.pop("moved_at")
+    return Sample(
+        at_s=observation.t,
+        group=np.zeros(life.rows, np.int64),
+        counts=rows["subscribed"] | (observation.members <= 0),
+        late_s=np.where(rows.pop("withheld"), math.nan, late_s),
+        moved_at_s=moved_at_s,
+        produce_per_s=produce_per_s,
+        objective_s=np.full(life.rows, life.objective_s),
+        retention_s=np.full(life.rows, life.retention_s),
+        members=np.array([observation.members]),
+        rebalances=np.array([observation.rebalances]),
+        commits_held_back=np.zeros(1, np.bool_),
+        **rows,
+    )

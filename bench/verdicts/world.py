@@ -116,7 +116,7 @@ class World:
         self._end += np.floor(rate * STEP_S + self._rng.random(len(rate)))
         self.ends[step + 1] = self._end
         self._follow_transaction(now, step)
-        for (at, life), to in self._moves.items() if self._moves else ():
+        for (at, life), to in self._moves.items():
             if at == step:
                 rows = slice(life * ROWS, (life + 1) * ROWS)
                 self._position[rows] = self._start[rows] + to * (self._end[rows] - self._start[rows])
@@ -133,7 +133,7 @@ class World:
         commits = due[of] & self._commits[of, step] & reads
         moved = commits & (np.floor(self._position) != self._committed)
         self._committed = np.where(commits, np.floor(self._position), self._committed)
-        for (at, life), _ in self._moves.items() if self._moves else ():
+        for (at, life), _ in self._moves.items():
             if at == step:  # the offsets are set by hand
                 rows = slice(life * ROWS, (life + 1) * ROWS)
                 self._committed[rows] = np.floor(self._position[rows])

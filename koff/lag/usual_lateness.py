@@ -3,7 +3,7 @@
 Each group has a histogram of its records by their lateness. Records that are committed while the group is
 more than `FLOOR_S` late go to a pending copy. It is added when the group has come back by itself, so that an
 incident teaches nothing while it lasts, and dropped if koff did not see the lateness begin. What is older
-counts less: half as much after `HALF_LIFE_S`. The rule and its measure are in docs/verdicts.md.
+counts less: half as much after `HALF_LIFE_S`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from koff.lag.samples import Floats
 
 FLOOR_S = 120.0
 """A group that is not later than this is never late: no deployment is shorter news."""
@@ -25,9 +27,6 @@ RETURNS, LEARNED_S = 3, 86_400.0
 HALF_LIFE_S = 3.5 * 86_400
 _DECAY_EVERY_S = 600.0
 _POINTS = (np.arange(8) + 0.5) / 8  # the records of one commit are spread over so many points
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 class Pause(NamedTuple):
@@ -70,7 +69,7 @@ class UsualLateness:
         return copy
 
     def seed(self, group: int, records: int, pauses: Iterable[Pause]) -> None:
-        """Adds what the log tells of a row: of `records`, those at the end of `pauses` were late."""
+        """Adds a row's history in the log: `records` in all, of which those of the `pauses` were late."""
         for pause in pauses:
             late_s = pause.late_before_s + (pause.late_after_s - pause.late_before_s) * _POINTS
             np.add.at(self.counts[group], find_classes(late_s), pause.records / len(_POINTS))

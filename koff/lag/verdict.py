@@ -18,7 +18,7 @@
     UNKNOWN     the time lag of a row is unknown: an open verdict stays; OK stays for UNKNOWN_S
 
 Rows that do not count (of a topic to which no live member subscribes) change nothing. The rule was found by
-experiment, with labelled lives of groups: docs/verdicts.md has its measure.
+experiment, with labelled lives of groups: `python -m bench.verdicts` measures it.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Judgement:
     """Of rows (N,): `late`, `standing`, `lost` (below the log start), and `allowance_s`. Of groups (G,):
 
     - `verdict` (`Verdict`), `change` (`Change`) and `since_s`, when the open incident began; NaN without.
-    - `allowance` is the least of its rows, `usual_s` is 0 where it is not known yet. `late_most_s` is the
-      largest time lag; NaN if a row is unknown.
+    - `group_allowance_s` is the least of its rows. `usual_s` is 0 where it is not known yet. `late_most_s` is
+      the largest time lag; NaN if a row is unknown.
     - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
     - `skipped` says that records were skipped lately. `cause` is the first `Cause` of the group; `row_cause`
       has one for each late row (N,).
@@ -121,7 +121,7 @@ _NO_TREND: dict[str, tuple[str, float]] = {
     "score": ("i1", 0),
     "growing": ("?", False),
 }
-"""The same of what is forgotten together."""
+"""The same for the trend. These columns are forgotten together."""
 GROUP_STATE = np.dtype([(name, kind) for name, (kind, _) in (_NEW | _NO_TREND).items()])
 ROW_STATE = np.dtype([("highest", "i8"), ("late_s", "f4")])
 """The highest committed offset of a row, and its time lag at the last sample."""
@@ -130,12 +130,10 @@ ROW_STATE = np.dtype([("highest", "i8"), ("late_s", "f4")])
 class _Rows(NamedTuple):
     """What follows from a sample alone: of rows (N,), and of groups (G,)."""
 
-    counts: Mask
     known: Mask
     unknown: Mask
     """Of groups: the time lag of a row is unknown."""
     late_s: Floats
-    lag: NDArray[np.int64]
     late_most_s: Floats
     most_allowances: Floats
     """Of groups: the largest time lag in allowances."""
@@ -228,11 +226,9 @@ class Judge:
         standing = late & ((still_s >= STANDING * allowance_s) | is_left[of])
         moves = still_s < STALLED * allowance_s
         return _Rows(
-            counts=counts,
             known=known,
             unknown=has_rows(counts & ~known, of, groups),
             late_s=late_s,
-            lag=lag,
             late_most_s=find_most(late_s, of, groups),
             most_allowances=find_most(late_s / allowance_s, of, groups),
             sum_of_lags=sum_rows(lag, of, groups),

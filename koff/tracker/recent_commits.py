@@ -21,7 +21,7 @@ TICK_MS = 1000
 _INT32_MAX = 2**31 - 1
 _SLOTS = ("_offset", "_time", "_lag")
 _SAVED = ("_base", "_head", "_count", "_moved")
-"""The columns that are saved as they are; of those in `_SLOTS`, only the filled slots are."""
+"""A saved state has these columns whole. Of the columns in `_SLOTS`, it has the filled slots only."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

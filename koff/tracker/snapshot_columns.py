@@ -47,9 +47,8 @@ class ShardSnapshot:
     snapshot's `partitions`), `committed` (the offset), `committed_at` (the commit timestamp), `moved_at` (the
     same of the last commit that changed the offset) and `seen_at` (when koff read the commit), all in ms
     since 1970, and `topic_id` (`fold_topic_ids`). A commit without a time has UNKNOWN ones.
-    `features` and
-    `time_lag` have the same rows. `time_lag` is None in a snapshot without a time. `commit_counts`
-    has for each group how many commits were applied as they were made: without history.
+    `features` and `time_lag` have the same rows. `time_lag` is None in a snapshot without a time.
+    `commit_counts` has for each group how many commits were applied as they were made: without history.
 
     While `layout` is the same object, the groups and partitions of the rows and the group names are the same.
 

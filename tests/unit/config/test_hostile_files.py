@@ -182,7 +182,7 @@ def test_the_full_file_has_every_key_and_is_right(tmp_path):
 
 @pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 5))])
 def test_each_change_gives_a_right_file_or_an_error_of_one_line(tmp_path, first):
-    """Of five changes one, from the first of these on."""
+    """Each test has one of every five changes."""
     file, right = tmp_path / "koff.yaml", 0
     for place, value, document in islice(list_changes(), first, None, 5):
         # Each place has a line of its own.

@@ -81,6 +81,13 @@ def test_lives_from_a_file_are_judged_and_scored(tmp_path):
     assert (score["found_percent"], score["first_cause_right_percent"]) == (100, 100)
 
 
+def test_a_file_that_is_cut_off_is_refused(tmp_path):
+    file = tmp_path / "lives.jsonl.gz"
+    file.write_bytes(gzip.compress(json.dumps(LIFE).encode())[:-12])
+    result = CliRunner().invoke(main, [str(file)])
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+
+
 def test_the_history_of_a_life_seeds_what_is_usual(tmp_path):
     pauses = [{"from_t": 0, "until_t": 3600, "records": 100, "late_before_s": 3600, "late_after_s": 0}] * 4
     lines = LIFE, {"history": [{"span_s": 36_000, "records": 500, "pauses": pauses}]}
@@ -100,6 +107,11 @@ def test_the_history_of_a_life_seeds_what_is_usual(tmp_path):
         ([LIFE, {**sample(5), "rows": []}], "line 2: 0 rows, but the life has 1"),
         ([LIFE, {**sample(5), "t": "now"}], "line 2: could not convert"),
         ([LIFE, [1]], "line 2"),
+        ([LIFE, sample(5, committed="ten")], "line 2: invalid literal"),
+        ([LIFE, sample(5, committed=10**30)], "line 2: Python int too large"),
+        ([LIFE, {**sample(5), "rows": [7]}], "line 2"),
+        ([LIFE, sample(5), sample(5)], "line 3: t is not later"),
+        ([LIFE, {"history": [{"records": 5, "pauses": [{}]}]}], "line 2: 'records'"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_with_its_line(tmp_path, lines, why):
