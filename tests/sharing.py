@@ -10,12 +10,16 @@ FOLDERS = ("spark", "containers", "integration", "client", "fuzz", "simulation",
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type hints
-    """Tests of a file share fixtures, so they go to one worker; so do all of spark/ and containers/."""
+    """Tests of a file share fixtures, so they go to one worker; so do all of spark/ and containers/.
+
+    Except those of the pipeline's commands, which run in processes of their own: the worker with the Spark
+    session is the one that ends last.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         """What goes to one worker as a whole. xdist's own schedulers override this method, too."""
         folder = nodeid.split("/")[1]
-        if folder in ("spark", "containers"):
+        if folder in ("spark", "containers") and not nodeid.startswith("tests/spark/test_cli.py"):
             return folder
         if nodeid.startswith("tests/simulation/test_runs.py"):
             return nodeid
