@@ -226,6 +226,20 @@ def test_what_retention_took_from_under_a_consumer_is_out_of_range(kafka):
 
 
 @pytest.mark.kafka
+def test_an_offset_that_has_come_meanwhile_is_not_out_of_range_again(kafka):
+    """librdkafka reports the failed fetch after koff has asked for the end of the log, now and then."""
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        broker.producer().produce(topic, 0, Message(b"x"))
+        consumer = broker.consumer(ConsumerConf(topic, start_offset=2))
+        with pytest.raises(OffsetOutOfRange):
+            consumer.consume()
+        broker.producer().produce(topic, 0, Message(b"y"), Message(b"z"))
+        consumer.buffer.lost_reason = "reported late"
+        assert consumer.consume().offset == 2
+
+
+@pytest.mark.kafka
 def test_a_topic_that_is_deleted_under_a_consumer_is_unknown_to_it(kafka):
     topic = kafka.create_topic()
     with dial(kafka.bootstrap) as broker:

@@ -55,6 +55,8 @@ class PartitionConsumer(Closing):
         self.skipped = 0
         """How many offsets `on_out_of_range` has skipped."""
         self._has_timed_out = False
+        self._told_offset: int | None = None
+        """The last offset of which the caller was told that it is out of range."""
         self._failing_since: float | None = None
         self._check: Future[int] | None = None  # the end offset, requested from the leader
         self.start_waiting()
@@ -201,7 +203,8 @@ class PartitionConsumer(Closing):
             return FetchedBatch(buffer.topic, buffer.partition, messages, self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
-            self._leave_range(self._take_buffer_error())
+            if (error := self._take_buffer_error()) is not None:
+                self._leave_range(error)
             return None
         if self._check is None and self._should_check_leader(time.monotonic()):
             self._check = self.feed.request_end(buffer)
@@ -259,7 +262,10 @@ class PartitionConsumer(Closing):
     def _leave_range(self, error: KoffError) -> None:
         """Continues where `on_out_of_range` says after `OffsetOutOfRange`. Raises other errors."""
         to = self.conf.on_out_of_range
-        if to is None or not isinstance(error, OffsetOutOfRange):
+        if not isinstance(error, OffsetOutOfRange):
+            raise error
+        self._told_offset = error.offset
+        if to is None:
             raise error
         self.seek(error.earliest if to is StartOffset.OLDEST else StartOffset.NEWEST)
         resumed_at = self.buffer.next_offset
@@ -293,16 +299,22 @@ class PartitionConsumer(Closing):
             self._failing_since = None  # the next call has its full patience again
             raise error
 
-    def _take_buffer_error(self) -> KoffError:
-        """The error of the buffer. Clears it there, so that the next call reads again."""
+    def _take_buffer_error(self) -> KoffError | None:
+        """The error of the buffer. Clears it there, so that the next call reads again.
+
+        None if the caller was told that the offset is out of range, and it is there now: librdkafka may
+        report the same fetch later than a request for the end of the log.
+        """
         buffer, error = self.buffer, self.buffer.error
         self.feed.clear_error(buffer)
         if error is not None:
             return error
         try:
-            return self._make_out_of_range()
+            found = self._make_out_of_range()
         except KoffError as offset_error:  # without these offsets the range cannot be named
             return offset_error
+        is_there = found.earliest <= found.offset <= found.latest
+        return None if is_there and found.offset == self._told_offset else found
 
     def _make_out_of_range(self) -> OffsetOutOfRange:
         buffer = self.buffer
