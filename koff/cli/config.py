@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS, ConfigKey, build_schema
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
 from koff.config.monitors import (
     build_metrics_conf,
@@ -94,9 +94,8 @@ def _describe(file: KoffYaml, properties: Mapping[str, str]) -> dict[str, Any]:
     for values in file.clusters:
         merged = {**values, "properties": {**values.get("properties", {}), **properties}}
         clusters.append(_describe_keys(CLUSTER_KEYS + DEFAULTS_KEYS, merged))
-    webhooks = [_describe_keys(WEBHOOK_KEYS, _mask_webhook(values)) for values in file.webhooks]
-    listed = {"webhooks": webhooks} if webhooks else {}
-    return {"clusters": clusters, **listed, **_describe_keys(TOP_KEYS, file.settings)}
+    webhooks = tuple(map(_mask_webhook, file.settings.get("webhooks", ())))
+    return {"clusters": clusters, **_describe_keys(TOP_KEYS, {**file.settings, "webhooks": webhooks})}
 
 
 def _mask_webhook(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,11 +108,13 @@ def _mask_webhook(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _describe_keys(keys: tuple[ConfigKey, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of the keys that have one, in the order of the keys, as YAML can have them."""
-    found = {key.name: values.get(key.name, key.default) for key in keys}
-    return {name: _describe_value(value) for name, value in found.items() if value not in (None, {})}
+    found = [(key, values.get(key.name, key.default)) for key in keys]
+    return {key.name: _describe_value(value, key) for key, value in found if value not in (None, {}, ())}
 
 
-def _describe_value(value: Any) -> Any:
+def _describe_value(value: Any, key: ConfigKey) -> Any:
+    if key.fields:
+        return [_describe_keys(key.fields, each) for each in value]
     if isinstance(value, Mapping):
         return {name: _MASK if is_secret(name) else str(text) for name, text in value.items()}
     if isinstance(value, tuple):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ _PORT = 9850
 _REFRESH_S = 2.0
 _WINDOW_S = 10.0  # the change of lag is measured over this time
 _READY_S = 30.0
+_ALL, _OBJECTIVE_S = re.compile("."), 15.0  # an incident of the demo lasts for a minute
 _END_INTERVAL_S = 1.0  # with the default, 5 s, the lag on the screen jumps
 
 
@@ -137,11 +139,14 @@ def _show_live_view(brokers: str, url: str, seconds: float | None) -> None:
     from koff.cli.live_view import LiveConf, run_live_view
     from koff.client import ClusterConf
     from koff.monitor.conf import MonitorConf
+    from koff.monitor.requests import Display
     from koff.monitor.watch import take_views
     from koff.serve.view import ClusterView
+    from koff.tracker import Objective
 
     set_up_logs(level="critical")  # a line of the log would be over the view
-    conf = MonitorConf(ClusterConf(brokers), end_interval_s=_END_INTERVAL_S)
+    display = Display(objectives=(Objective(_ALL, _OBJECTIVE_S),))
+    conf = MonitorConf(ClusterConf(brokers), end_interval_s=_END_INTERVAL_S, display=display)
 
     def take(is_stopped: Callable[[], bool]) -> Iterator[ClusterView]:
         return take_views(conf, interval_s=_REFRESH_S, timeout_s=_READY_S, is_stopped=is_stopped)
@@ -184,8 +189,11 @@ def _start_monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
     folder = Path(tempfile.mkdtemp(prefix="koff-demo-"))
     GUARD.register("folder", folder)
     listen = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "koff", "monitor", "--brokers", brokers, "--listen", listen]
-    command += ["--end-offset-interval", f"{_END_INTERVAL_S:g}"]
+    cluster = {"name": "demo", "brokers": brokers, "end_offset_interval": _END_INTERVAL_S}
+    objectives = [{"groups": _ALL.pattern, "seconds": _OBJECTIVE_S}]
+    config = folder / "koff.yaml"
+    config.write_text(json.dumps({"clusters": [cluster | {"objectives": objectives}]}))  # JSON is YAML, too
+    command = [sys.executable, "-m", "koff", "monitor", "--config", str(config), "--listen", listen]
     # Options and properties in the environment are for the user's own clusters.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KOFF_")}
     with (folder / "monitor.log").open("wb") as log:
@@ -240,6 +248,7 @@ From another terminal:
 
 Groups:
 {about}
+Here a group is late after {_OBJECTIVE_S:g} s. Without an objective in koff.yaml that is two minutes at least.
 Ctrl-C stops everything.
 """
 

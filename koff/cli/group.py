@@ -25,14 +25,17 @@ from koff.cli.options import (
     source_option,
     zookeeper_option,
 )
+from koff.config.monitors import build_objectives
 from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
+from koff.monitor.requests import Display
 from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
+from koff.serve.events.changes import ClusterChanges, look_at
 from koff.serve.view import ClusterView, Views
 from koff.tail.messages import OffsetsConsumer
 
@@ -86,8 +89,9 @@ def group(name: str, form: str, history_s: float, exact_time_lag: Any, timeout_s
     view = _take_view(name, cluster, exact_time_lag, timeout_s)
     if view.cluster is None:
         raise KoffError(view.readiness.text)
+    view = look_at(view, ClusterChanges(), time.time_ns() // 1_000_000)[0]
     try:
-        found = show_group(Views.from_one(view), {"cluster": view.cluster, "group": name}, {})
+        found = show_group(Views.from_one(view), {"cluster": view.cluster or "", "group": name}, {})
     except Problem as problem:
         click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
         sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
@@ -109,6 +113,7 @@ def _take_view(name: str, cluster: ChosenCluster, exact_time_lag: Any, timeout_s
         cluster=cluster.conf,
         # The log of the group's partition shows rates and statuses, which coordinators do not know.
         start="snapshot" if cluster.settings["source"] == "coordinators" else "replay",
+        display=Display(objectives=build_objectives(cluster.settings)),
         source=cluster.settings["source"],
         offsets_topic=cluster.settings["offsets_topic"],
         only=ChosenPartitions(group=name),

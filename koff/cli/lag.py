@@ -27,13 +27,15 @@ from koff.cli.options import (
 )
 from koff.cli.standard_streams import has_terminal
 from koff.cli.view_facts import find_causes, list_unknown
+from koff.config.monitors import build_objectives
 from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
+from koff.monitor.requests import Display
 from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import ClusterView
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
-from koff.serve.events.changes import ClusterChanges
+from koff.serve.events.changes import ClusterChanges, look_at
 from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
 
@@ -148,6 +150,7 @@ def lag(
     conf = MonitorConf(
         cluster=cluster.conf,
         start=way,
+        display=Display(objectives=build_objectives(cluster.settings)),
         source=cluster.settings["source"],
         offsets_topic=cluster.settings["offsets_topic"],
         end_interval_s=min(max(interval, 1.0), 5.0) if watch else 5.0,
@@ -158,16 +161,17 @@ def lag(
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     if watch and form == "table" and not partitions and has_terminal():
         sys.exit(_run_live_view(conf, interval, timeout_s, is_selected, sort, lagging, top))
-    changes = ClusterChanges()  # what groups did from one view to the next says more about causes
+    changes = ClusterChanges()
     progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
-    for view in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
+    for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
+        view = taken
         if sys.stderr.isatty():
             show_progress("")
         if watch and form == "table" and sys.stdout.isatty():
             click.clear()
-        if watch and view.cluster is not None:
-            changes.compare(view, time.time_ns() // 1_000_000)
+        if view.cluster is not None:
+            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
         every = view.snapshot.totals()
         found = [total for total in every if is_selected(total.group.name)]
         totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from koff.cli.text_table import format_table
-from koff.lag import Status
+from koff.lag.verdict import Verdict
 from koff.serve.cause_texts import Finding
 from koff.tracker import GroupTotal, PartitionLag
 
@@ -45,7 +45,7 @@ _ORDERS: dict[Sort, Callable[[GroupTotal], tuple[bool, float, str]]] = {
 def format_groups(totals: Sequence[GroupTotal], causes: Causes, width: int | None) -> str:
     """A line for each group. SECONDS and STATUS are there if they are known of a group."""
     has_seconds = any(total.time_lag_s is not None for total in totals)
-    has_status = any(total.status not in (Status.UNKNOWN, Status.NOTFOUND) for total in totals)
+    has_status = any(total.status is not Verdict.UNKNOWN for total in totals)
     optional = [*(["SECONDS"] if has_seconds else []), *(["STATUS"] if has_status else [])]
     return format_table(
         ("GROUP", "TYPE", "STATE", "MEMBERS", "PARTITIONS", "LAG", *optional, "UNKNOWN", "WHY"),

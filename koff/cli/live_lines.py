@@ -9,21 +9,18 @@ from typing import NamedTuple
 
 from koff.cli.lag_tables import Causes, explain
 from koff.cli.text_table import format_table, shorten_middle
-from koff.cli.view_facts import FirstCause
-from koff.lag import Cause, Status
-from koff.serve.wording import count, show, show_duration
+from koff.lag.verdict import Verdict
+from koff.serve.wording import count, show_duration
 from koff.tracker import GroupTotal
 
 DROPPED = ("MEMBERS", "STATE", "CATCHES UP", "TREND", "SECONDS")
 """On a terminal that is too narrow, these columns are left out in this order."""
 TREND_POINTS = 12
-MOST_TOLD = 20
-"""If more groups get a new cause at once, those with the largest lags get a line each, the rest one line."""
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN = str.maketrans({"…": "~", **dict(zip(_BARS, "_.-=+*#@", strict=True))})
 _LEAST_NAME, _NAME_PART = 12, 3
 """The name of a group takes a third of the width at most, if that is more than `_LEAST_NAME` columns."""
-_WORST_FIRST = (Status.ERR, Status.WARN, Status.UNKNOWN, Status.NOTFOUND, Status.OK)
+_WORST_FIRST = (Verdict.ERR, Verdict.WARN, Verdict.UNKNOWN, Verdict.OK)
 
 Trends = Mapping[str, Sequence[float]]
 """By group, its last lags, the newest last. NaN: unknown."""
@@ -35,37 +32,6 @@ class Happening(NamedTuple):
     time: str
     group: str | None
     text: str
-
-
-class CauseLog:
-    """Remembers the first cause of each group, to say when it becomes another one. No clock."""
-
-    def __init__(self) -> None:
-        self._causes: dict[str, Cause] | None = None
-
-    def note(self, causes: Mapping[str, FirstCause | None], at: str) -> list[Happening]:
-        """What is new since the last call: a line for each of the groups that matter most.
-
-        `causes` leaves out groups without a cause. A group whose causes are not known (None) keeps the one
-        before.
-        """
-        before = self._causes
-        self._causes = {
-            **{name: cause for name, cause in (before or {}).items() if causes.get(name, ()) is None},
-            **{name: found.cause for name, found in causes.items() if found},
-        }
-        if before is None:
-            return []
-        new = [(name, found) for name, found in causes.items() if found and before.get(name) != found.cause]
-        new.sort(key=lambda each: (-each[1].offsets, each[0]))
-        lines = [
-            Happening(at, name, f"group {show(name)}: why it lags: {found.describe()}")
-            for name, found in new[:MOST_TOLD]
-        ]
-        if len(new) > MOST_TOLD:
-            more = count(len(new) - MOST_TOLD, "more group")
-            lines.append(Happening(at, None, f"why they lag is new of {more}: see the list"))
-        return lines
 
 
 def filter_totals(totals: Sequence[GroupTotal], text: str) -> list[GroupTotal]:

@@ -25,7 +25,6 @@ from koff.cli.group_page import format_page
 from koff.cli.lag_tables import Sort, select_totals
 from koff.cli.live_lines import (
     TREND_POINTS,
-    CauseLog,
     Happening,
     Trends,
     describe_cluster,
@@ -35,12 +34,13 @@ from koff.cli.live_lines import (
 )
 from koff.cli.live_state import HELP, LiveState, Screen, press_key
 from koff.cli.text_table import cut_end
-from koff.cli.view_facts import find_causes, find_first_causes, list_unknown
+from koff.cli.view_facts import find_causes, list_unknown
 from koff.errors import copy_error
 from koff.serve import ClusterView
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
-from koff.serve.events.changes import ClusterChanges
+from koff.serve.events.changes import ClusterChanges, look_at
+from koff.serve.events.event import ClusterEvent
 from koff.serve.view import Views
 from koff.tracker import GroupTotal
 
@@ -128,9 +128,9 @@ class LiveView(App[int]):
 
     def _watch(self) -> None:
         try:
-            changes, causes = ClusterChanges(), CauseLog()
+            changes = ClusterChanges()
             for view in self._take_views(self._stopped.is_set):
-                frame = self._build_frame(view, changes, causes)
+                frame = self._build_frame(view, changes)
                 if self._stopped.is_set():
                     return
                 self.call_from_thread(self._show_frame, frame)
@@ -139,22 +139,20 @@ class LiveView(App[int]):
                 self.error = copy_error(error)
                 self.call_from_thread(self.exit, 1)
 
-    def _build_frame(self, view: ClusterView, changes: ClusterChanges, causes: CauseLog) -> Frame:
+    def _build_frame(self, view: ClusterView, changes: ClusterChanges) -> Frame:
         is_selected, at = self._conf.is_selected, datetime.now(UTC).strftime("%H:%M:%S")
+        events: list[ClusterEvent] = []
+        if view.cluster is not None:
+            view, events = look_at(view, changes, time.time_ns() // 1_000_000)
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
         # Objects for all rows take seconds with many groups. They are wanted only to say what is withheld.
         all_rows = view.snapshot.rows() if view.snapshot.withheld_rows() else ()
         rows = [row for row in all_rows if is_selected(row.group)]
-        happenings: list[Happening] = []
-        if view.cluster is not None:
-            events = changes.compare(view, time.time_ns() // 1_000_000)
-            happenings += [
-                Happening(at, event.group, event.text)
-                for event in events
-                if event.group is None or is_selected(event.group)
-            ]
-        firsts = find_first_causes(view).items()
-        happenings += causes.note({name: found for name, found in firsts if is_selected(name)}, at)
+        happenings = [
+            Happening(at, event.group, event.text)
+            for event in events
+            if event.group is None or is_selected(event.group)
+        ]
         return Frame(view, totals, list_unknown(view, rows, totals), happenings)
 
     # --- The screen ---------------------------------------------------------------------------------------

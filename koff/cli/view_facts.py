@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import numpy as np
-
-from koff.lag import WITHHELD, Cause
+from koff.lag import WITHHELD
 from koff.serve import ClusterView
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.cause_texts import Finding
-from koff.serve.causes import find_shard_causes
 from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
 
@@ -27,39 +23,6 @@ def find_causes(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, li
         for place, group in enumerate(shard.groups)
         if group.name in shown
     }
-
-
-class FirstCause(NamedTuple):
-    """The cause that explains most of a group's lag, and how many offsets of it."""
-
-    cause: Cause
-    offsets: int
-    place: GroupPlace
-
-    def describe(self) -> str:
-        """The sentence with the evidence."""
-        found = find_group_causes(self.place)
-        return found[0].text if found else self.cause.label
-
-
-def find_first_causes(view: ClusterView) -> dict[str, FirstCause | None]:
-    """By group, the cause that explains most; None if the lag is withheld. Groups without one are left out.
-
-    Makes no sentences: so it is quick also for many groups.
-    """
-    found: dict[str, FirstCause | None] = {}
-    for number, shard in view.snapshot.shards.items():
-        causes = find_shard_causes(view, number)
-        found |= {shard.groups[place].name: None for place in np.flatnonzero(~causes.whole).tolist()}
-        if not causes.sums:
-            continue
-        order = sorted(causes.sums)  # of causes that explain as much, the first counts
-        sums = np.stack([causes.sums[cause] for cause in order])
-        first, offsets = sums.argmax(axis=0), sums.max(axis=0)
-        for place in np.flatnonzero(offsets).tolist():
-            at = GroupPlace(view, number, place)
-            found[at.name] = FirstCause(order[int(first[place])], int(offsets[place]), at)
-    return found
 
 
 def list_unknown(view: ClusterView, rows: Sequence[PartitionLag], totals: Sequence[GroupTotal]) -> list[str]:

@@ -35,8 +35,8 @@ class Kind:
 class ConfigKey:
     """A key of `koff.yaml`. Without a `kind`, its value maps names to texts.
 
-    With `many`, it is one value or a list of values, and becomes a tuple. If it is `required`, it must be
-    there.
+    With `many`, it is one value or a list of values, and becomes a tuple. With `fields`, it is a list of
+    mappings that have these keys. If it is `required`, it must be there.
     """
 
     name: str
@@ -45,9 +45,12 @@ class ConfigKey:
     default: Any = None
     many: bool = False
     required: bool = False
+    fields: tuple[ConfigKey, ...] = ()
 
     def build_schema(self) -> dict[str, Any]:
         """The JSON schema of the value."""
+        if self.fields:
+            return {"type": "array", "items": _build_object(self.fields), "description": self.text}
         mapping = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
         schema = dict(mapping if self.kind is None else self.kind.schema)
         if self.many:
@@ -194,6 +197,28 @@ TEMPLATE = Kind(_parse_template, {"type": "string", "minLength": 1})
 BOOLEAN = Kind(_parse_boolean, {"type": "boolean"})
 FILE = FOLDER = Kind(Path, {"type": "string", "minLength": 1})
 
+OBJECTIVE_KEYS = (
+    ConfigKey("groups", EXPRESSION, "The groups in whose name this is found.", required=True),
+    ConfigKey("topics", EXPRESSION, "Only the topics in whose name this is found."),
+    ConfigKey("seconds", number(1, 365 * 86_400), "The lag in seconds that is accepted.", required=True),
+)
+"""The keys of each element of `objectives`."""
+WEBHOOK_KEYS = (
+    ConfigKey(
+        "url",
+        URL,
+        "Where to send events: http(s)://HOST[:PORT]/PATH. Or file:PATH, a file that has it.",
+        required=True,
+    ),
+    ConfigKey("min_severity", choice("info", "warning", "error"), "The least severity to send.", "warning"),
+    ConfigKey("kinds", EVENT_KIND, "Only these kinds of events.", many=True),
+    ConfigKey("groups", RULE, "Only groups that these rules include, and events without a group.", many=True),
+    ConfigKey("headers", None, "Headers of the request. A value file:PATH is read from a file."),
+    ConfigKey("timeout", number(0.1, 3600), "Seconds for a request.", 5.0),
+    ConfigKey("retries", count(0), "How often a request that failed is sent again.", 8),
+    ConfigKey("template", TEMPLATE, "The body: JSON with $events or $text.", '{"events": $events}'),
+)
+"""The keys of each element of `webhooks`."""
 CLUSTER_KEYS = (
     ConfigKey(
         "name",
@@ -236,6 +261,12 @@ DEFAULTS_KEYS = (
         TEXT,
         "Names of groups that must be there: koff says when one is absent. Only koff monitor.",
         many=True,
+    ),
+    ConfigKey(
+        "objectives",
+        None,
+        "The lag in seconds that owners of groups accept: the first that fits decides. Only koff monitor.",
+        fields=OBJECTIVE_KEYS,
     ),
     ConfigKey(
         "start",
@@ -339,43 +370,27 @@ TOP_KEYS = (
         "Serve also the families of these exporters, under their names. Only koff monitor.",
         many=True,
     ),
+    ConfigKey("webhooks", None, "Where to send events. Only koff monitor.", fields=WEBHOOK_KEYS),
     ConfigKey("log_level", choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"),
     ConfigKey("log_format", choice("auto", "text", "json"), "The format of the log.", "auto"),
 )
 """The keys of the whole process, beside `clusters` and `defaults`."""
 
-WEBHOOK_KEYS = (
-    ConfigKey(
-        "url",
-        URL,
-        "Where to send events: http(s)://HOST[:PORT]/PATH. Or file:PATH, a file that has it.",
-        required=True,
-    ),
-    ConfigKey("min_severity", choice("info", "warning", "error"), "The least severity to send.", "warning"),
-    ConfigKey("kinds", EVENT_KIND, "Only these kinds of events.", many=True),
-    ConfigKey("groups", RULE, "Only groups that these rules include, and events without a group.", many=True),
-    ConfigKey("headers", None, "Headers of the request. A value file:PATH is read from a file."),
-    ConfigKey("timeout", number(0.1, 3600), "Seconds for a request.", 5.0),
-    ConfigKey("retries", count(0), "How often a request that failed is sent again.", 8),
-    ConfigKey("template", TEMPLATE, "The body: JSON with $events or $text.", '{"events": $events}'),
-)
-"""The keys of each element of `webhooks`. Only koff monitor."""
-
 
 def build_schema() -> dict[str, Any]:
     """The JSON schema of `koff.yaml`."""
-
-    def build_object(keys: tuple[ConfigKey, ...], *also: str) -> dict[str, Any]:
-        properties = {key.name: key.build_schema() for key in keys}
-        required = [*also, *(key.name for key in keys if key.required)]
-        needs = {"required": required} if required else {}
-        return {"type": "object", "additionalProperties": False, **needs, "properties": properties}
-
-    cluster = build_object(CLUSTER_KEYS + DEFAULTS_KEYS)
-    schema = build_object(TOP_KEYS, "clusters")
+    cluster = _build_object(CLUSTER_KEYS + DEFAULTS_KEYS)
+    schema = _build_object(TOP_KEYS, "clusters")
     schema["properties"] |= {
         "clusters": {"type": "array", "minItems": 1, "items": cluster},
-        "webhooks": {"type": "array", "items": build_object(WEBHOOK_KEYS)},
-        "defaults": {**build_object(DEFAULTS_KEYS), "description": "Values for all clusters."},
+        "defaults": {**_build_object(DEFAULTS_KEYS), "description": "Values for all clusters."},
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "koff.yaml", **schema}
+
+
+def _build_object(keys: tuple[ConfigKey, ...], *also: str) -> dict[str, Any]:
+    """The schema of a mapping with these keys; `also` are further keys that it needs."""
+    required = [*also, *(key.name for key in keys if key.required)]
+    needs = {"required": required} if required else {}
+    properties = {key.name: key.build_schema() for key in keys}
+    return {"type": "object", "additionalProperties": False, **needs, "properties": properties}

@@ -26,7 +26,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS, ConfigKey, Kind
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, Kind
 from koff.config.label_names import find_clash, find_label_error
 from koff.config.properties import read_secret
 from koff.errors import ConfigError
@@ -62,7 +62,6 @@ class KoffYaml:
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     clusters: tuple[Mapping[str, Any], ...] = ()
-    webhooks: tuple[Mapping[str, Any], ...] = ()
     places: tuple[str, ...] = ()
 
     @contextmanager
@@ -125,9 +124,7 @@ class _Parser:
         """What the file says; of no use to the caller if `errors` is not empty."""
         nodes = self._parse_mapping(document, "the file")
         defaults_node, clusters_node = nodes.pop("defaults", None), nodes.pop("clusters", None)
-        webhooks = self._parse_webhooks(nodes.pop("webhooks", None))
-        names = ("clusters", "defaults", "webhooks")
-        settings = self._parse_keys(nodes, "", TOP_KEYS, also=names, parent="the file")
+        settings = self._parse_keys(nodes, "", TOP_KEYS, also=("clusters", "defaults"), parent="the file")
         defaults: Mapping[str, Any] = {}
         if defaults_node is not None:
             named, defaults = self._parse_object(defaults_node, "defaults", DEFAULTS_KEYS)
@@ -143,21 +140,21 @@ class _Parser:
                 clusters.append(self._parse_cluster(node, f"clusters[{index}]", defaults))
                 places.append(f"{self._find_place(node)}: clusters[{index}]")
             self._check_names(clusters_node.value, clusters)
-        return KoffYaml(settings, tuple(clusters), webhooks, tuple(places))
+        return KoffYaml(settings, tuple(clusters), tuple(places))
 
     def raise_errors(self) -> None:
         """Raises a `ConfigFileError` with the errors so far, by line, if there are any."""
         if self.errors:
             raise ConfigFileError([text for _, text in sorted(self.errors, key=itemgetter(0))])
 
-    def _parse_webhooks(self, listed: Any) -> tuple[Mapping[str, Any], ...]:
-        if listed is None:
-            return ()
+    def _parse_list(
+        self, listed: Any, where: str, fields: Sequence[ConfigKey]
+    ) -> tuple[Mapping[str, Any], ...]:
         if listed.id != "sequence":
-            self._note_error(listed, "webhooks must be a list of webhooks (- url: ...)")
+            self._note_error(listed, f"{where} must be a list (- {fields[0].name}: ...)")
             return ()
         return tuple(
-            self._parse_object(node, f"webhooks[{index}]", WEBHOOK_KEYS)[1]
+            self._parse_object(node, f"{where}[{index}]", fields)[1]
             for index, node in enumerate(listed.value)
         )
 
@@ -216,6 +213,8 @@ class _Parser:
                 listed = ", ".join(sorted([*known, *also]))
                 where = parent or prefix.removesuffix(".")
                 self._note_error(node, f"{where} has the unknown key {name}: use {listed}")
+            elif key.fields:
+                values[name] = self._parse_list(node, prefix + name, key.fields)
             elif key.kind is None:
                 values[name] = self._parse_texts(node, prefix + name, key)
             elif key.many and node.id == "sequence":

@@ -20,7 +20,7 @@ from koff.monitor.plan import Way
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve import AccessConf, MetricsConf, ServeConf
-from koff.tracker import Rule, ShownNames
+from koff.tracker import Objective, Rule, ShownNames
 
 _DEFAULTS = {key.name: key.default for key in DEFAULTS_KEYS + TOP_KEYS if key.default is not None}
 
@@ -122,7 +122,12 @@ def _build_display(values: Mapping[str, Any]) -> Display:
     for name in expected:
         if not names.shows_group(name):
             raise ConfigError(f"expected_groups has {name!r}, which groups (or group) hides")
-    return Display(names, labels, group_labels, expected)
+    return Display(names, labels, group_labels, expected, build_objectives(values))
+
+
+def build_objectives(values: Mapping[str, Any]) -> tuple[Objective, ...]:
+    """The objectives of a cluster with these settings."""
+    return tuple(Objective(**each) for each in values.get("objectives", ()))
 
 
 def _choose_groups(values: Mapping[str, Any]) -> tuple[Rule, ...]:

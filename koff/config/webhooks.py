@@ -15,7 +15,7 @@ _NAMES = {"timeout": "timeout_s"}
 def list_webhooks(file: KoffYaml) -> list[WebhookConf]:
     """A configuration for each webhook of the file. Raises `ConfigError`, whose text has no secret."""
     confs = []
-    for index, values in enumerate(file.webhooks):
+    for index, values in enumerate(file.settings.get("webhooks", ())):
         given: dict[str, Any] = {_NAMES.get(name, name): value for name, value in values.items()}
         if "min_severity" in given:
             given["min_severity"] = Severity.parse(given["min_severity"])

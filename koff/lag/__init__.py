@@ -1,6 +1,6 @@
 """The rules of lag, as pure functions of numbers and arrays. No other package states a rule of lag."""
 
-from koff.lag.causes import Cause, CauseFacts, Explanation, find_causes
+from koff.lag.causes import Cause
 from koff.lag.end_history import Ages, Curves, EndHistory
 from koff.lag.offsets import (
     UNKNOWN,
@@ -49,10 +49,8 @@ __all__ = [
     "Ages",
     "CatchUps",
     "Cause",
-    "CauseFacts",
     "Curves",
     "EndHistory",
-    "Explanation",
     "Features",
     "FirstRecords",
     "Lags",
@@ -63,7 +61,6 @@ __all__ = [
     "Status",
     "TimeLags",
     "consume_rates",
-    "find_causes",
     "group_completeness",
     "group_status",
     "is_topic_recreated",

@@ -15,7 +15,8 @@
     ERR         bad and err
     WARN        bad, or for SKIPPED_S after offsets jumped forward while the group had no members
     OK          otherwise
-    UNKNOWN     the time lag of a row is unknown: an open verdict stays; OK stays for UNKNOWN_S
+    UNKNOWN     the time lag of a row is unknown: an open verdict stays; OK stays for UNKNOWN_S. Also a group
+                of which no row counts
 
 Rows that do not count (of a topic to which no live member subscribes) change nothing. The rule was found by
 experiment, with labelled lives of groups: `python -m bench.verdicts` measures it.
@@ -30,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.late_causes import ROSE, Cause, find_first_causes, find_late_causes
+from koff.lag.causes import ROSE, Cause, find_causes_of_rows, find_first_causes
 from koff.lag.samples import Floats, Mask, Sample, find_most, has_rows, sum_rows
 from koff.lag.usual_lateness import FLOOR_S, UsualLateness
 
@@ -74,6 +75,7 @@ class Judgement:
     - `group_allowance_s` is the least of its rows. `usual_s` is 0 where it is not known yet. `late_most_s` is
       the largest time lag; NaN if a row is unknown.
     - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
+    - `usual_per_s` is the usual produce rate, NaN if that is not known yet.
     - `skipped` says that records were skipped lately. `cause` is the first `Cause` of the group; `row_cause`
       has one for each late row (N,).
     """
@@ -89,6 +91,7 @@ class Judgement:
     usual_s: Floats
     late_most_s: Floats
     catch_up_s: Floats
+    usual_per_s: Floats
     skipped: Mask
     cause: NDArray[np.uint8]
     row_cause: NDArray[np.uint8]
@@ -133,6 +136,8 @@ class _Rows(NamedTuple):
     known: Mask
     unknown: Mask
     """Of groups: the time lag of a row is unknown."""
+    is_judged: Mask
+    """Of groups: a row counts."""
     late_s: Floats
     late_most_s: Floats
     most_allowances: Floats
@@ -182,7 +187,7 @@ class Judge:
         self._decide(now_s, rows, skipped)
         self._learn(sample, now_s, rows)
         change = self._follow_incidents(now_s)
-        self._follow_production(sample, self._passed_s(now_s), change == Change.OPENED)
+        self._follow_production(sample, rows, self._passed_s(now_s), change == Change.OPENED)
         row_cause = self._explain(sample, rows, skipped)
         self.at_s = now_s
         is_open = state["verdict"] >= Verdict.WARN
@@ -191,13 +196,14 @@ class Judge:
             standing=rows.standing,
             lost=rows.lost,
             allowance_s=rows.allowance_s,
-            verdict=state["verdict"].copy(),
+            verdict=np.where(rows.is_judged | is_open, state["verdict"], Verdict.UNKNOWN).astype(np.uint8),
             change=change,
             since_s=state["incident_since_s"] + self.base_s,
             group_allowance_s=rows.group_allowance_s,
             usual_s=rows.usual_s,
             late_most_s=np.where(rows.unknown, np.nan, rows.late_most_s),
             catch_up_s=self._find_catch_ups(rows.sum_of_lags),
+            usual_per_s=np.where(state["observed_s"] >= _WARM_UP_S, state["usual_per_s"], np.nan),
             skipped=skipped,
             cause=np.where(is_open, state["cause"], Cause.NONE).astype(np.uint8),
             row_cause=row_cause,
@@ -228,6 +234,7 @@ class Judge:
         return _Rows(
             known=known,
             unknown=has_rows(counts & ~known, of, groups),
+            is_judged=has_rows(counts, of, groups),
             late_s=late_s,
             late_most_s=find_most(late_s, of, groups),
             most_allowances=find_most(late_s / allowance_s, of, groups),
@@ -286,7 +293,7 @@ class Judge:
     def _explain(self, sample: Sample, rows: _Rows, skipped: Mask) -> NDArray[np.uint8]:
         """The cause of each row. Sets the first cause of each group."""
         state = self.groups
-        row_cause = find_late_causes(
+        row_cause = find_causes_of_rows(
             sample,
             late=rows.late,
             standing=rows.stalled,
@@ -357,14 +364,14 @@ class Judge:
         row["late_s"] = np.where(rows.known, rows.late_s, np.nan)
         self.groups["late_most_s"] = late_most_s
 
-    def _follow_production(self, sample: Sample, passed_s: float, opened: Mask) -> None:
+    def _follow_production(self, sample: Sample, rows: _Rows, passed_s: float, opened: Mask) -> None:
         """Learns the usual produce rate of groups that keep up, and compares it when an incident opens."""
         state = self.groups
         per_s = sum_rows(np.nan_to_num(sample.produce_per_s), sample.group, len(state))
         state["rose"][opened] = (per_s >= ROSE * state["usual_per_s"])[opened] & (
             state["observed_s"][opened] >= _WARM_UP_S
         )
-        learns = state["verdict"] == Verdict.OK
+        learns = (state["verdict"] == Verdict.OK) & ~rows.unknown
         state["observed_s"] += np.where(learns, min(passed_s, _USUAL_PACE_S), 0.0)
         weight = np.clip(passed_s / np.clip(state["observed_s"], 1.0, _USUAL_PACE_S), 0.0, 1.0)
         usual = np.nan_to_num(state["usual_per_s"])

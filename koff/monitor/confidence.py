@@ -23,6 +23,7 @@ from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.stored_groups import describe_refused
 from koff.records.placement import group_partition
 from koff.serve.activity import RecentActivity
+from koff.serve.verdicts import attach_verdicts
 from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
@@ -243,12 +244,13 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     served = snapshot.withhold(withheld, are_current, old_ends, are_whole, commits_at)
     return ClusterView(
         facts.cluster,
-        served,
+        attach_verdicts(served, facts.activity.current.verdicts),
         readiness,
         stats,
         facts.listed,
         labels=facts.display.labels,
         group_labels=facts.display.group_labels,
+        objectives=facts.display.objectives,
         shown=facts.display.names,
         expected_groups=find_expected(served, facts) if facts.display.expected_groups else {},
         activity=facts.activity,

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from koff.proto.buffers import Binary
 from koff.serve.view import ClusterFacts
-from koff.tracker import Commits, Described, Group, ShareLag, ShownNames, State
+from koff.tracker import Commits, Described, Group, Objective, ShareLag, ShownNames, State
 
 TopicPartition = tuple[str, int]
 OffsetKind = Literal["end", "stable", "start"] | int
@@ -506,7 +506,8 @@ class Display:
     """What is shown of the cluster, the labels that all of it gets besides `cluster`, and which groups are
     expected to be there.
 
-    `group_labels` give labels from the names of groups (`koff.serve.labels.derive_labels`).
+    `group_labels` give labels from the names of groups (`koff.serve.labels.derive_labels`). `objectives` are
+    the lags in seconds that their owners accept.
     An input too: the configuration may be changed while the monitor runs.
     """
 
@@ -514,6 +515,7 @@ class Display:
     labels: Mapping[str, str] = field(default_factory=dict)
     group_labels: tuple[re.Pattern[str], ...] = ()
     expected_groups: tuple[str, ...] = ()
+    objectives: tuple[Objective, ...] = ()
 
 
 Input = (

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import MEMBERS_SPAN_MS, REBALANCES_SPAN_MS
+from koff.lag.group_verdicts import GroupVerdicts
 from koff.serve.lag_history import LagHistory
 from koff.tracker import Group
 
+REBALANCES_SPAN_MS, MEMBERS_SPAN_MS = 300_000, 3_600_000
 MOST_RESETS = 10_000
 """So many partitions of a cluster with a reset are kept, the newest."""
 RESET_SPAN_MS = 3_600_000
 _NAMED = 3
 """So many client ids are named."""
-_USUAL_S, _WARM_UP_S, _LONGEST_S = 3600.0, 600.0, 60.0
-"""The usual produce rate is a mean over about so many seconds, and unknown before so many were observed. A
-pause that is longer counts as `_LONGEST_S`."""
 
 Place = tuple[str, str, int]
 """Group, topic and partition."""
@@ -49,11 +47,15 @@ class GroupActivity:
     most_members_ms: int = 0
 
 
-class UsualRates(NamedTuple):
-    """The usual produce rates of the groups (G,) of a shard while it has this `layout`. NaN: unknown."""
+class ShardVerdicts(NamedTuple):
+    """The verdicts on the groups of a shard at the time `at_s`, when it had this `layout`."""
 
     layout: object
-    per_s: NDArray[np.float64]
+    groups: list[Group]
+    group: NDArray[np.int32]
+    partition: NDArray[np.int32]
+    at_s: float
+    verdicts: GroupVerdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class ClusterActivity:
 
     groups: Mapping[str, GroupActivity] = field(default_factory=dict)
     resets: Mapping[Place, Reset] = field(default_factory=dict)
-    usual_rates: Mapping[int, UsualRates] = field(default_factory=dict)
+    verdicts: dict[int, ShardVerdicts] = field(default_factory=dict)
+    """By shard, the verdicts of its groups when they were last looked at."""
 
 
 @dataclass(slots=True)
@@ -143,7 +146,7 @@ class ActivityLog:
                 if place[0] not in groups and place[:2] not in topics
             }
 
-    def build(self, usual_rates: Mapping[int, UsualRates], now_ms: int) -> ClusterActivity:
+    def build(self, now_ms: int) -> ClusterActivity:
         """What the groups did up to now."""
         built = {name: log.build(now_ms) for name, log in self._groups.items()}
         groups = {name: activity for name, activity in built.items() if activity is not None}
@@ -152,34 +155,7 @@ class ActivityLog:
             place: reset for place, reset in self._resets.items() if reset.at_ms >= now_ms - RESET_SPAN_MS
         }
         self._resets = dict(resets)
-        return ClusterActivity(groups, resets, usual_rates)
-
-
-class UsualRate:
-    """The mean produce rates of groups over about an hour: of `size` groups."""
-
-    def __init__(self, size: int) -> None:
-        self.per_s = np.zeros(size)
-        self.observed_s = np.zeros(size)
-        self._last_ms: int | None = None
-
-    def add(self, per_s: NDArray[np.float64], now_ms: int) -> None:
-        """Adds the present rates. NaN: not known, which changes nothing."""
-        passed_s = 0.0 if self._last_ms is None else (now_ms - self._last_ms) / 1000
-        passed_s, self._last_ms = min(max(passed_s, 0.0), _LONGEST_S), now_ms
-        known = ~np.isnan(per_s)
-        self.observed_s[known] += passed_s
-        weights = passed_s / np.clip(self.observed_s, 1e-3, _USUAL_S)
-        self.per_s += np.where(known, np.minimum(weights, 1.0) * (per_s - self.per_s), 0.0)
-
-    def carry_over(self, before: UsualRate, new: NDArray[Any], old: NDArray[Any]) -> None:
-        """Takes the rates of the groups `old` of `before` for the groups `new`."""
-        self.per_s[new], self.observed_s[new] = before.per_s[old], before.observed_s[old]
-        self._last_ms = before._last_ms
-
-    def known(self) -> NDArray[np.float64]:
-        """The usual rates; NaN where too little was observed."""
-        return np.where(self.observed_s >= _WARM_UP_S, self.per_s, np.nan)
+        return ClusterActivity(groups, resets)
 
 
 def _list_new(before: Group, now: Group) -> tuple[str, ...]:

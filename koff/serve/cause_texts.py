@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN, Cause, Status
-from koff.lag.causes import REBALANCES_SPAN_MS
-from koff.serve.activity import GroupActivity
+from koff.lag.causes import Cause
+from koff.serve.activity import REBALANCES_SPAN_MS, GroupActivity
 from koff.serve.causes import ShardCauses
 from koff.serve.wording import count, measure_silence_s, show, show_duration
 from koff.tracker import Member
@@ -38,7 +38,7 @@ def describe_causes(causes: ShardCauses, group: int) -> list[Finding] | None:
     if not found:
         return None if found is None else []
     evidence = _Evidence(causes, group)
-    total = sum(causes.facts.lag[evidence.rows].tolist())  # a sum of int64 could overflow
+    total = sum(causes.lag[evidence.rows].tolist())  # a sum of int64 could overflow
     return [
         Finding(
             cause,
@@ -50,7 +50,7 @@ def describe_causes(causes: ShardCauses, group: int) -> list[Finding] | None:
             evidence.find_member(rows[0]),
         )
         for cause, offsets in found
-        for rows in [evidence.list_rows(cause)]
+        if (rows := evidence.list_rows(cause))
     ]
 
 
@@ -59,7 +59,7 @@ class _Evidence:
 
     def __init__(self, causes: ShardCauses, number: int) -> None:
         self.causes, self.number = causes, number
-        self.snapshot, self.shard, self.facts = causes.snapshot, causes.shard, causes.facts
+        self.snapshot, self.shard, self.lag = causes.snapshot, causes.shard, causes.lag
         self.group = self.shard.groups[number]
         self.rows = np.flatnonzero(self.shard.group == number)
         self.did = causes.activity.groups.get(self.group.name, GroupActivity())
@@ -69,9 +69,9 @@ class _Evidence:
 
     def list_rows(self, cause: Cause) -> list[int]:
         """The rows of the group that have the cause: where it explains most first."""
-        explained = self.causes.explanations[cause]
-        rows = self.rows[explained.rows[self.rows]]
-        return list(rows[np.argsort(-explained.offsets[rows], kind="stable")].tolist())
+        is_so = self.causes.verdicts.row_cause[self.rows] == cause
+        rows = self.rows if cause is Cause.RECORDS_SKIPPED else self.rows[is_so]
+        return list(rows[np.argsort(-self.lag[rows], kind="stable")].tolist())
 
     def find_place(self, row: int) -> tuple[str, int]:
         """Topic and partition of a row."""
@@ -94,40 +94,54 @@ class _Evidence:
 
     def show_silence(self, rows: list[int]) -> str:
         """For how long nothing new was committed, as in "committed nothing for 4 min 10 s"."""
-        stalled = self.facts.status[rows] == Status.STALL
+        known = [measure_silence_s(self.snapshot, self.shard, row) for row in rows]
+        silence_s = np.array([np.nan if each is None else each for each in known])
+        moved_at, window = self.shard.moved_at[rows], self.shard.features
+        still_s = np.where(moved_at < 0, np.nan, (window.last_ms[rows] - moved_at) / 1000) + silence_s
+        # It commits for most of the time in which its offset has not changed.
+        stalled = (window.commits[rows] >= 3) & (silence_s <= still_s / 2)
         if stalled.all() and self.group.member_count:
             return "commits the same offset again and again"
-        known = [measure_silence_s(self.snapshot, self.shard, row) for row in rows]
-        seconds = [each for each in known if each is not None and each >= 1]
-        # As of a stalled row, the newest commit is no progress.
-        is_clear = len(seconds) == len(rows) and not stalled.any()
-        return f"committed nothing for {show_duration(min(seconds))}" if is_clear else "commits nothing new"
+        is_clear = (silence_s >= 1).all() and not stalled.any()
+        return (
+            f"committed nothing for {show_duration(silence_s.min())}" if is_clear else "commits nothing new"
+        )
 
     def show_wait(self, rows: list[int]) -> str:
         """The same, and how much waits."""
-        lag = sum(self.facts.lag[rows].tolist())
+        lag = sum(self.lag[rows].tolist())
         marker = ", which may be a transaction marker" if lag == 1 else ""
         return f"{self.show_silence(rows)}, while {_count_waiting(lag)}{marker}"
 
-    def count_others(self, rows: list[int]) -> int:
-        """How many members, other than those of these rows, have only rows without a cause."""
-        member = self.facts.member
-        has_cause = np.zeros(len(member), np.bool_)
-        for explained in self.causes.explanations.values():
-            has_cause |= explained.rows
-        slow = self.rows[has_cause[self.rows]]
-        others = np.setdiff1d(member[self.rows], [*member[rows], *member[slow]])
-        return int((others >= 0).sum())
+    def list_owned(self, rows: list[int]) -> list[int]:
+        """All rows of the members that have these rows."""
+        members = {member.id for row in rows if (member := self.find_member(row))}
+        owners = ((row, self.find_member(row)) for row in self.rows.tolist())
+        return [row for row, member in owners if member is not None and member.id in members]
 
-    def show_rates(self) -> tuple[str, str]:
-        """The produce and the consume rate of the group."""
-        produce, consume = self.facts.produce_per_s[self.rows], self.facts.consume_per_s[self.rows]
-        return _show_rate(float(produce.sum())), _show_rate(float(consume.sum()))
+    def count_members(self, rows: list[int]) -> int:
+        """How many members have these rows."""
+        return len({member.id for row in rows if (member := self.find_member(row))})
+
+    def count_others(self, rows: list[int]) -> int:
+        """How many members, other than those of these rows, have only rows that are not late."""
+        late = self.rows[self.causes.verdicts.row_cause[self.rows] != Cause.NONE].tolist()
+        slow = {*self.list_owned(rows), *self.list_owned(late)}
+        return self.count_members([row for row in self.rows.tolist() if row not in slow])
+
+    def sum_rates(self, rows: NDArray[np.int64] | list[int]) -> tuple[float, float]:
+        """The produce and the consume rate of these rows."""
+        produce, consume = self.snapshot.produce_rates(self.shard), self.snapshot.consume_rates(self.shard)
+        return float(produce.per_s[rows].sum()), float(consume.per_s[rows].sum())
+
+    def find_offset(self, row: int, name: str) -> int:
+        """An offset of the partition of a row: `start` or `stable`."""
+        return int(getattr(self.snapshot.partitions, name)[self.shard.partition[row]])
 
 
 def _fell_out_of_log(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
-    committed, start = int(group.facts.committed[row]), int(group.facts.start[row])
+    committed, start = int(group.shard.committed[row]), group.find_offset(row, "start")
     return (
         f"the committed offset of {group.show_place(row)} is {committed:,}, but the log starts at {start:,}: "
         f"{count(start - committed, 'offset')} {_be(start - committed)} lost{_and_more(rows)}"
@@ -136,9 +150,10 @@ def _fell_out_of_log(group: _Evidence, rows: list[int]) -> str:
 
 def _reset(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
-    before, committed = int(group.facts.went_back_from[row]), int(group.facts.committed[row])
+    reset = group.causes.activity.resets.get((group.group.name, *group.find_place(row)))
+    before, committed = reset.offset if reset else 0, int(group.shard.committed[row])
     place, left = group.show_place(row), before - committed
-    if before == UNKNOWN:
+    if left <= 0:
         return f"the committed offset of {place} went back, to {committed:,}{_and_more(rows)}"
     return (
         f"the committed offset of {place} went back from {before:,}, and {count(left, 'offset')} {_be(left)} "
@@ -159,9 +174,10 @@ def _not_assigned(group: _Evidence, rows: list[int]) -> str:
 
 def _open_transaction(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
+    held = show_duration(group.find_offset(row, "held_ms") / 1000)
     return (
-        f"a transaction, open for {show_duration(group.facts.held_ms[row] / 1000)} at least, holds back "
-        f"{group.show_place(row)} from offset {int(group.facts.stable[row]):,} on{_and_more(rows)}"
+        f"a transaction, open for {held} at least, holds back {group.show_place(row)} from offset "
+        f"{group.find_offset(row, 'stable'):,} on{_and_more(rows)}"
     )
 
 
@@ -171,12 +187,12 @@ def _held_back_commits(group: _Evidence, rows: list[int]) -> str:
 
 def _stuck_partition(group: _Evidence, rows: list[int]) -> str:
     row = rows[0]
-    offset, silence = f"offset {int(group.facts.committed[row]):,}", group.show_silence([row])
+    offset, silence = f"offset {int(group.shard.committed[row]):,}", group.show_silence([row])
     what = f"stands at {offset}: the group {silence}"
     member = group.find_member(row)
     owner = f"; {group.show_member(row)} has it" if member else ""
     # Applications that commit "the last record's offset + 1" stay before the marker of a transaction.
-    marker = ", or is a transaction marker" if group.facts.lag[row] == 1 else ""
+    marker = ", or is a transaction marker" if group.lag[row] == 1 else ""
     return (
         f"{group.show_place(row)} {what}, while its other partitions advance. Perhaps its next "
         f"record cannot be processed{marker}{owner}{_and_more(rows)}"
@@ -184,26 +200,25 @@ def _stuck_partition(group: _Evidence, rows: list[int]) -> str:
 
 
 def _uneven_assignment(group: _Evidence, rows: list[int]) -> str:
-    owned = group.facts.member == group.facts.member[rows[0]]
+    owned = len(group.list_owned(rows[:1]))
     return (
-        f"{group.show_member(rows[0])} has {int(owned.sum())} of {count(len(group.rows), 'partition')}, with "
+        f"{group.show_member(rows[0])} has {owned} of {count(len(group.rows), 'partition')}, with "
         f"{count(group.group.member_count, 'member')}, and falls behind"
     )
 
 
 def _slow_member(group: _Evidence, rows: list[int]) -> str:
-    members = np.unique(group.facts.member[rows])
-    owned, others = np.isin(group.facts.member, members), group.count_others(rows)
-    more = f" and {count(len(members) - 1, 'more member')}" if len(members) > 1 else ""
+    members, owned, others = group.count_members(rows), group.list_owned(rows), group.count_others(rows)
+    more = f" and {count(members - 1, 'more member')}" if members > 1 else ""
     while_others = f", while {count(others, 'other member')} {'keeps' if others == 1 else 'keep'} up"
     return (
-        f"{group.show_member(rows[0])}{more}: {len(rows)} of {count(int(owned.sum()), 'partition')} "
+        f"{group.show_member(rows[0])}{more}: {len(rows)} of {count(len(owned), 'partition')} "
         f"{'falls' if len(rows) == 1 else 'fall'} behind{while_others if others else ''}"
     )
 
 
 def _hot_partition(group: _Evidence, rows: list[int]) -> str:
-    row, produce = rows[0], group.facts.produce_per_s
+    row, produce = rows[0], group.snapshot.produce_rates(group.shard).per_s
     share = produce[row] / max(float(produce[group.rows].sum()), 1e-9)
     return (
         f"{group.show_place(row)} gets {_show_rate(produce[row])} offsets a second, {share:.0%} of all that "
@@ -219,11 +234,6 @@ def _rebalancing(group: _Evidence, _rows: list[int]) -> str:
     return f"it rebalanced {did.rebalances} times within {minutes} minutes" + (f" ({who})" if who else "")
 
 
-def _fewer_members(group: _Evidence, _rows: list[int]) -> str:
-    now, before = group.group.member_count, group.did.most_members
-    return f"it has {count(now, 'member')}, and had {before} within the last hour"
-
-
 def _not_committing(group: _Evidence, rows: list[int]) -> str:
     members = group.group.member_count
     has = f"it has {count(members, 'member')}, but " if members else "it "
@@ -231,19 +241,26 @@ def _not_committing(group: _Evidence, rows: list[int]) -> str:
 
 
 def _production_rose(group: _Evidence, _rows: list[int]) -> str:
-    produced, consumed = group.show_rates()
-    before = _show_rate(float(group.facts.produced_before[group.number]))
-    return f"{produced} offsets a second are produced, {before} usually; it consumes {consumed} a second"
+    produced, consumed = map(_show_rate, group.sum_rates(group.rows))
+    usual = float(group.causes.verdicts.usual_per_s[group.number])
+    before = "" if np.isnan(usual) else f", {_show_rate(usual)} usually"
+    return f"{produced} offsets a second are produced{before}; it consumes {consumed} a second"
+
+
+def _records_skipped(group: _Evidence, _rows: list[int]) -> str:
+    return "its offsets jumped forward while it had no members: records were skipped"
 
 
 def _too_slow(group: _Evidence, rows: list[int]) -> str:
-    produced = float(group.facts.produce_per_s[rows].sum())
-    consumed = float(group.facts.consume_per_s[rows].sum())
+    produced, consumed = group.sum_rates(rows)
     where = "" if len(rows) == len(group.rows) else f" in {_list_places(group, rows)}"
     if consumed > produced:  # production has just risen, or fallen: the rates are means
         return f"its lag{where} did not shrink from one commit to the next"
+    now, most = group.group.member_count, group.did.most_members
+    fewer = f"; it has {count(now, 'member')}, and had {most} within the last hour" if most > now else ""
     return (
-        f"it consumes {_show_rate(consumed)} offsets a second{where}, and {_show_rate(produced)} are produced"
+        f"it consumes {_show_rate(consumed)} offsets a second{where}, and {_show_rate(produced)} are "
+        f"produced{fewer}"
     )
 
 
@@ -259,10 +276,10 @@ _TEXTS: dict[Cause, Callable[[_Evidence, list[int]], str]] = {
     Cause.SLOW_MEMBER: _slow_member,
     Cause.HOT_PARTITION: _hot_partition,
     Cause.REBALANCING: _rebalancing,
-    Cause.FEWER_MEMBERS: _fewer_members,
     Cause.NOT_COMMITTING: _not_committing,
     Cause.PRODUCTION_ROSE: _production_rose,
     Cause.TOO_SLOW: _too_slow,
+    Cause.RECORDS_SKIPPED: _records_skipped,
 }
 
 
@@ -281,10 +298,10 @@ ADVICE: dict[Cause, str] = {
     Cause.SLOW_MEMBER: "look at the host of the member: CPU, memory, network, and what it calls",
     Cause.HOT_PARTITION: "look at the keys of the records: more members do not help one partition",
     Cause.REBALANCING: "look at the logs of the members: max.poll.interval.ms, crashes, deployments",
-    Cause.FEWER_MEMBERS: "find out what became of the other members",
     Cause.NOT_COMMITTING: "look at the logs of the consumers: they may hang, or not commit",
     Cause.PRODUCTION_ROSE: "if it lasts, add members (up to one for each partition)",
     Cause.TOO_SLOW: "add members (up to one for each partition), or make the processing faster",
+    Cause.RECORDS_SKIPPED: "if that was not on purpose, set the offsets back",
 }
 """What helps."""
 

@@ -12,7 +12,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import NEVER, UNKNOWN, Lags, Reason, Status, TimeLags
+from koff.lag import NEVER, UNKNOWN, Lags, Reason, TimeLags
+from koff.lag.verdict import Verdict
 from koff.serve.causes import find_shard_causes
 from koff.serve.growth import Growth
 from koff.serve.labels import Labels, Mask, PartitionLabels, ShardLabels, escape_label
@@ -21,7 +22,7 @@ from koff.tracker import Group, Member
 
 Series = tuple[list[str], list[str]]
 """The labels of each series, and the number of each series."""
-_STATUSES = {int(status): status.name for status in Status}
+_STATUSES = [verdict.name for verdict in Verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +260,27 @@ def _completeness(numbers: ShardNumbers) -> Series:
 
 
 def _status(numbers: ShardNumbers) -> Series:
-    statuses = numbers.snapshot.group_statuses(numbers.shard).tolist()
-    labels = add_label(numbers.labels.groups, "status", [_STATUSES[status] for status in statuses])
-    return select_series(labels, np.ones(len(labels), np.int64), numbers.whole_groups)
+    """Of a group that may be half read, only what is known to be ill is said."""
+    verdicts = numbers.snapshot.find_verdicts(numbers.shard).verdict
+    labels = add_label(numbers.labels.groups, "status", [_STATUSES[verdict] for verdict in verdicts.tolist()])
+    shown = numbers.current_groups | (verdicts >= Verdict.WARN)
+    return select_series(labels, np.ones(len(labels), np.int64), shown)
+
+
+def _allowance(numbers: ShardNumbers) -> Series:
+    allowance_s = numbers.snapshot.find_verdicts(numbers.shard).allowance_s
+    return _select_known(numbers, np.where(numbers.current_groups, allowance_s, np.nan))
+
+
+def _incident_age(numbers: ShardNumbers) -> Series:
+    since_s = numbers.snapshot.find_verdicts(numbers.shard).since_s
+    return _select_known(numbers, (numbers.snapshot.now_ms or 0) / 1000 - since_s)
+
+
+def _select_known(numbers: ShardNumbers, seconds: NDArray[np.float64]) -> Series:
+    known = ~np.isnan(seconds)
+    shown: NDArray[np.float64] = np.where(known, seconds, 0.0).round(3).astype(np.float64)
+    return select_series(numbers.labels.groups, shown, known)
 
 
 def _state(numbers: ShardNumbers) -> Series:
@@ -328,11 +347,10 @@ def _partitions_without_lag(numbers: ShardNumbers) -> Series:
 
 
 def _partitions_not_ok(numbers: ShardNumbers) -> Series:
-    statuses = np.where(
-        numbers.whole_groups[numbers.shard.group], numbers.snapshot.statuses(numbers.shard), Status.OK
-    )
-    kind = np.select([statuses == status for status in NOT_OK], range(len(NOT_OK)), -1)
-    return _count_each(numbers, "status", kind, [status.name for status in NOT_OK])
+    verdicts = numbers.snapshot.row_verdicts(numbers.shard)
+    kind = np.select([verdicts == verdict for verdict in NOT_OK], range(len(NOT_OK)), -1)
+    kind[~numbers.whole_groups[numbers.shard.group]] = -1
+    return _count_each(numbers, "status", kind, [verdict.name for verdict in NOT_OK])
 
 
 def _count_each(numbers: ShardNumbers, label: str, kind: NDArray[np.int64], names: list[str]) -> Series:
@@ -368,7 +386,7 @@ def _causes(numbers: ShardNumbers) -> Series:
 
 
 _MOST_CAUSES = 3
-NOT_OK = (Status.WARN, Status.STOP, Status.STALL, Status.REWIND)
+NOT_OK = (Verdict.WARN, Verdict.ERR)
 REASONS = (
     Reason.COMMITS_NOT_CURRENT,
     Reason.END_NOT_CURRENT,
@@ -433,6 +451,8 @@ SHARD_SERIES: dict[str, Callable[[ShardNumbers], Series]] = {
     "koff_group_catch_up_seconds": _catch_up,
     "koff_group_completeness_ratio": _completeness,
     "koff_group_status": _status,
+    "koff_group_allowance_seconds": _allowance,
+    "koff_group_incident_seconds": _incident_age,
     "koff_group_state": _state,
     "koff_group_members": _members,
     "koff_group_members_without_assignment": _members_without_assignment,

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 from koff.errors import KoffError
 from koff.serve.activity import RecentActivity
-from koff.tracker import ShownNames, Snapshot
+from koff.tracker import Objective, ShownNames, Snapshot
 
 
 class NoProgress(KoffError):
@@ -131,6 +131,8 @@ class ClusterView:
     """Patterns that give labels from the name of a group (`koff.serve.labels.derive_labels`)."""
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics the snapshot shows."""
+    objectives: tuple[Objective, ...] = ()
+    """The lags in seconds that the owners of groups accept."""
     expected_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether each group that is expected is present. A group of which koff cannot know that is left out."""
     activity: RecentActivity = field(default_factory=RecentActivity, repr=False, compare=False)

@@ -7,7 +7,7 @@ from koff.tracker.rows import GroupTotal, PartitionLag
 from koff.tracker.saved_state import STATE_SCHEMA, State
 from koff.tracker.shard import Shard
 from koff.tracker.share_commits import ShareLag
-from koff.tracker.shown import Rule, ShownNames, compile_expression
+from koff.tracker.shown import Objective, Rule, ShownNames, compile_expression
 from koff.tracker.snapshot import Snapshot
 from koff.tracker.snapshot_columns import ShardSnapshot
 from koff.tracker.tracker import Tracker
@@ -20,6 +20,7 @@ __all__ = [
     "GroupTotal",
     "LaggingRow",
     "Member",
+    "Objective",
     "PartitionLag",
     "Rule",
     "Shard",

@@ -15,13 +15,14 @@ from koff.lag import (
     CatchUps,
     Rates,
     Reason,
-    Status,
     TimeLags,
     lag_to_stable,
     lost,
     published_lag,
     readable,
 )
+from koff.lag.causes import Cause
+from koff.lag.verdict import Verdict
 from koff.tracker.groups import Group, Member
 from koff.tracker.snapshot_columns import ShardSnapshot, SnapshotColumns
 
@@ -49,9 +50,9 @@ class PartitionLag:
     offsets left the log before the group committed them. A read_committed consumer can read `lag_to_stable`
     offsets now. `time_lag_s` is the age of the oldest uncommitted record; `time_lag_source` is "record" if
     that record was read, "ends" if its age was estimated from the history of end offsets; with `at_least` it
-    is a lower bound. `status` is Burrow's verdict. `reasons` are why the lag is null, or is not what its
-    number suggests. `complete` is the filled share of the window of commits behind `status` and `pace`, 0 to
-    1.
+    is a lower bound. `status` is the verdict on the row, `cause` why it is late. `reasons` are why the lag is
+    null, or is not what its number suggests. `complete` is the filled share of the window of commits behind
+    `pace`, 0 to 1.
     """
 
     group: str
@@ -67,7 +68,8 @@ class PartitionLag:
     time_lag_s: float | None
     time_lag_source: str | None
     at_least: bool | None
-    status: Status
+    status: Verdict
+    cause: Cause
     reasons: Reason
     pace: Pace
     complete: float | None
@@ -87,7 +89,10 @@ class GroupTotal:
     these, `withheld` are not current: then there are no totals, for a partial sum looks like a recovery.
     Without `current`, members and state of the group are not current either. Without `whole`, rows may be
     missing. There are no totals then either. `reason` is why `lag` is None.
-    `time_lag_s` is the longest of its partitions, None unless all are known; `status` is the worst.
+    `time_lag_s` is the longest of its partitions, None unless all are known; `status` is the verdict on the
+    group, and `cause` the first cause of its lag. It may be `allowance_s` late (None: nobody has looked
+    yet): that is twice what is usual (`usual_s`, None if unknown), or its objective. `since_s` is when the
+    open incident began, None without one.
     `complete` is the share of its committed partitions that have a full window of commits, None without any.
     `pace` has no produce rate.
     """
@@ -97,9 +102,13 @@ class GroupTotal:
     partitions: int
     unknown: int
     time_lag_s: float | None
-    status: Status
+    status: Verdict
     pace: Pace
     complete: float | None
+    cause: Cause = Cause.NONE
+    allowance_s: float | None = None
+    usual_s: float | None = None
+    since_s: float | None = None
     withheld: int = 0
     current: bool = True
     whole: bool = True
@@ -149,7 +158,8 @@ def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[Part
         lag_to_stable(stable=snapshot.partitions.stable[rows], committed=committed),
     )
     known = lag.known.tolist()
-    reason_bits, verdicts = snapshot.reasons(shard).tolist(), snapshot.statuses(shard).tolist()
+    reason_bits, verdicts = snapshot.reasons(shard).tolist(), snapshot.row_verdicts(shard).tolist()
+    causes = snapshot.find_verdicts(shard).row_cause.tolist()
     times = _list_time_lags(snapshot.time_lags(shard), len(rows))
     paces, complete = _build_paces(snapshot, shard), _list_completeness(shard)
     # A value that depends on the lag is None where the lag is unknown. Each row takes its member out of
@@ -169,7 +179,8 @@ def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[Part
             _none_if_unknown(lost_offsets),
             _none_if_unknown(stable) if known[row] else None,
             *times[row],
-            Status(verdicts[row]),
+            Verdict(verdicts[row]),
+            Cause(causes[row]),
             Reason(reason_bits[row]),
             next(paces),
             complete[row],
@@ -178,10 +189,10 @@ def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[Part
     yield from _build_uncommitted_rows(snapshot, shard, owners)
 
 
-_Verdict = tuple[Status, Reason, Pace, float | None]
-"""`status`, `reasons`, `pace` and `complete`."""
-_WITHOUT_COMMIT: _Verdict = (Status.NOTFOUND, Reason.NO_COMMIT, Pace(), 0.0)
-_NOT_READ: _Verdict = (Status.UNKNOWN, Reason.COMMITS_NOT_CURRENT, Pace(), None)
+_Verdict = tuple[Verdict, Cause, Reason, Pace, float | None]
+"""`status`, `cause`, `reasons`, `pace` and `complete`."""
+_WITHOUT_COMMIT: _Verdict = (Verdict.UNKNOWN, Cause.NONE, Reason.NO_COMMIT, Pace(), 0.0)
+_NOT_READ: _Verdict = (Verdict.UNKNOWN, Cause.NONE, Reason.COMMITS_NOT_CURRENT, Pace(), None)
 Owners = dict[str, dict[tuple[str, int], Member]]
 """The member of each assigned (topic, partition), by group."""
 
@@ -218,8 +229,13 @@ def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
     for shard in snapshot.shards.values():
         # Every group has a total, also without any partition.
         sums = _sum_rows(snapshot, shard)
+        found = snapshot.find_verdicts(shard)
         verdicts = zip(
-            map(Status, snapshot.group_statuses(shard).tolist()),
+            map(Verdict, found.verdict.tolist()),
+            map(Cause, found.cause.tolist()),
+            map(_none_if_nan, found.allowance_s.tolist()),
+            (seconds or None for seconds in found.usual_s.tolist()),
+            map(_none_if_nan, found.since_s.tolist()),
             _list_catch_ups(snapshot.group_catch_ups(shard)),
             (None if np.isnan(s) else round(s, 3) for s in snapshot.group_completeness(shard).tolist()),
             _round_known(snapshot.summed_consume_rates(shard, shard.group, len(shard.groups))),
@@ -281,7 +297,11 @@ def _count_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> NDArray[np.i
 def _total_group(
     group: Group,
     own: _Sums,
-    verdict: Status,
+    verdict: Verdict,
+    cause: Cause,
+    allowance_s: float | None,
+    usual_s: float | None,
+    since_s: float | None,
     caught_up: CatchUp,
     complete: float | None,
     consume_per_s: float | None,
@@ -299,6 +319,10 @@ def _total_group(
         verdict,
         Pace(consume_per_s if served else None, None, *caught_up),
         complete,
+        cause,
+        allowance_s,
+        usual_s,
+        since_s,
         own.withheld,
         current,
         whole,
@@ -331,6 +355,10 @@ def _list_completeness(shard: ShardSnapshot) -> list[float | None]:
     unknown = shard.is_withheld(Reason.COMMITS_NOT_CURRENT) | ~shard.current_groups()[shard.group]
     shares = zip(shard.features.completeness().tolist(), unknown.tolist(), strict=True)
     return [None if is_unknown else share for share, is_unknown in shares]
+
+
+def _none_if_nan(seconds: float) -> float | None:
+    return None if seconds != seconds else round(seconds, 3)  # noqa: PLR0124 - NaN
 
 
 def _none_if_unknown(offset: int) -> int | None:

@@ -69,5 +69,6 @@ def _select_shard(
         withheld=select(shard.withheld),
         groups_current=shard.current_groups()[places],
         groups_whole=whole[places],
+        verdicts=None if shard.verdicts is None else shard.verdicts.select(places, rows),
         commits_at_ms=known_until[rows] if isinstance(known_until, np.ndarray) else known_until,
     )

@@ -74,6 +74,19 @@ class ShownNames:
         return np.array([_decide(self.topics, name) for name in names], np.bool_)
 
 
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The lag in seconds that the owners of some groups accept, in all topics or in some."""
+
+    groups: re.Pattern[str]
+    seconds: float
+    topics: re.Pattern[str] | None = None
+
+    def fits(self, group: str, topic: str) -> bool:
+        """Whether it is for this topic of this group."""
+        return bool(self.groups.search(group)) and (self.topics is None or bool(self.topics.search(topic)))
+
+
 def _decide(rules: Sequence[Rule], name: str) -> bool:
     for rule in rules:
         if rule.pattern.search(name):

@@ -30,6 +30,8 @@ from koff.lag import (
     status,
     usual_lags,
 )
+from koff.lag.group_verdicts import GroupVerdicts
+from koff.lag.verdict import Verdict
 from koff.tracker.groups import Group, Member
 from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
 from koff.tracker.impossible import possible_partitions
@@ -65,7 +67,8 @@ class ShardSnapshot:
     None: up to the time of the snapshot. Later commits may exist, so a pause in the commits ends there.
 
     `skew_ms` is how far koff's clock is ahead of that of the broker that set the commit timestamps, below 0
-    if it is behind; 0 if it is not known. Without `has_share_groups`, no group is a share group.
+    if it is behind; 0 if it is not known. Without `has_share_groups`, no group is a share group. `verdicts`
+    are those of its groups and rows; None: nobody has looked yet.
     """
 
     layout: object
@@ -88,6 +91,7 @@ class ShardSnapshot:
     commits_at_ms: NDArray[np.int64] | int | None = None
     skew_ms: int = 0
     has_share_groups: bool = True
+    verdicts: GroupVerdicts | None = None
 
     def withhold(
         self,
@@ -331,6 +335,16 @@ class SnapshotColumns:
         undecided = (rows == Status.UNKNOWN) & self.lags(shard).known
         verdicts = group_status(rows, shard.group, len(shard.groups), undecided=undecided)
         return np.where(self.withheld_groups(shard), np.uint8(Status.UNKNOWN), verdicts)
+
+    def find_verdicts(self, shard: ShardSnapshot) -> GroupVerdicts:
+        """The verdicts on the groups and rows of `shard`: UNKNOWN where nobody has looked yet."""
+        return shard.verdicts or GroupVerdicts.build_unknown(len(shard.groups), len(shard.group))
+
+    def row_verdicts(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
+        """The `Verdict` of each row of `shard`; UNKNOWN where its lag is, or nobody has looked yet."""
+        if shard.verdicts is None:
+            return np.full(len(shard.group), Verdict.UNKNOWN, np.uint8)
+        return shard.verdicts.judge_rows(self.lags(shard).known)
 
     def group_completeness(self, shard: ShardSnapshot) -> NDArray[np.float64]:
         """The share of each group's rows that have a full window, 0 to 1; NaN without rows.

@@ -6,11 +6,12 @@ import json
 import re
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from koff.kafkatest import incidents, wait_until
+from koff.kafkatest import LocalKafka, incidents, wait_until
 from koff.kafkatest.traffic import GROUPS, Traffic
 from tests.koff_process import monitoring, run_koff
 
@@ -28,7 +29,16 @@ A_MINUTE = 60
 """Of samples of end offsets, one each second: a busy machine takes fewer in a minute."""
 
 
-def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cause(kafka):
+def accept(folder: Path, kafka: LocalKafka, seconds: float) -> str:
+    """A koff.yaml with the objective of all groups: in these tests, an incident is one soon."""
+    objectives = [{"groups": ".", "seconds": seconds}]
+    cluster = {"name": kafka.cluster_id, "brokers": kafka.bootstrap, "end_offset_interval": 1}
+    path = folder / "koff.yaml"
+    path.write_text(json.dumps({"clusters": [cluster | {"objectives": objectives}]}))  # JSON is YAML, too
+    return str(path)
+
+
+def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cause(kafka, tmp_path):
     mark = uuid.uuid4().hex[:6]
     topics = {
         f"{name}-{mark}": partitions for name, partitions in (("orders", 6), ("payments", 3), ("clicks", 4))
@@ -38,9 +48,10 @@ def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cau
         for group in GROUPS
     ]
     assert {group.name.removesuffix(f"-{mark}") for group in groups} == EXPECTED.keys()
+    config = accept(tmp_path, kafka, 20)
     with (
         Traffic(kafka, topics=topics, groups=groups),
-        monitoring(kafka.bootstrap, "--end-offset-interval", "1") as monitor,
+        monitoring(None, "--config", config) as monitor,
     ):
         monitor.wait_until_ready()
 
@@ -60,7 +71,7 @@ def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cau
         wait_until(is_explained, timeout_s=180, every_s=1, what="the causes")
         # A group without members stays as it is, whatever the load of the machine is.
         assert monitor.metrics()["koff_group_cause"][kafka.cluster_id, f"stopped-{mark}", "no_members"] > 0
-        page = run_koff("group", f"stuck-{mark}", "--brokers", kafka.bootstrap)
+        page = run_koff("group", f"stuck-{mark}", "--config", config)
         assert page.returncode == 0, page.stderr
         assert re.search(rf"stuck_partition \(\d+% of the lag\): orders-{mark}-2 stands at", page.stdout)
         assert re.search(r"rebalanced: generation .*1 member$", page.stdout, re.MULTILINE)
@@ -77,11 +88,11 @@ def test_each_incident_of_the_demo_is_named_and_a_group_that_keeps_up_has_no_cau
 
 
 @pytest.mark.thorough
-def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_kafka):
+def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_kafka, tmp_path):
     kafka = more_kafka()
     with (
         Traffic(kafka, topics=incidents.TOPICS, groups=incidents.GROUPS) as traffic,
-        monitoring(kafka.bootstrap, "--end-offset-interval", "1") as monitor,
+        monitoring(None, "--config", accept(tmp_path, kafka, 20)) as monitor,
     ):
         monitor.wait_until_ready()
         script = incidents.Incidents(kafka, traffic)

@@ -20,6 +20,7 @@ from koff.tracker import PartitionLag, Snapshot, Tracker
 from koff.tracker.commit_rows import NOT_SHARED
 from koff.tracker.groups import Group, GroupTable, Member
 from koff.tracker.topic_partitions import fold_topic_id
+from tests.unit.builders import list_statuses
 
 Record = tuple[int, int, int, bytes | None, bytes | None]
 """Partition of the offsets topic, offset in it, timestamp, key and value."""
@@ -227,11 +228,12 @@ def tracked_lags(snapshot: Snapshot) -> Facts:
     The pipeline does not see share groups move: what follows from that is left out.
     """
     types = {group.name: group.type for group in snapshot.groups()}
-    bounds, beside = set(_bounds(snapshot)), _of_partitions(snapshot)
+    bounds, beside, statuses = set(_bounds(snapshot)), _of_partitions(snapshot), list_statuses(snapshot)
     facts: dict[Place, Any] = {}
     for row in snapshot.rows():
         at = row.group, row.topic, row.partition
         said = {name: of(row) for name, of in _LAG.items()} | {"type": types[row.group]}
+        said["status"] = statuses[at].name
         if row.reasons == Reason.NO_COMMIT:
             said |= beside.get(at[1:], {})
         if at in bounds:
@@ -274,7 +276,7 @@ def written_lags(tables: Tables, at_ms: int) -> Facts:
     facts = {
         (*at, name): row[name]
         for at, row in slots.items()
-        for name in (*_LAG, "type")
+        for name in (*_LAG, "status", "type")
         if _is_compared(row.type, name)
     }
     return {at: tuple(value) if at[-1] == "reasons" else value for at, value in facts.items()}
@@ -302,7 +304,6 @@ _LAG: Mapping[str, Callable[[PartitionLag], Any]] = {
     "lost": lambda row: row.lost,
     "lag_to_stable": lambda row: row.lag_to_stable,
     "time_lag_s": lambda row: _seconds(row.time_lag_s),
-    "status": lambda row: row.status.name,
     "reasons": lambda row: _names(row.reasons),
     "consume_per_s": lambda row: _rate(row.pace.consume_per_s),
     "produce_per_s": lambda row: _rate(row.pace.produce_per_s),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from koff.lag import Status
 from koff.records import (
     AssignedPartitions,
     AssignedTasks,
@@ -61,7 +62,7 @@ from koff.records import (
     encode,
 )
 from koff.records.streams_records import InternalTopic
-from koff.tracker import Tracker
+from koff.tracker import Snapshot, Tracker
 
 Pair = tuple[bytes, bytes | None]
 
@@ -95,6 +96,18 @@ def assign(topic: str, *partitions: int) -> bytes:
     numbers = b"".join(partition.to_bytes(4) for partition in partitions)
     name = len(topic).to_bytes(2) + topic.encode()
     return b"\0\0" + (1).to_bytes(4) + name + len(partitions).to_bytes(4) + numbers + b"\xff" * 4
+
+
+def list_statuses(snapshot: Snapshot) -> dict[tuple[str, str, int], Status]:
+    """Burrow's status of each row."""
+    places = snapshot.partitions
+    return {
+        (shard.groups[group].name, places.topic[partition], places.partition[partition]): Status(status)
+        for shard in snapshot.shards.values()
+        for group, partition, status in zip(
+            shard.group.tolist(), shard.partition.tolist(), snapshot.statuses(shard).tolist(), strict=True
+        )
+    }
 
 
 def classic_group(

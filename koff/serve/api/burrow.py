@@ -170,11 +170,13 @@ def _list_groups(views: Views, cluster: str) -> Found:
 
 
 class _BurrowGroup(NamedTuple):
-    """A group, its rows with a commit, and the newest commit of each."""
+    """A group, its rows with a commit, the newest commit of each, and statuses by Burrow's rule."""
 
     total: GroupTotal
     rows: list[PartitionLag]
     commits: dict[tuple[str, int], _Commit]
+    status: Status
+    statuses: dict[tuple[str, int], Status]
 
 
 def _find_group(views: Views, cluster: str, name: str) -> _BurrowGroup | None:
@@ -185,7 +187,13 @@ def _find_group(views: Views, cluster: str, name: str) -> _BurrowGroup | None:
     snapshot = select_places([place])
     (total,), commits = snapshot.totals(), _list_commits(snapshot)
     rows = sorted(snapshot.rows(), key=lambda row: (row.topic, row.partition))
-    return _BurrowGroup(total, [row for row in rows if (row.topic, row.partition) in commits], commits)
+    (shard,), partitions = snapshot.shards.values(), snapshot.partitions
+    statuses = {
+        (partitions.topic[number], partitions.partition[number]): Status(status)
+        for number, status in zip(shard.partition.tolist(), snapshot.statuses(shard).tolist(), strict=True)
+    }
+    own = [row for row in rows if (row.topic, row.partition) in commits]
+    return _BurrowGroup(total, own, commits, Status(snapshot.group_statuses(shard)[0]), statuses)
 
 
 def _has_commit(shard: ShardSnapshot) -> NDArray[np.bool_]:
@@ -251,7 +259,7 @@ def _show_status(views: Views, cluster: str, name: str, *, is_whole: bool) -> Fo
     partitions = [_build_partition(group, row) for row in group.rows if row.published_lag is not None]
     listed = [each for each in partitions if is_whole or Status[each["status"]] >= Status.WARN]
     status |= {
-        "status": total.status.name,
+        "status": group.status.name,
         "complete": total.complete or 0.0,
         "partitions": listed,
         "partition_count": len(group.rows),
@@ -267,7 +275,7 @@ def _build_partition(group: _BurrowGroup, row: PartitionLag) -> Object:
         "topic": row.topic,
         "partition": row.partition,
         **_build_owner(row),
-        "status": row.status.name,
+        "status": group.statuses.get((row.topic, row.partition), Status.NOTFOUND).name,
         "start": commit if group.commits[row.topic, row.partition].is_only else None,
         "end": commit,
         "current_lag": row.published_lag,

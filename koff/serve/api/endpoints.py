@@ -13,10 +13,10 @@ from koff.serve.api.group_objects import (
     CLUSTER_GROUP,
     DETAILS,
     GROUP,
-    GROUP_STATUSES,
     GROUP_TYPES,
     MEMBER,
     ROW,
+    STATUSES,
 )
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, regex, whole_number
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
@@ -84,7 +84,7 @@ _NAMES = (
 )
 _GROUPS = (
     *_NAMES,
-    choice("status", "Only groups with one of these statuses.", GROUP_STATUSES, is_list=True),
+    choice("status", "Only groups with one of these statuses.", STATUSES, is_list=True),
     choice("cause", "Only groups with one of these causes of a lag.", CAUSES, is_list=True),
     choice("type", "Only groups of one of these types.", GROUP_TYPES, is_list=True),
     any_text("state", "Only groups in one of these states, such as Stable or Empty.", is_list=True),

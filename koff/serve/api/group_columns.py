@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import Cause, Status
+from koff.lag.causes import Cause
+from koff.lag.verdict import Verdict
 from koff.serve.api.group_objects import TREND_POINTS, ClusterTotal, ExplainedTotal
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
@@ -85,7 +86,7 @@ class GroupColumns:
         if query["state"]:  # the state of a group that is not current is not known
             mask &= self._join([shard.current_groups() for _, _, shard in self._shards]).astype(np.bool_)
         if query["status"]:
-            wanted = [int(Status[name]) for name in query["status"]]
+            wanted = [int(Verdict[name]) for name in query["status"]]
             mask &= np.isin(self._statuses, wanted)
         if query["cause"]:
             mask &= self._join([self._has_cause(query["cause"], *each) for each in self._shards]) > 0
@@ -125,7 +126,7 @@ class GroupColumns:
 
     @cached_property
     def _statuses(self) -> Column:
-        return self._join([view.snapshot.group_statuses(shard) for view, _, shard in self._shards])
+        return self._join([view.snapshot.find_verdicts(shard).verdict for view, _, shard in self._shards])
 
     @staticmethod
     def _join(columns: Sequence[NDArray[np.generic]]) -> Column:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from koff.lag import Cause, Reason, Status
+from koff.lag import Reason
+from koff.lag.causes import Cause
+from koff.lag.verdict import Verdict
 from koff.serve.api.shapes import (
     BOOLEAN,
     COUNT,
@@ -25,10 +27,10 @@ from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 
 GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
-GROUP_STATUSES = tuple(status.name for status in Status if status <= Status.ERR)
+STATUSES = tuple(verdict.name for verdict in Verdict)
 TOTAL_REASONS = ("", "commits_not_current", "rows_missing", "lags_withheld", "lags_unknown", "no_partitions")
 TREND_POINTS = 30
-CAUSES = tuple(cause.label for cause in Cause)
+CAUSES = tuple(cause.label for cause in Cause if cause is not Cause.NONE)
 REASONS = tuple(str(reason.name).lower() for reason in Reason)
 _OFFSET = nullable(COUNT)
 _RATE = nullable(NUMBER)
@@ -108,7 +110,14 @@ _TOTAL: JsonObject[GroupTotal] = JsonObject(
     JsonField("unknown", COUNT, "How many partitions have no known lag.", attrgetter("unknown")),
     JsonField("withheld", COUNT, "How many of these lags are not current.", attrgetter("withheld")),
     JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", attrgetter("time_lag_s")),
-    JsonField("status", one_of(GROUP_STATUSES), "The worst of its partitions.", attrgetter("status.name")),
+    JsonField("status", one_of(STATUSES), "The verdict on the group.", attrgetter("status.name")),
+    JsonField("allowance_s", _RATE, "So late it may be before that is WARN.", attrgetter("allowance_s")),
+    JsonField(
+        "usual_s",
+        _RATE,
+        "Within so many seconds, four of five records are committed. Null: not known yet.",
+        attrgetter("usual_s"),
+    ),
     JsonField(
         "complete",
         nullable(SHARE),
@@ -218,9 +227,15 @@ ROW: JsonObject[Row] = JsonObject(
     JsonField("at_least", _FLAG, "`time_lag_s` is a lower bound.", attrgetter("row.at_least")),
     JsonField(
         "status",
-        one_of([status.name for status in Status]),
-        "Burrow's verdict.",
+        one_of(STATUSES),
+        "The verdict on the row.",
         attrgetter("row.status.name"),
+    ),
+    JsonField(
+        "cause",
+        nullable(one_of(CAUSES)),
+        "Why it is late.",
+        lambda r: None if r.row.cause is Cause.NONE else r.row.cause.label,
     ),
     JsonField(
         "reasons",

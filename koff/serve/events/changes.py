@@ -1,13 +1,14 @@
 """What has changed from one view of a cluster to the next, as events. No I/O, no clock.
 
 Numbers that are withheld are not compared: what was known before stays. So a cluster that koff cannot see for
-a while gives no false event, and a change during that time gives one. A status that koff does not know
-(UNKNOWN) counts as withheld. The first view gives no event.
+a while gives no false event, and a change during that time gives one. The first view gives no event but the
+incidents of groups that are late already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,30 +16,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import Status, is_topic_recreated
-from koff.serve.activity import MOST_RESETS, ActivityLog, UsualRates
-from koff.serve.cause_texts import ADVICE, describe_causes
-from koff.serve.causes import find_shard_causes, sum_produce_rates
+from koff.lag import is_topic_recreated
+from koff.lag.group_verdicts import GroupVerdicts
+from koff.lag.verdict import Change, Verdict
+from koff.serve.activity import MOST_RESETS, ActivityLog, ShardVerdicts
+from koff.serve.causes import explain_shard
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.known_topics import KnownTopics
 from koff.serve.events.sentences import (
+    INCIDENTS,
     Drafts,
     describe_group,
+    describe_incident,
     describe_loss,
     describe_rebalance,
     describe_reset,
     describe_row,
-    describe_status,
     describe_topic,
     find_severity,
     has_other_members,
 )
 from koff.serve.group_sums import find_longest_time_lags, sum_lags
+from koff.serve.verdict_samples import build_sample, find_objectives
+from koff.serve.verdicts import attach_verdicts
 from koff.serve.view import ClusterView
 from koff.serve.wording import show, show_duration
-from koff.tracker import ShardSnapshot, ShownNames, Snapshot
+from koff.tracker import Objective, ShardSnapshot, ShownNames, Snapshot
 from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
+
+
+def look_at(
+    view: ClusterView, changes: ClusterChanges, now_ms: int
+) -> tuple[ClusterView, list[ClusterEvent]]:
+    """The view with the verdicts of this look at it, and what has changed since the last one."""
+    events = changes.compare(view, now_ms)
+    snapshot = attach_verdicts(view.snapshot, view.activity.current.verdicts)
+    return replace(view, snapshot=snapshot), events
 
 
 class ClusterChanges:
@@ -49,7 +63,8 @@ class ClusterChanges:
         self._blind_since_ms = 0
         self._expected: dict[str, bool] = {}
         self._shown = ShownNames()
-        self._statuses: dict[str, int] = {}
+        self._objectives: Sequence[Objective] = ()
+        self._earlier: dict[int, KnownShard] = {}
         self._activity = ActivityLog()
         self._begin()
 
@@ -62,10 +77,9 @@ class ClusterChanges:
     def restart(self) -> None:
         """Begins again: the monitor of the cluster was started again, or it shows other groups.
 
-        Statuses, the presence of expected groups and the readiness stay known: people were told of them.
+        Incidents, the presence of expected groups and the readiness stay known: people were told of them.
         """
-        for shard in self._shards.values():
-            self._statuses |= zip((group.name for group in shard.groups), shard.status.tolist(), strict=True)
+        self._earlier |= self._shards
         self._begin()
 
     def note_no_view(self, cluster: str, why: str, now_ms: int) -> list[ClusterEvent]:
@@ -122,13 +136,13 @@ class ClusterChanges:
         snapshot = view.snapshot
         # Which groups and rows there are: then all columns can be compared.
         came, left, topics_left = self._follow_layouts(view, is_ready=is_ready)
-        for name in came.keys() & left.keys():  # groups that have moved to another shard
-            shard, number = came.pop(name)
-            shard.status[number] = left.pop(name)
-        for name in came:
+        for name in came & left.keys():  # groups that have moved to another shard
+            came.remove(name)
+            del left[name]
+        for name in sorted(came):
             drafts.add("group_appeared", Severity.INFO, partial(describe_group, name, "it is new"))
-        for name, status in left.items():
-            build = partial(describe_group, name, "it was deleted", status=Status(status).name)
+        for name, verdict in left.items():
+            build = partial(describe_group, name, "it was deleted", status=verdict.name)
             drafts.add("group_deleted", Severity.INFO, build)
         # Topics, before commits: a topic that was created again has other offsets.
         # While history is read, a commit may be an old one.
@@ -152,12 +166,8 @@ class ClusterChanges:
                 else:
                     _compare_commits(known, snapshot, current, Drafts(""), ActivityLog(), now_ms)
                 _compare_losses(known, snapshot, current, drafts)
-                known.usual_rate.add(sum_produce_rates(snapshot, current), now_ms)
-        usual_rates = {
-            number: UsualRates(known.layout, known.usual_rate.known())
-            for number, known in self._shards.items()
-        }
-        view.activity.current = self._activity.build(usual_rates, now_ms)
+        view.activity.current = self._activity.build(now_ms)
+        view.activity.current.verdicts.update(self._judge(view, drafts))
         shards = [shard for shard in snapshot.shards.values() if _is_current(shard)]
         names = [group.name for shard in shards for group in shard.groups]
         if names:
@@ -166,16 +176,64 @@ class ClusterChanges:
             is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
             view.activity.history.add(names, lags, time_lags_s, now_ms, is_whole=is_whole)
 
+    def _judge(self, view: ClusterView, drafts: Drafts) -> dict[int, ShardVerdicts]:
+        """The verdicts of the shards that are current. Those of the others stay as they were."""
+        snapshot = view.snapshot
+        if snapshot.now_ms is None:
+            return {}
+        for number, shard in snapshot.shards.items():
+            known = self._shards.get(number)
+            if known is None or known.layout is not shard.layout:
+                continue
+            if known.objective_s is None or self._objectives is not view.objectives:
+                known.objective_s = find_objectives(snapshot, shard, view.objectives)
+            is_held_back = number in view.stats.held_back_partitions
+            sample = build_sample(
+                snapshot,
+                shard,
+                view.activity.current,
+                known.objective_s,
+                is_held_back=is_held_back,
+                now_s=snapshot.now_ms / 1000,
+            )
+            judged = known.judge.judge(sample)
+            verdicts = GroupVerdicts.build(judged)
+            known.verdicts = ShardVerdicts(
+                shard.layout, shard.groups, shard.group, shard.partition, sample.at_s, verdicts
+            )
+            self._add_incidents(view, shard, verdicts, judged.change, drafts)
+        self._objectives = view.objectives
+        return {number: known.verdicts for number, known in self._shards.items() if known.verdicts}
+
+    def _add_incidents(
+        self,
+        view: ClusterView,
+        shard: ShardSnapshot,
+        verdicts: GroupVerdicts,
+        change: NDArray[np.uint8],
+        drafts: Drafts,
+    ) -> None:
+        """Adds an event for each incident that was opened, raised or closed."""
+        changed = np.flatnonzero(change).tolist()
+        if not changed:
+            return
+        causes = explain_shard(view.snapshot, replace(shard, verdicts=verdicts), view.activity.current)
+        for number in changed:
+            what = Change(change[number])
+            severity = find_severity(what, Verdict(verdicts.verdict[number]))
+            build = partial(describe_incident, causes, verdicts, number, what)
+            drafts.add(INCIDENTS[what], severity, build)
+
     def _follow_layouts(
         self, view: ClusterView, *, is_ready: bool
-    ) -> tuple[dict[str, tuple[KnownShard, int]], dict[str, int], set[tuple[str, str]]]:
+    ) -> tuple[set[str], dict[str, Verdict], set[tuple[str, str]]]:
         """Takes over the groups and rows of the view's shards that are current.
 
-        Returns new groups (with their places), deleted groups (with their last statuses), and topics to which
-        a group has no commits any more.
+        Returns new groups, deleted groups (with the last verdicts), and topics to which a group has no
+        commits any more.
         """
-        came: dict[str, tuple[KnownShard, int]] = {}
-        left: dict[str, int] = {}
+        came: set[str] = set()
+        left: dict[str, Verdict] = {}
         topics_left: set[tuple[str, str]] = set()
         shards, places = view.snapshot.shards, self._topics.follow_places(view.snapshot.partitions)
         # While history is read, koff finds groups that coordinators did not describe: these are not new.
@@ -194,23 +252,18 @@ class ClusterChanges:
                 added = difference.added
                 left |= difference.removed
                 topics_left |= difference.left_topics
-            is_known = (before is not None or self._is_complete) and is_history_read
-            for index in added:
-                name = known.groups[index].name
-                if (status := self._statuses.pop(name, None)) is not None:
-                    known.status[index] = status
-                elif is_known:
-                    known.status[index] = Status.NOTFOUND
-                    came[name] = known, index
+            elif (earlier := self._earlier.pop(number, None)) is not None:
+                known.carry_judge(earlier, earlier.places.match(places))
+            if (before is not None or self._is_complete) and is_history_read:
+                came |= {known.groups[index].name for index in added}
         if is_ready and not view.stats.not_current:
             # All that there is was read: a shard that is not there has no groups.
             self._is_complete = True
             for number in self._shards.keys() - shards.keys():
                 known = self._shards.pop(number)
-                names = (group.name for group in known.groups)
-                left |= zip(names, known.status.tolist(), strict=True)
+                left |= {group.name: known.find_verdict(n) for n, group in enumerate(known.groups)}
             if is_history_read:
-                self._statuses.clear()
+                self._earlier.clear()
         return came, left, topics_left
 
 
@@ -227,16 +280,8 @@ def _compare_groups(
     activity: ActivityLog,
     now_ms: int,
 ) -> None:
-    """Compares statuses, epochs and members of the groups in the shard `place`."""
-    snapshot, shard = view.snapshot, view.snapshot.shards[place]
-    statuses = snapshot.group_statuses(shard)
-    is_known = statuses != Status.UNKNOWN
-    changed = is_known & (known.status != Status.UNKNOWN) & (statuses != known.status)
-    for number in np.flatnonzero(changed).tolist():
-        before, now = int(known.status[number]), int(statuses[number])
-        build = partial(_describe_status, view, place, number, before, now)
-        drafts.add("status_changed", find_severity(now), build)
-    known.status = np.where(is_known, statuses, known.status)
+    """Compares epochs and members of the groups in the shard `place`."""
+    shard = view.snapshot.shards[place]
     # A group is the same object until it changes.
     current = shard.current_groups().tolist()
     for number, group in enumerate(shard.groups):
@@ -251,14 +296,6 @@ def _compare_groups(
             drafts.add("rebalanced", Severity.INFO, partial(describe_rebalance, before_group, group))
         elif has_other_members(before_group, group):
             drafts.add("members_changed", Severity.INFO, partial(describe_rebalance, before_group, group))
-
-
-def _describe_status(view: ClusterView, place: int, number: int, before: int, now: int) -> dict[str, Any]:
-    """The fields of a status that has changed, with the likely causes of the lag."""
-    fields = describe_status(view.snapshot, view.snapshot.shards[place], number, before, now)
-    found = describe_causes(find_shard_causes(view, place), number) or ()
-    causes = [{"cause": each.cause.label, "text": each.text, "advice": ADVICE[each.cause]} for each in found]
-    return {**fields, "details": {**fields["details"], "causes": causes}}
 
 
 def _compare_commits(

@@ -8,7 +8,9 @@ from enum import IntEnum
 from typing import Any, Literal, Self, get_args
 
 Kind = Literal[
-    "status_changed",
+    "incident_opened",
+    "incident_raised",
+    "incident_closed",
     "group_appeared",
     "group_deleted",
     "rebalanced",

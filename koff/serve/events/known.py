@@ -9,8 +9,9 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import Status
-from koff.serve.activity import UsualRate
+from koff.lag.samples import Floats
+from koff.lag.verdict import Judge, Verdict
+from koff.serve.activity import ShardVerdicts
 from koff.tracker import Group, ShardSnapshot
 
 Ints = NDArray[np.int64]
@@ -36,20 +37,23 @@ class Places(NamedTuple):
 class KnownShard:
     """What was last known of a shard, with the groups and rows of one `layout`.
 
-    `groups` and `status` (UNKNOWN: never known) are of each group. The other columns are of each row:
+    `groups` are those of the view. The columns are of each row:
     `committed` is below 0, and `lost` (whether records left the log before they were committed) is -1, if it
-    was never known. `places` has the partition numbers. `usual_rate` has the produce rate of each group.
+    was never known. `places` has the partition numbers. `judge` has what the
+    verdicts depend on.
     """
 
     layout: object
     places: Places
     groups: list[Group]
-    status: NDArray[np.uint8]
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
     committed: Ints
     lost: NDArray[np.int8]
-    usual_rate: UsualRate
+    judge: Judge
+    objective_s: Floats | None = None
+    """The objectives of the rows, once they were looked up."""
+    verdicts: ShardVerdicts | None = None
 
     @classmethod
     def create(cls, shard: ShardSnapshot, places: Places) -> Self:
@@ -59,12 +63,11 @@ class KnownShard:
             shard.layout,
             places,
             list(shard.groups),
-            np.full(len(shard.groups), Status.UNKNOWN, np.uint8),
             shard.group,
             shard.partition,
             np.full(rows, UNKNOWN, np.int64),
             np.full(rows, UNKNOWN, np.int8),
-            UsualRate(len(shard.groups)),
+            Judge(len(shard.groups), rows),
         )
 
     def carry_over(self, before: Self, moved: Ints | None) -> Difference:
@@ -72,33 +75,52 @@ class KnownShard:
 
         `moved` is what `before.places.match` returns for the places of this shard.
         """
-        # Groups by name. A group that is not current has no more than its name: the one before stays.
-        numbers = {group.name: number for number, group in enumerate(self.groups)}
-        new_numbers = np.array([numbers.get(group.name, -1) for group in before.groups], np.int64)
-        for old, new in zip(before.groups, new_numbers.tolist(), strict=True):
-            if new >= 0:
-                self.groups[new] = old
-        kept = new_numbers >= 0
-        self.status[new_numbers[kept]] = before.status[kept]
-        self.usual_rate.carry_over(before.usual_rate, new_numbers[kept], kept)
-        # Rows by group and partition, both by their new numbers.
+        # A group that is not current has no more than its name: the one before stays.
+        old_groups, old_rows = self._find_before(before, moved)
+        new, old = np.flatnonzero(old_groups >= 0), old_groups[old_groups >= 0]
+        for number, place in zip(new.tolist(), old.tolist(), strict=True):
+            self.groups[number] = before.groups[place]
+        rows, old_places = np.flatnonzero(old_rows >= 0), old_rows[old_rows >= 0]
+        self.committed[rows] = before.committed[old_places]
+        self.lost[rows] = before.lost[old_places]
+        self.judge = before.judge.select(old_groups, old_rows)
+        gone = np.ones(len(before.groups), np.bool_)
+        gone[old] = False
+        names = {before.groups[n].name: before.find_verdict(n) for n in np.flatnonzero(gone).tolist()}
+        left_rows = ~gone[before.group]
+        left_rows[old_places] = False
+        left = set(before.list_topics(np.flatnonzero(left_rows).tolist()))
+        return Difference(np.flatnonzero(old_groups < 0).tolist(), names, left)
+
+    def carry_judge(self, before: Self, moved: Ints | None) -> None:
+        """Takes over what the verdicts depend on, and nothing else: the monitor was started again."""
+        self.judge = before.judge.select(*self._find_before(before, moved))
+
+    def find_verdict(self, group: int) -> Verdict:
+        """The last verdict on a group."""
+        return Verdict(self.judge.groups["verdict"][group])
+
+    def _find_before(self, before: Self, moved: Ints | None) -> tuple[Ints, Ints]:
+        """The number that each group and each row had before, -1 for none."""
+        names = {group.name: number for number, group in enumerate(before.groups)}
+        old_groups = np.array([names.get(group.name, -1) for group in self.groups], np.int64)
+        # Rows by group and partition, both by the new numbers.
         partition = before.partition.astype(np.int64)
         if moved is not None:
             partition = moved[partition]
+        new_numbers = np.full(len(before.groups), -1, np.int64)
+        new_numbers[old_groups[old_groups >= 0]] = np.flatnonzero(old_groups >= 0)
         group, room = new_numbers[before.group], len(self.places.topics)
+        old_rows = np.full(len(self.group), -1, np.int64)
+        if not len(self.group) or not len(group):
+            return old_groups, old_rows
         keys = self.group.astype(np.int64) * room + self.partition
         order = np.argsort(keys)
         wanted = np.where((group >= 0) & (partition >= 0), group * room + partition, -1)
-        found = np.searchsorted(keys, wanted, sorter=order)
-        rows = order[np.minimum(found, len(order) - 1)] if len(order) else np.zeros(len(wanted), np.int64)
-        same = keys[rows] == wanted if len(order) else np.zeros(len(wanted), np.bool_)
-        self.committed[rows[same]] = before.committed[same]
-        self.lost[rows[same]] = before.lost[same]
-        names = {before.groups[n].name: int(before.status[n]) for n in np.flatnonzero(~kept).tolist()}
-        added = np.ones(len(self.groups), np.bool_)
-        added[new_numbers[kept]] = False
-        left = set(before.list_topics(np.flatnonzero(~same & (group >= 0)).tolist()))
-        return Difference(np.flatnonzero(added).tolist(), names, left)
+        rows = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(order) - 1)]
+        same = keys[rows] == wanted
+        old_rows[rows[same]] = np.flatnonzero(same)
+        return old_groups, old_rows
 
     def list_topics(self, rows: Iterable[int]) -> Iterable[tuple[str, str]]:
         """Group and topic of each of these rows."""
@@ -111,7 +133,7 @@ class Difference(NamedTuple):
 
     added: list[int]
     """The numbers of new groups."""
-    removed: dict[str, int]
-    """Groups that are gone, with their last known status."""
+    removed: dict[str, Verdict]
+    """Groups that are gone, with the last verdicts on them."""
     left_topics: set[tuple[str, str]]
     """Topics to which a group that is still there has no commits any more."""

@@ -9,16 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import Status
+from koff.lag.group_verdicts import GroupVerdicts
+from koff.lag.verdict import Change, Verdict
+from koff.serve.cause_texts import ADVICE, describe_causes
+from koff.serve.causes import ShardCauses
 from koff.serve.events.event import ClusterEvent, Kind, Severity
-from koff.serve.wording import count, measure_silence_s, show, show_duration
+from koff.serve.wording import count, show, show_duration
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
 
 MOST = 1000
 """So many events of a cluster are told of one look. The rest is counted."""
 NAMED = 10
 """An event names so many members at most."""
-_SEVERITIES = {Status.WARN: Severity.WARNING, Status.ERR: Severity.ERROR}
+INCIDENTS: dict[Change, Kind] = {
+    Change.OPENED: "incident_opened",
+    Change.RAISED: "incident_raised",
+    Change.CLOSED: "incident_closed",
+}
 
 
 class Drafts:
@@ -47,50 +54,43 @@ class Drafts:
         return events
 
 
-def describe_status(
-    snapshot: Snapshot, shard: ShardSnapshot, number: int, before: int, now: int
+def describe_incident(
+    causes: ShardCauses, verdicts: GroupVerdicts, number: int, change: Change
 ) -> dict[str, Any]:
-    """The status of a group has changed. Names its worst partition."""
+    """The incident of a group was opened, raised or closed. Names why, and the partition where most lags."""
+    snapshot, shard = causes.snapshot, causes.shard
     group, rows = shard.groups[number].name, np.flatnonzero(shard.group == number)
-    lags = snapshot.lags(shard)
-    lag, known = lags.published[rows], lags.known[rows]
-    total = int(lag[known].sum()) if known.any() else None
-    details: dict[str, Any] = {"from": Status(before).name, "to": Status(now).name, "lag": total}
-    head = f"group {show(group)}: {Status(before).name} to {Status(now).name}"
-    if now == Status.NOTFOUND or not len(rows):
-        return {"group": group, "text": f"{head}: it has no committed offset", "details": details}
-    if now == Status.OK:
-        return {"group": group, "text": f"{head}: its lag is {_show_number(total)}", "details": details}
-    verdicts = snapshot.statuses(shard)[rows]
-    at = int(np.lexsort((lag, verdicts))[-1])
-    row, verdict = int(rows[at]), Status(int(verdicts[at]))
-    partition = int(shard.partition[row])
-    topic, index = snapshot.partitions.topic[partition], snapshot.partitions.partition[partition]
-    silent_s = measure_silence_s(snapshot, shard, row)
-    details["worst"] = {
-        "topic": topic,
-        "partition": index,
+    times = snapshot.time_lags(shard)
+    known = rows[times.known[rows]] if times is not None else rows[:0]
+    late_s = float(times.seconds[known].max(initial=0.0)) if times is not None else 0.0
+    lag = sum(causes.lag[rows].tolist())
+    found = describe_causes(causes, number) or []
+    verdict, allowance_s = Verdict(verdicts.verdict[number]), float(verdicts.allowance_s[number])
+    catch_up_s = float(verdicts.catch_up_s[number])
+    details: dict[str, Any] = {
         "status": verdict.name,
-        "lag": int(lag[at]) if known[at] else None,
-        "committed_offset": _drop_unknown(int(shard.committed[row])),
-        "end_offset": _drop_unknown(int(snapshot.partitions.end[partition])),
-        "seconds_without_commit": silent_s,
+        "lag": lag,
+        "time_lag_s": round(late_s, 3),
+        "allowance_s": allowance_s,
+        "catch_up_s": round(catch_up_s, 3) if np.isfinite(catch_up_s) else None,
+        "causes": [
+            {"cause": each.cause.label, "text": each.text, "advice": ADVICE[each.cause]} for each in found
+        ],
     }
-    what = {
-        Status.STOP: f"committed nothing for {show_duration(silent_s or 0)}",
-        Status.STALL: f"commits offset {int(shard.committed[row]):,} again and again",
-        Status.REWIND: "its committed offset went back",
-    }.get(verdict, "its lag did not shrink")
-    shown = head if verdict == now else f"{head} ({verdict.name})"
-    text = f"{shown}: {show(topic)}-{index}: {what}, and the lag is {int(lag[at]):,}"
-    if len(rows) > 1:
-        text += f" (of the group: {_show_number(total)})"
-    return {"group": group, "topic": topic, "partition": index, "text": text, "details": details}
+    head = f"group {show(group)}: {verdict.name}"
+    if change is Change.CLOSED:
+        return {"group": group, "text": f"{head} again: its lag is {lag:,}", "details": details}
+    why = found[0].text if found else "its lag is above what is allowed"
+    text = f"{head}: {why}. It is {show_duration(late_s)} late, and {show_duration(allowance_s)} is allowed"
+    place = {"topic": found[0].topic, "partition": found[0].partition} if found else {}
+    return {"group": group, **place, "text": text, "details": details}
 
 
-def find_severity(status: int) -> Severity:
-    """The severity of a change to that status."""
-    return _SEVERITIES.get(Status(status), Severity.INFO)
+def find_severity(change: Change, verdict: Verdict) -> Severity:
+    """The severity of a change of an incident."""
+    if change is Change.CLOSED:
+        return Severity.INFO
+    return Severity.ERROR if verdict is Verdict.ERR else Severity.WARNING
 
 
 def describe_group(name: str, text: str, **details: Any) -> dict[str, Any]:

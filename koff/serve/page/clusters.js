@@ -4,7 +4,7 @@ import { apiPath, fetchJson } from "./api.js";
 import { byId, duration, element, facts, link, number, patchChildren, status } from "./build.js";
 import { figure } from "./plot.js";
 
-const STATUSES = ["ERR", "WARN", "OK", "UNKNOWN", "NOTFOUND"];
+const STATUSES = ["ERR", "WARN", "OK", "UNKNOWN"];
 
 export async function fetchClusters(names) {
   return Promise.all(names.map(async (name) => {

@@ -11,7 +11,9 @@ const MARKS = {
   members_changed: ["M", "--link", "members changed"],
   offsets_reset: ["↶", "--warn", "offsets went back"],
   records_lost: ["✕", "--err", "records lost"],
-  status_changed: ["●", "--soft", "status changed"],
+  incident_opened: ["●", "--soft", "incident opened"],
+  incident_raised: ["●", "--soft", "incident raised"],
+  incident_closed: ["●", "--soft", "incident closed"],
 };
 const plots = new Map(); // by key: { box, plot, data, marks }
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from koff.lag import Reason
 from koff.serve import ClusterView, MonitorStats, PipelineStats, Readiness
+from koff.serve.events.changes import ClusterChanges, look_at
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.job.saved_rows import Slot, StateChange
 from koff.spark.tables.coverage import select_offsets
@@ -38,7 +39,7 @@ class TableView:
     def __init__(self, cluster: str, limit_s: float) -> None:
         self._cluster, self._limit_s = cluster, limit_s
         self._lock = threading.Lock()  # guards all below: a view must not show half a batch
-        self._tracker = Tracker()
+        self._tracker, self._changes = Tracker(), ClusterChanges()
         self._records: dict[str, int] = {}
         self._behind: int | None = None
         self._sampled_at: float | None = None
@@ -72,7 +73,9 @@ class TableView:
             up=readiness.ready,
             pipeline=pipeline,
         )
-        return ClusterView(self._cluster, snapshot, readiness, stats)
+        view = ClusterView(self._cluster, snapshot, readiness, stats)
+        with self._lock:
+            return look_at(view, self._changes, snapshot.now_ms or 0)[0]
 
     @property
     def is_starting(self) -> bool:

@@ -39,13 +39,13 @@ def show(life: Life, **more: Any) -> dict[str, Any]:
 
 def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
     life = Life()
-    life.pass_s(120, reads={1: 0})
+    life.pass_s(240, reads={1: 0})
     page = format_page(show(life, history=HISTORY), "broker:9092", None)
     for line in (
         "group     g",
         "state     classic, Stable, 2 members, assignor range, generation 2",
         "status    ERR",
-        "lag       1,200 offsets in 4 partitions, the oldest 2 min old",
+        "lag       2,400 offsets in 4 partitions, the oldest 4 min old",
         "  stuck_partition (100% of the lag): t-1 stands at offset 3,000: the group commits the same "
         "offset again and again, while its other partitions advance. Perhaps its next record cannot be "
         "processed; a at /10.0.0.1 has it",
@@ -56,7 +56,7 @@ def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
     ):
         assert line in page.splitlines()
     members = page[page.index("Members\n") :].splitlines()
-    assert members[2].split() == ["a-id", "a", "/10.0.0.1", "Stable", "1200", "t", "0-1"]
+    assert members[2].split() == ["a-id", "a", "/10.0.0.1", "Stable", "2400", "t", "0-1"]
 
 
 def test_a_group_that_keeps_up_has_no_part_for_causes_and_nothing_to_reset():
@@ -109,7 +109,7 @@ def test_a_time_that_is_in_no_year_is_a_number():
 
 def test_the_page_fits_a_terminal():
     life = Life()
-    life.pass_s(120, reads={1: 0})
+    life.pass_s(240, reads={1: 0})
     tables = format_page(show(life), "b:1", 60).split("Members\n")[1].split("Commands")[0]
     assert max(map(len, tables.splitlines())) <= 60
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from koff.cli.live_lines import (
-    MOST_TOLD,
-    CauseLog,
     describe_catch_up,
     describe_cluster,
     draw_trend,
@@ -20,11 +16,9 @@ from koff.cli.live_lines import (
     format_live_groups,
 )
 from koff.cli.text_table import measure_text
-from koff.cli.view_facts import find_first_causes
-from koff.lag import Reason, Status
+from koff.lag.verdict import Verdict
 from koff.tracker import Group, GroupTotal
 from koff.tracker.rows import Pace
-from tests.unit.serve.test_causes import Life
 
 UNPACED = Pace(None, None, None, None)
 UNKNOWN = math.nan
@@ -36,7 +30,7 @@ def total(name: str, **values: Any) -> GroupTotal:
         "partitions": 1,
         "unknown": 0,
         "time_lag_s": 1.5,
-        "status": Status.OK,
+        "status": Verdict.OK,
         "pace": UNPACED,
     }
     return GroupTotal(group=Group(name), complete=1.0, **(facts | values))
@@ -101,15 +95,15 @@ def test_a_filter_is_parts_of_the_name(text, found):
     ],
 )
 def test_the_summary_says_how_many_groups_are_bad_and_how_old_that_is(age_s, line):
-    totals = [total("a"), total("b", status=Status.ERR), total("c")]
+    totals = [total("a"), total("b", status=Verdict.ERR), total("c")]
     assert describe_cluster("c", totals, age_s, 80) == line
 
 
 @pytest.mark.parametrize("width", [58, 78, 158])
 def test_each_line_fits_the_terminal_and_begins_with_the_status(width):
     totals = [
-        total("a" * 200, status=Status.ERR, lag=10**12),
-        total("日本語のグループ" * 9, status=Status.WARN),
+        total("a" * 200, status=Verdict.ERR, lag=10**12),
+        total("日本語のグループ" * 9, status=Verdict.WARN),
         total("\x1b[2Jevil"),
     ]
     header, lines = format_live_groups(totals, {}, {"a" * 200: [1.0, 2.0]}, width)
@@ -124,53 +118,3 @@ def test_a_wide_terminal_has_all_columns():
     titles = header.replace("CATCHES UP", "CATCHES_UP").split()
     assert titles == ["STATUS", "GROUP", "LAG", "TREND", "SECONDS", "CATCHES_UP", "STATE", "MEMBERS", "WHY"]
     assert "▅█" in line
-
-
-def test_a_cause_is_told_when_it_is_new_and_not_again_after_a_time_in_which_it_was_unknown():
-    life = Life()
-    log = CauseLog()
-    assert log.note(find_first_causes(life.take_view()), "10:00:00") == []
-    life.pass_s(120, reads={1: 0})
-    (told,) = log.note(find_first_causes(life.take_view()), "10:02:00")
-    assert (told.time, told.group) == ("10:02:00", "g")
-    assert told.text.startswith("group g: why it lags: t-1 stands at offset 3,000")
-    assert log.note(find_first_causes(life.take_view()), "10:03:00") == []
-    assert log.note({"g": None}, "10:04:00") == []
-    assert log.note(find_first_causes(life.take_view()), "10:05:00") == []
-    assert log.note({}, "10:06:00") == []
-    assert len(log.note(find_first_causes(life.take_view()), "10:07:00")) == 1
-
-
-def test_the_first_cause_is_the_first_of_all_causes():
-    life = Life()
-    life.pass_s(120, reads={1: 0, 2: 3})
-    found = life.find()
-    assert found
-    first = find_first_causes(life.take_view())["g"]
-    assert first
-    assert (first.cause, first.offsets, first.describe()) == (
-        found[0].cause,
-        found[0].offsets,
-        found[0].text,
-    )
-
-
-def test_a_group_whose_lag_is_withheld_has_an_unknown_first_cause():
-    life = Life()
-    life.pass_s(120, reads={1: 0})
-    view = life.take_view()
-    bits = np.array([Reason.END_NOT_CURRENT, 0, 0, 0], np.uint8)
-    assert find_first_causes(replace(view, snapshot=view.snapshot.withhold({0: bits}, {}))) == {"g": None}
-
-
-def test_of_very_many_new_causes_the_largest_get_a_line_each_and_the_rest_one():
-    life = Life()
-    life.pass_s(120, reads={1: 0})
-    first = find_first_causes(life.take_view())["g"]
-    assert first
-    log = CauseLog()
-    log.note({}, "10:00:00")
-    told = log.note({f"g{n:03}": first._replace(offsets=n) for n in range(600)}, "10:00:01")
-    assert [each.group for each in told[:2]] == ["g599", "g598"]
-    assert len(told) == MOST_TOLD + 1
-    assert told[-1].text == "why they lag is new of 580 more groups: see the list"

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from koff.cli import main
 from koff.config import koff_yaml
 from koff.config.clusters import list_watched_clusters
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS
+from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, OBJECTIVE_KEYS, TOP_KEYS, WEBHOOK_KEYS
 from koff.config.koff_yaml import ConfigFileError, read_koff_yaml
 from koff.config.monitors import (
     build_metrics_conf,
@@ -46,6 +46,7 @@ FULL: dict[str, Any] = {
             "labels": {"region": "eu"},
             "group_labels": ["^(?P<team>[^.]+)"],
             "expected_groups": ["payments"],
+            "objectives": [{"groups": "^nightly", "topics": "^orders", "seconds": 28800}],
             "start": "replay",
             "source": "log",
             "end_offset_interval": 2.5,
@@ -174,7 +175,8 @@ def test_the_full_file_has_every_key_and_is_right(tmp_path):
     europe, asia = FULL["clusters"]
     assert {*europe, *asia} == {key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS}
     assert FULL["webhooks"][0].keys() == {key.name for key in WEBHOOK_KEYS}
-    assert FULL.keys() - {"clusters", "defaults", "webhooks"} == {key.name for key in TOP_KEYS}
+    assert europe["objectives"][0].keys() == {key.name for key in OBJECTIVE_KEYS}
+    assert FULL.keys() - {"clusters", "defaults"} == {key.name for key in TOP_KEYS}
     file = tmp_path / "koff.yaml"
     file.write_text(json.dumps(FULL, indent=1))
     assert read_all(file) is None

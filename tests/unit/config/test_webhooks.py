@@ -79,7 +79,7 @@ def test_each_error_has_its_line_and_no_secret(tmp_path):
     assert lines[0] == "line 3: webhooks[0] has no url"
     assert lines[1] == "line 3: webhooks[0].min_severity must be one of info, warning, error"
     assert "webhooks[1].url is wrong: the URL of a webhook must be" in lines[2]
-    assert "webhooks[1].kinds must be one of status_changed," in lines[3]
+    assert "webhooks[1].kinds must be one of incident_opened," in lines[3]
     assert "webhooks[2] must be a mapping" in lines[6]
     assert "cannot read /nowhere" in lines[7]
     assert "unknown key color" in lines[8]
@@ -88,7 +88,7 @@ def test_each_error_has_its_line_and_no_secret(tmp_path):
 
 def test_webhooks_are_a_list(tmp_path):
     assert list_errors(tmp_path, "webhooks: {url: 'http://a'}\n") == [
-        "line 2: webhooks must be a list of webhooks (- url: ...)"
+        "line 2: webhooks must be a list (- url: ...)"
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from koff.lag.late_causes import Cause
+from koff.lag.causes import Cause
 from koff.lag.usual_lateness import FLOOR_S, Pause
 from koff.lag.verdict import CLOSED_S, EMPTY_S, SKIPPED_S, UNKNOWN_S, Change, Judge, Judgement, Verdict
 from tests.unit.lag.samples import build_sample

@@ -34,7 +34,7 @@ from koff.monitor.requests import (
 from koff.monitor.topic_list import TopicList
 from koff.tracker import LaggingRow, Tracker
 from koff.tracker.topic_partitions import AT_REST_S
-from tests.unit.builders import apply, commit
+from tests.unit.builders import apply, commit, list_statuses
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 NOW_MS = 1_800_000_000_000
@@ -285,13 +285,17 @@ def test_the_event_of_a_denied_topic_has_the_reason() -> None:
 
 
 def at_marker(reading: Reading, after_s: float) -> list[tuple[str, str, float | None]]:
-    """Group, status and seconds of lag of each row, once its end has been sampled for another `after_s`."""
+    """Group, Burrow's status and seconds of lag of each row, after `after_s` more of samples of its end."""
     for _ in range(round(after_s / 5)):
         reading.second += 5
         sampled = dict.fromkeys(reading.tracker.watched_partitions(), END)
         reading.tracker.add_samples(ends=sampled, at_ms=reading.now().wall_ms)
-    rows = reading.tracker.take_snapshot(reading.now().wall_ms).rows()
-    return sorted((row.group, row.status.name, row.time_lag_s) for row in rows)
+    snapshot = reading.tracker.take_snapshot(reading.now().wall_ms)
+    statuses = list_statuses(snapshot)
+    return sorted(
+        (row.group, statuses[row.group, row.topic, row.partition].name, row.time_lag_s)
+        for row in snapshot.rows()
+    )
 
 
 def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_does_not_stop() -> None:

@@ -23,7 +23,7 @@ from koff.serve.view import ClusterFacts, MonitorStats, PipelineStats, StoredTab
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 from tests.unit.serve.metrics_page import BLOCK, PAGE, SIZES, fill_page
-from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source
+from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source, judge
 
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="needs promtool: apt-get install prometheus"
@@ -65,7 +65,7 @@ def render_everything(form: Format) -> bytes:
     for end, at_ms in ((4, NOW_MS - 10_000), (10, NOW_MS)):
         tracker.add_samples(ends=dict.fromkeys(places, end), starts=dict.fromkeys(places, 1), at_ms=at_ms)
     rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
-    tracker.note_first_records([(row, row.committed, NOW_MS - 30_000) for row in rows])
+    tracker.note_first_records([(row, row.committed, NOW_MS - 300_000) for row in rows])
     stats = MonitorStats(
         records={"OffsetCommit": 7},
         skipped={"record: ValueError": 2},
@@ -78,7 +78,7 @@ def render_everything(form: Format) -> bytes:
     facts = ClusterFacts(3, {"t": TopicFacts(2, 1)}, (1,), {1: {"t": 5}})
     snapshot = tracker.take_snapshot(NOW_MS)
     view = ClusterView("c", snapshot, READY, stats, facts, expected_groups={"g": True})
-    source = Source(view)
+    source = Source(judge(view))
     source.tables = {"lag": StoredTable(3, 1_000)}
     return b"".join(Renderer(source, EVERYTHING).render(form).inflate())
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from koff.lag import Reason
 from koff.serve import ClusterView, MetricsConf, MonitorStats, NoProgress, Readiness, StoredTable, Views
+from koff.serve.activity import RecentActivity
+from koff.serve.events.changes import ClusterChanges, look_at
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import commit
 
@@ -33,9 +35,16 @@ def take_view(tracker: Tracker, cluster: str = "c") -> ClusterView:
 
 
 def build_view(snapshot: Snapshot, cluster: str = "c", readiness: Readiness = READY) -> ClusterView:
-    """A view of the snapshot, with statistics that agree with it."""
+    """A view of the snapshot, with statistics that agree with it, and looked at for verdicts."""
     stats = MonitorStats(withheld=snapshot.withheld_rows(), up=readiness.ready)
-    return ClusterView(cluster, snapshot, readiness, stats)
+    return judge(ClusterView(cluster, snapshot, readiness, stats))
+
+
+def judge(view: ClusterView) -> ClusterView:
+    """The view, with the verdicts of a first look at it."""
+    scratch = replace(view, cluster=view.cluster or "c", activity=RecentActivity())
+    looked, _ = look_at(scratch, ClusterChanges(), NOW_MS)
+    return replace(view, snapshot=looked.snapshot)
 
 
 def withhold(tracker: Tracker, rows: Mapping[Row, Reason], stale_groups: Collection[str] = ()) -> ClusterView:

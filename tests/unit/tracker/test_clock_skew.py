@@ -16,7 +16,7 @@ from koff.tracker.clock_skew import (
     find_median,
     pick_low,
 )
-from tests.unit.builders import commit
+from tests.unit.builders import commit, list_statuses
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -152,7 +152,8 @@ class Watched:
         self.tracker.apply(partition, [key], [value], seen_at_ms=self.koff_ms + 30, is_live=live)
 
     def statuses(self) -> dict[str, Status]:
-        return {row.group: row.status for row in self.tracker.take_snapshot(self.koff_ms).rows()}
+        statuses = list_statuses(self.tracker.take_snapshot(self.koff_ms))
+        return {group: status for (group, _, _), status in statuses.items()}
 
     def pace(self, group: str) -> float | None:
         rows = self.tracker.take_snapshot(self.koff_ms).rows()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from koff.lag import Status
 from koff.proto.schema import Tag
 from koff.records import (
     OffsetCommit,
@@ -13,7 +14,7 @@ from koff.records import (
 from koff.records.commit_values import decode_commit_values
 from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker
-from tests.unit.builders import TOPIC_ID, apply, commit, consumer_group
+from tests.unit.builders import TOPIC_ID, apply, commit, consumer_group, list_statuses
 from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
 
 START_MS = 1_790_000_000_000
@@ -110,16 +111,21 @@ def watched_for(tracker: Tracker, *, consumed_a_second: int, seconds: int = 400)
     return tracker.take_snapshot(START_MS + seconds * 1000)
 
 
+def name_statuses(snapshot: Snapshot) -> list[str]:
+    """Burrow's status of each row, by partition."""
+    return [status.name for _, status in sorted(list_statuses(snapshot).items())]
+
+
 @pytest.mark.parametrize(
     ("consumed", "verdict", "lag_s"), [(10, "OK", (0, 21)), (5, "WARN", (190, 212)), (0, "STALL", (390, 401))]
 )
 def test_a_group_is_judged_and_its_lag_told_in_seconds(consumed, verdict, lag_s):
     snapshot = watched_for(Tracker(), consumed_a_second=consumed)
     (row,) = snapshot.rows()
-    assert row.status.name == verdict
+    assert name_statuses(snapshot) == [verdict]
     assert lag_s[0] <= row.time_lag_s <= lag_s[1]
-    (total,) = snapshot.totals()
-    assert total.status.name == ("ERR" if verdict == "STALL" else verdict)
+    (status,) = snapshot.group_statuses(snapshot.shards[0])
+    assert Status(status).name == ("ERR" if verdict == "STALL" else verdict)
 
 
 def test_a_group_that_fell_silent_behind_the_end_has_stopped():
@@ -127,8 +133,7 @@ def test_a_group_that_fell_silent_behind_the_end_has_stopped():
     watched_for(tracker, consumed_a_second=5)
     for second in range(400, 1000, 5):
         tracker.add_samples(ends={("t", 0): 1000 + 10 * second}, at_ms=START_MS + second * 1000)
-    (row,) = tracker.take_snapshot(START_MS + 1_000_000).rows()
-    assert row.status.name == "STOP"
+    assert name_statuses(tracker.take_snapshot(START_MS + 1_000_000)) == ["STOP"]
 
 
 def test_a_group_is_not_ok_while_it_is_behind_in_a_partition_of_which_too_little_is_known():
@@ -140,12 +145,8 @@ def test_a_group_is_not_ok_while_it_is_behind_in_a_partition_of_which_too_little
     for committed, status in ((4, "UNKNOWN"), (10, "OK")):
         apply(tracker, commit("g", "t", 1, committed, at=now_ms))
         snapshot = tracker.take_snapshot(now_ms)
-        assert [row.status.name for row in sorted(snapshot.rows(), key=lambda row: row.partition)] == [
-            "OK",
-            status,
-        ]
-        (total,) = snapshot.totals()
-        assert total.status.name == status
+        assert name_statuses(snapshot) == ["OK", status]
+        assert [Status(each).name for each in snapshot.group_statuses(snapshot.shards[0])] == [status]
 
 
 def test_ahead_of_the_log_is_said_only_when_the_end_was_sampled_after_the_commit_came():

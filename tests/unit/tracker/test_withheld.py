@@ -8,7 +8,7 @@ import pytest
 from koff.lag import Reason, Status
 from koff.records import encode
 from koff.tracker import GroupTotal, PartitionLag, Snapshot, Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit, list_statuses
 
 NOW_MS = 1_790_000_000_000
 COMMITS, END = Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT
@@ -62,7 +62,8 @@ def test_nothing_that_depends_on_an_offset_that_is_not_current_is_shown_of_a_row
     nulls = (found.lag, found.published_lag, found.readable, found.lost, found.lag_to_stable)
     assert (*nulls, found.time_lag_s, found.time_lag_source, found.at_least) == (None,) * 8
     assert found.pace == (None, None, None, None)
-    assert (found.status, found.reasons) == (Status.UNKNOWN, bits)
+    assert found.reasons == bits
+    assert list_statuses(withhold(served, bits, ("g", "t", 0)))["g", "t", 0] == Status.UNKNOWN
     assert found.committed == (1400 if bits == END else None)
     assert found.end == (1450 if bits == COMMITS else None)
     assert found.complete == (1.0 if bits == END else None)
@@ -77,7 +78,7 @@ def test_a_group_with_one_row_that_is_withheld_has_no_totals_and_others_have_the
     assert whole.pace.never
     after = withhold(served, bits, ("g", "t", 1))
     part = total(after, "g")
-    assert (part.lag, part.time_lag_s, part.status) == (None, None, Status.UNKNOWN)
+    assert (part.lag, part.time_lag_s) == (None, None)
     assert part.pace == (None, None, None, None)
     assert (part.unknown, part.withheld, part.partitions) == (3, 1, 4)
     assert (part.complete is None) == (bits == COMMITS)
@@ -117,7 +118,7 @@ def test_groups_that_may_be_half_read_show_neither_members_nor_states_nor_offset
     for name in "gh":
         found = total(after, name)
         assert (found.current, found.member_count, found.state, found.lag) == (False, None, None, None)
-        assert (found.status, found.complete, found.time_lag_s) == (Status.UNKNOWN, None, None)
+        assert (found.complete, found.time_lag_s) == (None, None)
     assert [total(after, name).withheld for name in "gh"] == [3, 0]
 
 
@@ -126,10 +127,10 @@ def test_a_withheld_row_without_a_commit_is_unknown_and_not_notfound():
     apply(tracker, commit("g", "t", 0, -1))
     tracker.add_samples(ends={("t", 0): 10}, at_ms=NOW_MS)
     snapshot = tracker.take_snapshot(NOW_MS)
-    assert next(snapshot.rows()).status == Status.NOTFOUND
+    assert list_statuses(snapshot) == {("g", "t", 0): Status.NOTFOUND}
     after = snapshot.withhold({0: np.array([COMMITS], np.uint8)}, {})
-    assert next(after.rows()).status == Status.UNKNOWN
-    assert total(after, "g").status == Status.UNKNOWN
+    assert list_statuses(after) == {("g", "t", 0): Status.UNKNOWN}
+    assert after.group_statuses(after.shards[0]).tolist() == [Status.UNKNOWN]
 
 
 def test_withholding_is_of_a_copy_and_by_shard(served):

@@ -21,14 +21,14 @@ def build_example() -> Clusters:
     """A cluster prod, in which payments is behind in orders."""
     tracker = Tracker()
     places = [("orders", 0), ("orders", 1)]
-    for second in range(0, 200, 20):
-        at_ms = NOW_MS - 200_000 + second * 1000
+    for second in range(0, 400, 20):
+        at_ms = NOW_MS - 400_000 + second * 1000
         pairs = [commit("payments", "orders", partition, 1000 + second, at=at_ms) for partition in range(2)]
         pairs.append(
             classic_group("payments", {"payments-1": ASSIGNED_T_0_1.replace(b"\x00\x01t", b"\x00\x06orders")})
         )
         tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=at_ms)
-        ends = dict.fromkeys(places, 1100 + second * 3)
+        ends = dict.fromkeys(places, 1000 + second * 3)
         tracker.add_samples(ends=ends, starts=dict.fromkeys(places, 0), stables=ends, at_ms=at_ms)
     return Clusters(build_view(tracker.take_snapshot(NOW_MS), "prod"))
 

@@ -18,6 +18,7 @@ from koff.serve.api.responder import ApiRequest, Responder
 from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import ShareLag, Snapshot, Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Pair, Share, classic_group, commit
+from tests.unit.serve.views import judge
 
 NOW_MS = 1_800_000_000_000
 READY, DOWN = Readiness(True, "ready"), Readiness(False, "not ready: no broker responds")
@@ -84,7 +85,7 @@ def build_view(
     stats = MonitorStats(
         rows=rows + withheld, withheld=withheld, up=readiness.ready, input_ages_s={"commits": 1.5}
     )
-    return ClusterView(cluster, snapshot, readiness, stats, facts, {"region": "eu"})
+    return judge(ClusterView(cluster, snapshot, readiness, stats, facts, {"region": "eu"}))
 
 
 def take_view(cluster: str = "c") -> ClusterView:

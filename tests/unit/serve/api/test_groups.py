@@ -10,6 +10,7 @@ import pytest
 
 from koff.cli import lag as lag_command
 from koff.lag import Reason
+from koff.lag.verdict import Verdict
 from koff.records import encode
 from koff.serve.api.group_objects import CLUSTER_GROUP, ROW
 from koff.tracker import Rule, ShownNames, Tracker
@@ -91,8 +92,8 @@ def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
         ("match=^s&name=are", {"share"}),
         ("type=share&type=consumer", {"share", "consumer"}),
         ("state=Stable", {"classic", "consumer"}),
-        ("status=NOTFOUND", {"empty", "consumer"}),
-        ("status=OK&type=simple", {ODD}),
+        ("status=ERR", {"lost"}),
+        ("status=OK&type=simple", {ODD, "simple"}),
         ("min_lag=20", {"classic", "lost", "share"}),
         ("min_lag=0", set(LAGS)),
         ("min_lag=0&max=", None),
@@ -116,7 +117,7 @@ def test_groups_that_min_lag_leaves_out_because_their_lag_is_not_known_are_count
 @pytest.mark.parametrize("key", ["lag", "time_lag_s", "status", "name"])
 def test_groups_are_sorted_in_both_directions_with_unknown_numbers_last(clusters: Clusters, key: str) -> None:
     groups = {group["group"]: group for group in clusters.get("groups")["groups"]}
-    ranks = {"NOTFOUND": 0, "UNKNOWN": 1, "OK": 2, "WARN": 3, "ERR": 4}
+    ranks = {verdict.name: verdict for verdict in Verdict}
 
     def number(name: str) -> Any:
         value = groups[name]["group" if key == "name" else key]
@@ -180,7 +181,7 @@ def test_members_of_new_groups_have_topic_ids_with_names(clusters: Clusters) -> 
     assert assigned["topic_id"]
     (row,) = found["partitions"]
     assert (row["committed"], row["lag"], row["start"], row["reasons"]) == (None, None, None, ["no_commit"])
-    assert row["status"] == "NOTFOUND"
+    assert row["status"] == "UNKNOWN"
 
 
 def test_records_that_retention_has_removed_are_lost_and_leave_no_margin(clusters: Clusters) -> None:

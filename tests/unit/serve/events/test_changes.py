@@ -111,24 +111,18 @@ def test_the_first_view_is_no_event_and_neither_is_the_same_view_again(watched):
 def test_a_group_that_stops_and_comes_back(watched):
     stop(watched)
     (event,) = watched.look()
-    assert (event.kind, event.severity, event.cluster) == ("status_changed", Severity.ERROR, "c")
+    assert (event.kind, event.severity, event.cluster) == ("incident_opened", Severity.ERROR, "c")
     assert (event.group, event.topic, event.partition) == ("g", "t", 0)
-    assert (
-        event.text == "group g: OK to ERR (STOP): t-0: committed nothing for 4 min 50 s, and the lag is 290"
+    assert event.text == (
+        "group g: ERR: it committed nothing for 4 min 50 s, while 290 offsets wait. "
+        "It is 4 min 49 s late, and 2 min is allowed"
     )
     assert event.details == {
-        "from": "OK",
-        "to": "ERR",
+        "status": "ERR",
         "lag": 290,
-        "worst": {
-            "topic": "t",
-            "partition": 0,
-            "status": "STOP",
-            "lag": 290,
-            "committed_offset": 100,
-            "end_offset": 390,
-            "seconds_without_commit": 290.0,
-        },
+        "time_lag_s": 289.091,
+        "allowance_s": 120.0,
+        "catch_up_s": None,
         "causes": [
             {
                 "cause": "not_committing",
@@ -139,8 +133,13 @@ def test_a_group_that_stops_and_comes_back(watched):
     }
     assert watched.look() == []
     watched.commit("g", 390)
+    assert watched.look() == []  # it may be ill again in a moment
+    watched.wait(60)
+    assert watched.look() == []
+    watched.wait(60)
     (event,) = watched.look()
-    assert (event.text, event.severity) == ("group g: ERR to OK: its lag is 0", Severity.INFO)
+    assert (event.kind, event.severity) == ("incident_closed", Severity.INFO)
+    assert event.text == "group g: OK again: its lag is 0"
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
@@ -149,8 +148,8 @@ def test_a_blind_time_gives_no_false_event_and_a_change_meanwhile_gives_one(watc
     stop(watched)
     assert watched.look(blind=True, is_ready=is_ready) == []
     kinds = watched.find_kinds()
-    assert kinds == ([] if is_ready else [("recovered", None)]) + [("status_changed", "g")] or kinds == [
-        ("status_changed", "g"),
+    assert kinds == ([] if is_ready else [("recovered", None)]) + [("incident_opened", "g")] or kinds == [
+        ("incident_opened", "g"),
         ("recovered", None),
     ]
     watched.look(blind=True, is_ready=is_ready)
@@ -184,10 +183,11 @@ def test_groups_that_come_and_go(watched):
     assert (event.kind, event.group, event.text) == ("group_deleted", "new", "group new: it was deleted")
 
 
-def test_a_group_that_is_new_has_had_no_status(watched):
-    keep_up(watched, "new")
-    watched.commit("g", 100)
-    assert watched.find_kinds() == [("group_appeared", "new"), ("status_changed", "new")]
+def test_a_group_that_is_new_and_late_has_an_incident(watched):
+    watched.commit("new", 1)
+    stop(watched)
+    watched.commit("g", 390)
+    assert watched.find_kinds() == [("incident_opened", "new"), ("group_appeared", "new")]
 
 
 def test_groups_of_a_shard_that_was_never_read_do_not_appear(watched):
@@ -418,7 +418,7 @@ def test_a_monitor_that_was_started_again(watched):
     keep_up(watched)
     stop(watched)
     # What was told of g is out of date; groups that come and go with the configuration are no events.
-    assert sorted(watched.find_kinds()) == [("recovered", None), ("status_changed", "g")]
+    assert watched.find_kinds() == [("incident_opened", "new"), ("incident_opened", "g"), ("recovered", None)]
     watched.commit("g", 5)
     assert ("offsets_reset", "g") in watched.find_kinds()
 
@@ -440,9 +440,9 @@ def test_there_is_a_limit_and_the_worst_come_first(watched, monkeypatch):
     monkeypatch.setattr(sentences, "MOST", 2)
     stop(watched)
     for number in range(5):
-        watched.commit(f"new{number}", 5)
+        watched.commit(f"new{number}", 390)
     first, second, rest = watched.look()
-    assert (first.kind, second.kind) == ("status_changed", "group_appeared")
+    assert (first.kind, second.kind) == ("incident_opened", "group_appeared")
     assert (rest.kind, rest.details["count"]) == ("more_events", 4)
     assert rest.text == "cluster c: 4 more events at the same time"
     assert watched.look() == []

@@ -19,7 +19,7 @@ def page() -> Iterator[str]:
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
         text = "group g: its lag <b>grows</b>"
         events.log.add(
-            [ClusterEvent("d", "status_changed", Severity.ERROR, text, group="g")], 1_800_000_000_000
+            [ClusterEvent("d", "incident_opened", Severity.ERROR, text, group="g")], 1_800_000_000_000
         )
         yield server.url
 

@@ -194,7 +194,7 @@ def test_an_event_arrives_at_once_and_a_stream_that_ends_is_replaced_by_polling(
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
         open_page(tab, server.url)
         wait_for(tab, "document.getElementById('live').textContent === 'live'")
-        event = ClusterEvent("d", "status_changed", Severity.ERROR, "group g: OK to ERR", group="g")
+        event = ClusterEvent("d", "incident_opened", Severity.ERROR, "group g: OK to ERR", group="g")
         events.log.add([event], 1_800_000_000_000)
         open_page(tab, server.url)
         wait_for(tab, "document.querySelector('#events li a')?.textContent === 'group g: OK to ERR'")

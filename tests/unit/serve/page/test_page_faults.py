@@ -183,7 +183,7 @@ def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
         wait_for(tab, "document.getElementById('live').textContent === 'every 5 s'")
         text = "group g: OK to ERR"
         events.log.add(
-            [ClusterEvent("d", "status_changed", Severity.ERROR, text, group="g")], 1_800_000_000_000
+            [ClusterEvent("d", "incident_opened", Severity.ERROR, text, group="g")], 1_800_000_000_000
         )
         wait_for(tab, f"document.querySelector('#events li a')?.textContent === {json.dumps(text)}")
         # A minute later the page tries again.
@@ -202,7 +202,7 @@ def test_a_stream_that_is_open_and_brings_nothing_is_replaced(tab: Tab):
         wait_for(tab, "document.getElementById('live').textContent === 'live'")
         for number, opened in ((1, 2), (2, 2)):
             text = f"group g: change {number}"
-            event = ClusterEvent("d", "status_changed", Severity.ERROR, text, group="g")
+            event = ClusterEvent("d", "incident_opened", Severity.ERROR, text, group="g")
             events.log.add([event], 1_800_000_000_000)
             shown = f"document.querySelector('#events li a')?.textContent === {json.dumps(text)}"
             wait_for(tab, f"{shown} && streams.length === {opened} && streams.at(-1).readyState === 1")

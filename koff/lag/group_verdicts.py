@@ -1,0 +1,88 @@
+"""What is shown of the verdicts on the groups of a shard, by groups and rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag.causes import Cause
+from koff.lag.samples import Floats, Mask
+from koff.lag.verdict import Judgement, Verdict
+
+_OF_GROUPS: dict[str, float] = {
+    "verdict": Verdict.UNKNOWN,
+    "cause": Cause.NONE,
+    "since_s": np.nan,
+    "usual_s": 0.0,
+    "allowance_s": np.nan,
+    "catch_up_s": np.nan,
+    "usual_per_s": np.nan,
+}
+_OF_ROWS: dict[str, float] = {"late": False, "standing": False, "lost": False, "row_cause": Cause.NONE}
+"""The values of a group, and of a row, on which there is no verdict yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVerdicts:
+    """Of groups (G,): `verdict`, first `cause`, `since_s` (NaN without an incident), `usual_s` (0: unknown),
+    `allowance_s`, `catch_up_s` and `usual_per_s` as in `Judgement`. Of rows (N,): `late`, `standing`, `lost`
+    and `row_cause`.
+
+    A group that was not looked at yet is UNKNOWN, and so is one that is withheld for long.
+    """
+
+    verdict: NDArray[np.uint8]
+    cause: NDArray[np.uint8]
+    since_s: Floats
+    usual_s: Floats
+    allowance_s: Floats
+    catch_up_s: Floats
+    usual_per_s: Floats
+    late: Mask
+    standing: Mask
+    lost: Mask
+    row_cause: NDArray[np.uint8]
+
+    @classmethod
+    def build(cls, judged: Judgement) -> Self:
+        """Those of a judgement."""
+        return cls(
+            judged.verdict,
+            judged.cause,
+            judged.since_s,
+            judged.usual_s,
+            judged.group_allowance_s,
+            judged.catch_up_s,
+            judged.usual_per_s,
+            judged.late,
+            judged.standing,
+            judged.lost,
+            judged.row_cause,
+        )
+
+    @classmethod
+    def build_unknown(cls, groups: int, rows: int) -> Self:
+        """Those of groups that nobody has looked at."""
+        columns: dict[str, Any] = {}
+        for first, size in ((_OF_GROUPS, groups), (_OF_ROWS, rows)):
+            for name, value in first.items():
+                kind = np.uint8 if isinstance(value, int) and not isinstance(value, bool) else type(value)
+                columns[name] = np.full(size, value, kind)
+        return cls(**columns)
+
+    def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> Self:
+        """A copy for other groups and rows: for each its number in these, -1 for a new one."""
+        copy = self.build_unknown(len(groups), len(rows))
+        for names, numbers in ((_OF_GROUPS, groups), (_OF_ROWS, rows)):
+            for name in names:
+                getattr(copy, name)[numbers >= 0] = getattr(self, name)[numbers[numbers >= 0]]
+        return copy
+
+    def judge_rows(self, known: Mask) -> NDArray[np.uint8]:
+        """The `Verdict` of each row: whether it is late, and stands or loses records. `known`: its lag is."""
+        is_err = self.standing | (self.lost & self.late)
+        found = np.where(is_err, Verdict.ERR, np.where(self.late, Verdict.WARN, Verdict.OK))
+        return np.where(known, found, Verdict.UNKNOWN).astype(np.uint8)
