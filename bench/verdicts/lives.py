@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.late_causes import Cause
+from koff.lag.causes import Cause
 from koff.lag.samples import Sample
 from koff.lag.usual_lateness import Pause
 from koff.lag.verdict import Judge, Verdict

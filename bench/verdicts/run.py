@@ -13,12 +13,14 @@ from bench.verdicts.kinds import ILL, build_script
 from bench.verdicts.rivals import Burrow, Growth, Threshold
 from bench.verdicts.score import Score
 from bench.verdicts.world import DAY_S, ROWS, STEP_S, Script, World
-from koff.lag.late_causes import Cause
+from koff.lag.causes import Cause
 from koff.lag.verdict import Judge, Verdict
 
 LABELS = ("healthy", "late", "broken")
 THIS = "koff"
 SHORT_S = 120.0
+_VERDICTS = np.array([verdict.name for verdict in Verdict])
+_CAUSES = np.array([None if cause is Cause.NONE else cause.label for cause in Cause])
 
 
 class Life(NamedTuple):
@@ -95,8 +97,8 @@ def score_life(score: Score, life: Life, rule: str = THIS) -> None:
     begins = [0, *(end + 1 for end in ends[:-1])]
     score.add(
         times_s,
-        [Verdict(verdict).name for verdict in life.verdicts[rule][first:]],
-        [None if cause == Cause.NONE else Cause(cause).label for cause in life.causes[first:]],
+        _VERDICTS[life.verdicts[rule][first:]].tolist(),
+        _CAUSES[life.causes[first:]].tolist(),
         [(times_s[b], times_s[e], LABELS[labels[b]]) for b, e in zip(begins, ends, strict=True)],
         script.causes if rule == THIS else (),
         learned_s=DAY_S,

@@ -1,8 +1,8 @@
-"""Groups that keep their habits, on a cluster in virtual time, and the status that koff gives them.
+"""Groups that keep their habits, on a cluster in virtual time, and koff's verdicts on them.
 
 The groups are those of `koff demo`, one that has nothing to read, and one that has much to read. Processes
-may be frozen, as by SIGSTOP: koff and brokers. What koff shows is looked at after each input, once `watch`
-was called.
+may be frozen, as by SIGSTOP: koff and brokers. koff judges every `LOOK_S`. What it shows is noted once
+`watch` was called.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from koff.lag import Status
+from koff.lag.verdict import Verdict
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.requests import Input, Moment
+from koff.serve.events.changes import ClusterChanges, look_at
 from tests.simulation.catalog import BROKER_KINDS
 from tests.simulation.cluster import Cluster
 from tests.simulation.conditions import Conditions, Disturbance
@@ -35,6 +36,7 @@ SLOW_PER_S = 2
 """So many records of each partition a second reads the group that falls behind: a tenth."""
 BACKLOG, FAST_PER_S = 1_000_000, 200
 """So many records the group that catches up had to read. It reads ten times as fast as records come."""
+LOOK_S = 5.0
 STOPS_S = 40.0
 """When one group stops. The records of `RARE_TOPIC` are older."""
 
@@ -45,11 +47,11 @@ IN_TROUBLE: tuple[Habit, ...] = ("falls-behind", "stuck", "stopped")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The status of a group in a view."""
+    """The verdict on a group in a view."""
 
     at_s: float
     group: str
-    status: Status
+    verdict: Verdict
 
 
 class SteadyGroups:
@@ -76,6 +78,9 @@ class SteadyGroups:
         conf = CoreConf(end_interval_s=end_interval_s, source="log", start="replay")
         self._core, self._due_s = Core(conf, self._now()), 0.0
         self.shown: list[Shown] = []
+        self.incidents: list[tuple[str, str]] = []
+        """Group and kind of each event of an incident."""
+        self._changes, self._look_due_s = ClusterChanges(), 0.0
         self._is_watched = False
         self._handle(None)
 
@@ -202,13 +207,21 @@ class SteadyGroups:
         requests = self._core.handle(given, self._now())
         self._due_s = self._core.next_due_s()
         self._network.send(requests, self._cluster.now)
-        if self._is_watched:
+        if self._cluster.now >= self._look_due_s:
+            self._look_due_s = self._cluster.now + LOOK_S
             self._look()
 
     def _look(self) -> None:
-        snapshot = self._core.take_view(self._now()).snapshot
-        for shard in snapshot.shards.values():
-            statuses = snapshot.group_statuses(shard).tolist()
-            for group, status in zip(shard.groups, statuses, strict=True):
+        now = self._now()
+        view = self._core.take_view(now)
+        if view.cluster is None:
+            return
+        view, events = look_at(view, self._changes, now.wall_ms)
+        self.incidents += [
+            (each.group or "", each.kind) for each in events if each.kind.startswith("incident_")
+        ]
+        for shard in view.snapshot.shards.values() if self._is_watched else ():
+            verdicts = view.snapshot.find_verdicts(shard).verdict.tolist()
+            for group, verdict in zip(shard.groups, verdicts, strict=True):
                 if group.name in HEALTHY + IN_TROUBLE:
-                    self.shown.append(Shown(self._cluster.now, group.name, Status(status)))
+                    self.shown.append(Shown(now.at_s, group.name, Verdict(verdict)))
