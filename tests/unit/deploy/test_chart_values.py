@@ -76,7 +76,7 @@ def test_each_value_of_the_chart_is_in_its_schema() -> None:
 def test_the_schema_knows_the_keys_of_koff_yaml() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["config"]["properties"]
     set_by_the_chart = {"listen", "state_dir"}
-    of_file = {key.name for key in TOP_KEYS} | {"clusters", "defaults", "webhooks"}
+    of_file = {key.name for key in TOP_KEYS} | {"clusters", "defaults"}
     assert schema.keys() == of_file - set_by_the_chart
     assert schema["defaults"]["properties"].keys() == {key.name for key in DEFAULTS_KEYS}
     of_cluster = {key.name for key in (*CLUSTER_KEYS, *DEFAULTS_KEYS)}
