@@ -21,7 +21,7 @@ class Shown(Source):
 
     def __init__(self) -> None:
         life = Life()
-        life.pass_s(120, reads={1: 0})
+        life.pass_s(240, reads={1: 0})
         self.stuck = replace(life.take_view(), cluster="d")
         super().__init__(take_view())
 

@@ -37,9 +37,9 @@ def test_the_groups_are_there_with_their_causes(tab: Tab, page: str):
     assert len(names) == 8
     assert names[0] == "g"  # the largest lag first
     first = read(tab, "#groups tbody tr:first-child td")
-    assert first[:4] == ["ERR", "g", "1,200", "2 min 0 s"]
+    assert first[:4] == ["ERR", "g", "2,400", "4 min 0 s"]
     label = tab.evaluate("document.querySelector('#groups tbody svg').getAttribute('aria-label')")
-    assert label == "lag in the last hour: from 0 to 1,200"
+    assert label == "lag in the last hour: from 0 to 2,400"
     assert first[-1].startswith("t-1 stands at offset 3,000")
     assert tab.complaints(page) == []
 
@@ -58,16 +58,16 @@ def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: 
     open_page(tab, f"{page}/#/group/d/g")
     wait_for(tab, "document.querySelectorAll('#group .scroll table').length === 2")
     (cause,) = read(tab, ".cause")
-    assert cause.startswith("stuck_partition explains 100 % of the lag (1,200 offsets)")
+    assert cause.startswith("stuck_partition explains 100 % of the lag (2,400 offsets)")
     assert "What helps: look at the record" in cause
     assert len(read(tab, "#group .scroll tbody tr")) == 6  # four partitions, two members
     wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
     assert any("--describe --members --verbose" in text for text in read(tab, ".commands code"))
     assert read(tab, "figcaption") == [
-        "Lag, last hour: now 1,200, at most 1,200",
-        "Seconds, last hour: now 2 min 0 s, at most 2 min 0 s",
+        "Lag, last hour: now 2,400, at most 2,400",
+        "Seconds, last hour: now 4 min 0 s, at most 4 min 0 s",
     ]
-    assert read(tab, ".marks") == ["\u25cf status changed"] * 2
+    assert read(tab, ".marks") == ["\u25cf incident opened"] * 2
     (event,) = read(tab, "#events li")
     assert event.endswith("group g: its lag <b>grows</b>")
     assert tab.evaluate("document.title") == "g \u2013 koff"
