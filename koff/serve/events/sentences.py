@@ -183,14 +183,6 @@ def describe_topic(group: str, topic: str, what: str) -> dict[str, Any]:
     }
 
 
-def _drop_unknown(offset: int) -> int | None:
-    return offset if offset >= 0 else None
-
-
-def _show_number(number: int | None) -> str:
-    return "unknown" if number is None else f"{number:,}"
-
-
 def _subtract(group: Group, other: Group) -> list[Member]:
     ids = {member.id for member in other.members if member.present}
     return [member for member in group.members if member.present and member.id not in ids]
