@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,19 +65,22 @@ def commit(kafka: LocalKafka, groups: tuple[str, ...]) -> bool:
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Tmux]:
+def terminal(tmp_path: Path, cluster: LocalKafka) -> Iterator[Tmux]:
+    """A shell in a folder with a koff.yaml. Its objective keeps lines of incidents off the list."""
+    settings = {"name": "c", "brokers": cluster.bootstrap, "objectives": [{"groups": ".", "seconds": 86_400}]}
+    (tmp_path / "koff.yaml").write_text(json.dumps({"clusters": [settings]}))  # JSON is YAML, too
     with run_tmux(tmp_path) as terminal:
         yield terminal
 
 
-def watch(terminal: Tmux, cluster: LocalKafka) -> None:
-    terminal.start_koff("lag", "--brokers", cluster.bootstrap, "--watch", "--interval", "1")
+def watch(terminal: Tmux) -> None:
+    terminal.start_koff("lag", "--config", "koff.yaml", "--watch", "--interval", "1")
     terminal.wait_for("200 groups")
 
 
 def list_rows(terminal: Tmux) -> list[str]:
     """The lines with groups, without the mark of the chosen one."""
-    return [line[2:] for line in terminal.lines if re.match(r"[> ] UNKNOWN", line)]
+    return [line[2:] for line in terminal.lines if re.match(r"[> ] (UNKNOWN|OK|WARN|ERR) ", line)]
 
 
 def check_list(terminal: Tmux, width: int, height: int) -> None:
@@ -97,12 +101,13 @@ def check_list(terminal: Tmux, width: int, height: int) -> None:
 
 
 def test_the_list_fits_each_size_with_wide_names_and_200_groups(terminal: Tmux, cluster: LocalKafka) -> None:
-    watch(terminal, cluster)
+    watch(terminal)
     for width, height in ((80, 24), (60, 12), (160, 50), (60, 12), (80, 24)):
         terminal.resize(width, height)
         check_list(terminal, width, height)
     terminal.press("End")
-    terminal.wait_until(lambda: f"> UNKNOWN  {GROUPS[-1]} " in terminal.text, what="the last group")
+    last = rf"^> [A-Z]+ +{GROUPS[-1]} "
+    terminal.wait_until(lambda: re.search(last, terminal.text, re.MULTILINE), what="the last group")
     terminal.press("Home", "Enter")
     terminal.wait_for(f"group     {GROUPS[0]}")
     terminal.resize(60, 12)
@@ -115,7 +120,7 @@ def test_the_list_fits_each_size_with_wide_names_and_200_groups(terminal: Tmux, 
 def test_lost_brokers_are_said_and_break_no_line_until_they_are_back(
     terminal: Tmux, cluster: LocalKafka
 ) -> None:
-    watch(terminal, cluster)
+    watch(terminal)
     terminal.resize(60, 12)
     terminal.press("/")
     terminal.press("-", "h", "e", "a", "r", "t", "Enter")
@@ -123,7 +128,7 @@ def test_lost_brokers_are_said_and_break_no_line_until_they_are_back(
     cluster.kill()
     terminal.wait_for("not all is known")
     terminal.wait_until(
-        lambda: re.search(r"^> UNKNOWN  \u2764\ufe0f-heart +- .* commits_no", terminal.text, re.MULTILINE),
+        lambda: re.search(r"^> [A-Z]+ +\u2764\ufe0f-heart +- .* commits_no", terminal.text, re.MULTILINE),
         what="the reason in the line of the group",
     )
     cluster.nodes[0].start()
@@ -139,7 +144,7 @@ def test_lost_brokers_are_said_and_break_no_line_until_they_are_back(
 def test_the_terminal_is_left_as_it_was(terminal: Tmux, cluster: LocalKafka, key: str, code: int) -> None:
     terminal.type_line("stty -a >before; echo before")
     terminal.wait_for("\nbefore")
-    watch(terminal, cluster)
+    watch(terminal)
     assert (terminal.read("alternate_on"), terminal.read("cursor_flag")) == ("1", "0")
     assert terminal.read("mouse_any_flag") == "0"  # the user can select text
     terminal.press("C-z")
