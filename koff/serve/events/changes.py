@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from koff.lag import is_topic_recreated
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Change, Verdict
-from koff.serve.activity import MOST_RESETS, ActivityLog, ShardVerdicts
-from koff.serve.causes import explain_shard
+from koff.serve.activity import MOST_RESETS, ActivityLog, ClusterActivity, ShardVerdicts
+from koff.serve.causes import ShardCauses, explain_shard
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.known_topics import KnownTopics
@@ -166,8 +166,9 @@ class ClusterChanges:
                 else:
                     _compare_commits(known, snapshot, current, Drafts(""), ActivityLog(), now_ms)
                 _compare_losses(known, snapshot, current, drafts)
-        view.activity.current = self._activity.build(now_ms)
-        view.activity.current.verdicts.update(self._judge(view, drafts))
+        # Set at once, with the verdicts: other threads read it.
+        did = self._activity.build(now_ms)
+        view.activity.current = replace(did, verdicts=self._judge(view, did, drafts))
         shards = [shard for shard in snapshot.shards.values() if _is_current(shard)]
         names = [group.name for shard in shards for group in shard.groups]
         if names:
@@ -176,7 +177,7 @@ class ClusterChanges:
             is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
             view.activity.history.add(names, lags, time_lags_s, now_ms, is_whole=is_whole)
 
-    def _judge(self, view: ClusterView, drafts: Drafts) -> dict[int, ShardVerdicts]:
+    def _judge(self, view: ClusterView, did: ClusterActivity, drafts: Drafts) -> dict[int, ShardVerdicts]:
         """The verdicts of the shards that are current. Those of the others stay as they were."""
         snapshot = view.snapshot
         if snapshot.now_ms is None:
@@ -191,7 +192,7 @@ class ClusterChanges:
             sample = build_sample(
                 snapshot,
                 shard,
-                view.activity.current,
+                did,
                 known.objective_s,
                 is_held_back=is_held_back,
                 now_s=snapshot.now_ms / 1000,
@@ -201,28 +202,11 @@ class ClusterChanges:
             known.verdicts = ShardVerdicts(
                 shard.layout, shard.groups, shard.group, shard.partition, sample.at_s, verdicts
             )
-            self._add_incidents(view, shard, verdicts, judged.change, drafts)
+            if judged.change.any():
+                causes = explain_shard(snapshot, replace(shard, verdicts=verdicts), did)
+                _add_incidents(causes, judged.change, drafts)
         self._objectives = view.objectives
         return {number: known.verdicts for number, known in self._shards.items() if known.verdicts}
-
-    def _add_incidents(
-        self,
-        view: ClusterView,
-        shard: ShardSnapshot,
-        verdicts: GroupVerdicts,
-        change: NDArray[np.uint8],
-        drafts: Drafts,
-    ) -> None:
-        """Adds an event for each incident that was opened, raised or closed."""
-        changed = np.flatnonzero(change).tolist()
-        if not changed:
-            return
-        causes = explain_shard(view.snapshot, replace(shard, verdicts=verdicts), view.activity.current)
-        for number in changed:
-            what = Change(change[number])
-            severity = find_severity(what, Verdict(verdicts.verdict[number]))
-            build = partial(describe_incident, causes, verdicts, number, what)
-            drafts.add(INCIDENTS[what], severity, build)
 
     def _follow_layouts(
         self, view: ClusterView, *, is_ready: bool
@@ -265,6 +249,14 @@ class ClusterChanges:
             if is_history_read:
                 self._earlier.clear()
         return came, left, topics_left
+
+
+def _add_incidents(causes: ShardCauses, change: NDArray[np.uint8], drafts: Drafts) -> None:
+    """Adds an event for each incident that was opened, raised or closed."""
+    for number in np.flatnonzero(change).tolist():
+        what = Change(change[number])
+        severity = find_severity(what, Verdict(causes.verdicts.verdict[number]))
+        drafts.add(INCIDENTS[what], severity, partial(describe_incident, causes, number, what))
 
 
 def _is_current(shard: ShardSnapshot) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Change, Verdict
 from koff.serve.cause_texts import ADVICE, describe_causes
 from koff.serve.causes import ShardCauses
@@ -54,11 +53,9 @@ class Drafts:
         return events
 
 
-def describe_incident(
-    causes: ShardCauses, verdicts: GroupVerdicts, number: int, change: Change
-) -> dict[str, Any]:
+def describe_incident(causes: ShardCauses, number: int, change: Change) -> dict[str, Any]:
     """The incident of a group was opened, raised or closed. Names why, and the partition where most lags."""
-    snapshot, shard = causes.snapshot, causes.shard
+    snapshot, shard, verdicts = causes.snapshot, causes.shard, causes.verdicts
     group, rows = shard.groups[number].name, np.flatnonzero(shard.group == number)
     times = snapshot.time_lags(shard)
     known = rows[times.known[rows]] if times is not None else rows[:0]

@@ -102,3 +102,19 @@ def test_what_was_looked_at_long_ago_is_no_more_ok():
         life.pass_s(180, reads=reads)
         life.now_ms += 90_000
         assert look(life).verdict.tolist() == [verdict]
+
+
+def test_another_thread_never_sees_groups_without_their_verdicts_between_two_looks():
+    """A scrape may come at any moment of a look."""
+
+    class Watched(RecentActivity):
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            seen.append(len(self.current.verdicts) if name == "current" else 1)
+
+    life = Life()
+    seen: list[int] = []
+    life.activity = Watched(life.activity.current)
+    seen.clear()
+    life.pass_s(30)
+    assert seen == [1, 1, 1]
