@@ -49,19 +49,8 @@ class GroupVerdicts:
     @classmethod
     def build(cls, judged: Judgement) -> Self:
         """Those of a judgement."""
-        return cls(
-            judged.verdict,
-            judged.cause,
-            judged.since_s,
-            judged.usual_s,
-            judged.group_allowance_s,
-            judged.catch_up_s,
-            judged.usual_per_s,
-            judged.late,
-            judged.standing,
-            judged.lost,
-            judged.row_cause,
-        )
+        columns = {name: getattr(judged, name) for name in (*_OF_GROUPS, *_OF_ROWS)}
+        return cls(**(columns | {"allowance_s": judged.group_allowance_s}))
 
     @classmethod
     def build_unknown(cls, groups: int, rows: int) -> Self:

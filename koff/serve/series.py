@@ -260,7 +260,7 @@ def _completeness(numbers: ShardNumbers) -> Series:
 
 
 def _status(numbers: ShardNumbers) -> Series:
-    """Of a group that may be half read, only what is known to be ill is said."""
+    """The verdicts. A group that koff may not have read whole is shown only if it is WARN or ERR."""
     verdicts = numbers.snapshot.find_verdicts(numbers.shard).verdict
     labels = add_label(numbers.labels.groups, "status", [_STATUSES[verdict] for verdict in verdicts.tolist()])
     shown = numbers.current_groups | (verdicts >= Verdict.WARN)

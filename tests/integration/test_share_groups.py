@@ -39,7 +39,7 @@ def shared() -> Iterator[LocalKafka]:
 def share_and_fall_behind(kafka: LocalKafka, topic: str) -> None:
     """The group `workers` reads 30 of 42 records; 12 of them are written after its consumer has gone.
 
-    It acknowledges what it has printed when it polls again: whoever kills it before has no record of that.
+    The consumer acknowledges records when it polls again. One that is killed before has acknowledged none.
     """
     for partition in range(2):
         produce(kafka, topic, 15, partition=partition)

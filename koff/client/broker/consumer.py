@@ -56,7 +56,7 @@ class PartitionConsumer(Closing):
         """How many offsets `on_out_of_range` has skipped."""
         self._has_timed_out = False
         self._told_offset: int | None = None
-        """The last offset of which the caller was told that it is out of range."""
+        """The offset of the last `OffsetOutOfRange` that the consumer raised."""
         self._failing_since: float | None = None
         self._check: Future[int] | None = None  # the end offset, requested from the leader
         self.start_waiting()
@@ -302,8 +302,8 @@ class PartitionConsumer(Closing):
     def _take_buffer_error(self) -> KoffError | None:
         """The error of the buffer. Clears it there, so that the next call reads again.
 
-        None if the caller was told that the offset is out of range, and it is there now: librdkafka may
-        report the same fetch later than a request for the end of the log.
+        Returns None if the consumer raised `OffsetOutOfRange` for that offset, and the log has it now:
+        librdkafka may report the failed fetch after koff has requested the end of the log.
         """
         buffer, error = self.buffer, self.buffer.error
         self.feed.clear_error(buffer)
