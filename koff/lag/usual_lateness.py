@@ -55,7 +55,7 @@ class UsualLateness:
         self._pending = np.zeros((0, CLASSES), np.float32)
         self._is_unseen = np.zeros(size, np.bool_)
         self._is_away = np.zeros(size, np.bool_)
-        self._decayed_s = np.nan
+        self.decayed_s = np.nan
 
     def select(self, groups: NDArray[np.integer[Any]]) -> UsualLateness:
         """A copy for other groups: for each its number in this one, -1 for a new group."""
@@ -65,7 +65,7 @@ class UsualLateness:
         used = np.flatnonzero(copy._slot >= 0)
         copy._pending = self._pending[copy._slot[used]]
         copy._slot[used] = np.arange(len(used))
-        copy._decayed_s = self._decayed_s
+        copy.decayed_s = self.decayed_s
         return copy
 
     def seed(self, group: int, records: int, pauses: Iterable[Pause]) -> None:
@@ -138,7 +138,7 @@ class UsualLateness:
         self._slot[used] = np.arange(len(used))
 
     def _decay(self, now_s: float) -> None:
-        if not now_s - self._decayed_s < _DECAY_EVERY_S:
-            if self._decayed_s < now_s:
-                self.counts *= np.float32(0.5 ** ((now_s - self._decayed_s) / HALF_LIFE_S))
-            self._decayed_s = now_s
+        if not now_s - self.decayed_s < _DECAY_EVERY_S:
+            if self.decayed_s < now_s:
+                self.counts *= np.float32(0.5 ** ((now_s - self.decayed_s) / HALF_LIFE_S))
+            self.decayed_s = now_s

@@ -51,7 +51,7 @@ from koff.monitor.requests import (
     Request,
     RetentionFetched,
     Save,
-    SaveEnds,
+    SaveFile,
     SaveIndex,
     ShareLagsFetched,
     StoredGroupsFetched,
@@ -337,6 +337,7 @@ class Core:
                 self._share_lags.receive(given, ask, self._steady_ms(ask.asked), now)
             case Loaded(), Load():
                 self.logs.start.receive_loaded(given, ask, now)
+                self._activity.saved_verdicts = given.verdicts
             case HistoryRead(), _:
                 self.logs.start.receive_history(given, ask, now)
             case StoredGroupsFetched(), _:
@@ -371,7 +372,7 @@ class Core:
                 self._stored.give_up(ask.asked, why, now)
             case ReadFirstRecords():
                 self._find_reader(request).give_up(ask, now)
-            case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
+            case Save() | SaveIndex() | SaveFile() | ForgetSaved():
                 if self._savings.note_failed(request, now):
                     self.outbox.note(now, "state is not saved", warn=True, why=why)
 
@@ -485,7 +486,10 @@ class Core:
     def _save(self, now: Moment) -> None:
         if self.conf.saves:
             next_id, ends_ms = self.outbox.next_id, self._steady_ms(now)
-            for request in self._savings.collect(now, self.logs.offsets, self.tracker, next_id, ends_ms):
+            verdicts = self._activity.verdicts
+            for request in self._savings.collect(
+                now, self.logs.offsets, self.tracker, next_id, ends_ms, verdicts
+            ):
                 self.outbox.send(request, now, DISK_TIMEOUT_S)
 
     def _count_requests(self) -> dict[str, int]:

@@ -190,11 +190,16 @@ class SaveIndex:
     stamp: Moment
 
 
+StateFile = Literal["ends", "verdicts"]
+"""The files of the state directory that are of no partition."""
+
+
 @dataclass(frozen=True, slots=True)
-class SaveEnds:
-    """Write the history of end offsets. Answered by `Done`."""
+class SaveFile:
+    """Write the history of end offsets, or what the verdicts depend on. Answered by `Done`."""
 
     id: int
+    name: StateFile
     origin: Origin
     stamp: Moment
     state: State
@@ -248,7 +253,7 @@ Answered = (
     | Load
     | Save
     | SaveIndex
-    | SaveEnds
+    | SaveFile
     | ForgetSaved
     | FetchLogSizes
     | FetchStoredGroups
@@ -446,13 +451,14 @@ class Saved:
 class Loaded:
     """What was saved: of each partition its state, or why that is useless; and the history of end offsets.
 
-    `ends_stamp` is when that history was saved.
+    `ends_stamp` is when that history was saved. `verdicts` is what the verdicts depend on.
     """
 
     id: int
     partitions: Mapping[int, Saved | str]
     ends: State | str
     ends_stamp: Moment | None = None
+    verdicts: State | None = None
 
 
 @dataclass(frozen=True, slots=True)

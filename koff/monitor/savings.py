@@ -16,10 +16,10 @@ from koff.monitor.requests import (
     Request,
     Save,
     Saved,
-    SaveEnds,
+    SaveFile,
     SaveIndex,
 )
-from koff.tracker import Tracker
+from koff.tracker import State, Tracker
 
 INTERVAL_S, ENDS_INTERVAL_S = 30.0, 300.0
 """Between two savings of partitions, and of end offsets: a killed process reads again what is newer."""
@@ -37,6 +37,8 @@ class Savings:
         """By partition: the version that was saved, and the position in its file."""
         self._in_flight: dict[int, tuple[int, int, int]] = {}
         """By request id: partition, version, position."""
+        self._verdicts: State | None = None
+        """What was saved of the verdicts."""
         self._forget: set[int] = set()
         self._open: set[int] = set()
         self._has_failed = False
@@ -71,8 +73,14 @@ class Savings:
         self._open.clear()
 
     def collect(
-        self, now: Moment, log: FollowedLog, tracker: Tracker, next_id: Callable[[], int], ends_ms: int
-    ) -> Iterator[Save | SaveIndex | SaveEnds | ForgetSaved]:
+        self,
+        now: Moment,
+        log: FollowedLog,
+        tracker: Tracker,
+        next_id: Callable[[], int],
+        ends_ms: int,
+        verdicts: State | None = None,
+    ) -> Iterator[Save | SaveIndex | SaveFile | ForgetSaved]:
         """The requests of one round, if it is due and the last round has ended.
 
         `ends_ms` is now by the clock of the tracker's end offsets.
@@ -81,13 +89,19 @@ class Savings:
             return
         self._due_s = now.at_s + INTERVAL_S
         self._is_told, self._has_failed = self._has_failed, False
-        for request in self._round(now, log, tracker, next_id, ends_ms):
+        for request in self._round(now, log, tracker, next_id, ends_ms, verdicts):
             self._open.add(request.id)
             yield request
 
     def _round(
-        self, now: Moment, log: FollowedLog, tracker: Tracker, next_id: Callable[[], int], ends_ms: int
-    ) -> Iterator[ForgetSaved | Save | SaveEnds | SaveIndex]:
+        self,
+        now: Moment,
+        log: FollowedLog,
+        tracker: Tracker,
+        next_id: Callable[[], int],
+        ends_ms: int,
+        verdicts: State | None,
+    ) -> Iterator[ForgetSaved | Save | SaveFile | SaveIndex]:
         if self._forget:
             # Before anything else: a log that was cut may grow until the old state looks right.
             forgotten, self._forget = frozenset(self._forget), set()
@@ -115,14 +129,17 @@ class Savings:
         if now.at_s >= self._ends_due_s:
             self._ends_due_s = now.at_s + ENDS_INTERVAL_S
             stamp = now._replace(wall_ms=ends_ms)
-            yield SaveEnds(next_id(), self._origin, stamp, tracker.save_ends(ends_ms))
+            yield SaveFile(next_id(), "ends", self._origin, stamp, tracker.save_ends(ends_ms))
+        if verdicts is not None and verdicts is not self._verdicts:
+            self._verdicts = verdicts
+            yield SaveFile(next_id(), "verdicts", self._origin, now, verdicts)
 
     def note_done(self, request: Request, *, is_emptied: bool = False) -> None:
         """Notes that the disk has carried out the request.
 
         `is_emptied`: what was saved before it is gone. All is saved again when the open round has ended.
         """
-        if not isinstance(request, Save | SaveIndex | SaveEnds | ForgetSaved):
+        if not isinstance(request, Save | SaveIndex | SaveFile | ForgetSaved):
             return
         self._open.discard(request.id)
         if is_emptied:
@@ -132,7 +149,7 @@ class Savings:
             number, version, position = self._in_flight.pop(request.id)
             self._saved[number] = version, position
 
-    def note_failed(self, request: Save | SaveIndex | SaveEnds | ForgetSaved, now: Moment) -> bool:
+    def note_failed(self, request: Save | SaveIndex | SaveFile | ForgetSaved, now: Moment) -> bool:
         """Notes that the disk has not carried out the request.
 
         Returns True for the first failure, and again only after a round without one.
@@ -142,7 +159,7 @@ class Savings:
         if isinstance(request, ForgetSaved):
             self._forget |= request.partitions
             self._due_s = min(self._due_s, now.at_s + RETRY_S)
-        if isinstance(request, SaveEnds):
+        if isinstance(request, SaveFile) and request.name == "ends":
             self._ends_due_s = now.at_s
         was_told, self._is_told, self._has_failed = self._is_told, True, True
         return not was_told

@@ -1,4 +1,4 @@
-"""The state directory: a file for each partition of the offsets topic, one of end offsets, and an index.
+"""The state directory: a file for each partition of the offsets topic, of end offsets, of verdicts, an index.
 
 A file has the magic bytes, the format, the sizes of head and file (`_FRONT`), the head in JSON, columns of
 numbers as they are in memory (little-endian), and the SHA-256 of all that. A new file is written beside the
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from koff.client.closing import Closing
 from koff.errors import ConfigError, KoffError
-from koff.monitor.requests import Moment, Origin, Saved
+from koff.monitor.requests import Moment, Origin, Saved, StateFile
 from koff.monitor.resume_rules import NOTHING_SAVED, newest_stamp
 from koff.tracker import STATE_SCHEMA, State
 from koff.version import VERSION
@@ -42,9 +42,9 @@ _FORMAT = 2
 _FRONT = struct.Struct("<8sIIQ")
 _SUM_BYTES = 32
 _READ_BYTES = 1 << 20
-_LOCK, _INDEX, _ENDS, _TRY = "lock", "index", "ends", "try"
+_LOCK, _INDEX, _TRY = "lock", "index", "try"
 _TEMPORARY = ".new"
-_OWN_TEMPORARY = re.compile(r"(partition-\d{5,}|index|ends|try)\.new")
+_OWN_TEMPORARY = re.compile(r"(partition-\d{5,}|index|ends|verdicts|try)\.new")
 _NUMBERS = re.compile(r"[<|][biuf][1248]")
 """The types of columns. Others may hold objects, or take no bytes."""
 _STAMP = Moment._fields
@@ -126,9 +126,9 @@ class StateDir(Closing):
         about = {"position": position, "leader_epoch": leader_epoch}
         return self._put(_file(partition), origin, about, stamp, state)
 
-    def save_ends(self, origin: Origin, state: State, *, stamp: Moment) -> int:
-        """Writes the history of end offsets, as `save` does."""
-        return self._put(_ENDS, origin, {}, stamp, state)
+    def save_file(self, name: StateFile, origin: Origin, state: State, *, stamp: Moment) -> int:
+        """Writes state that is of no partition, as `save` does."""
+        return self._put(name, origin, {}, stamp, state)
 
     def note(self, origin: Origin, known: _Positions, *, stamp: Moment) -> int:
         """Writes the index: by partition, a position and when the log was last known to end there.
@@ -158,11 +158,11 @@ class StateDir(Closing):
         for partition in range(origin.partitions):
             yield partition, self._load(origin, partition, known.get(partition))
 
-    def load_ends(self, origin: Origin) -> tuple[State, Moment] | str:
-        """The saved history of end offsets and its stamp, or why it is useless; logs that reason."""
-        found = self._get(_ENDS, origin)
+    def load_file(self, name: StateFile, origin: Origin) -> tuple[State, Moment] | str:
+        """The state of `save_file` and its stamp, or why it is useless; logs that reason."""
+        found = self._get(name, origin)
         if isinstance(found, str):
-            _log_unusable(_ENDS, found)
+            _log_unusable(name, found)
             return found
         return found[2], found[1]
 

@@ -49,7 +49,7 @@ from koff.monitor.requests import (
     ReadHistory,
     Request,
     Save,
-    SaveEnds,
+    SaveFile,
     SaveIndex,
     StopReading,
 )
@@ -124,7 +124,7 @@ class Workers:
                 self._readers[request.topic].send(request)
             case ReadHistory():
                 self._history.send(request)
-            case Load() | Save() | SaveIndex() | SaveEnds() | ForgetSaved():
+            case Load() | Save() | SaveIndex() | SaveFile() | ForgetSaved():
                 self._in_order["disk"].send(request)
             case FetchStoredGroups():
                 self._in_order["zookeeper"].send(request)
@@ -276,9 +276,11 @@ def write_or_load(state_dir: StateDir, request: Answered) -> Input:
     """Carries out a request to the state directory. Raises `KoffError`."""
     match request:
         case Load():
-            ends = state_dir.load_ends(request.origin)
+            ends = state_dir.load_file("ends", request.origin)
             state, stamp = (ends, None) if isinstance(ends, str) else ends
-            return Loaded(request.id, dict(state_dir.load(request.origin)), state, stamp)
+            found = state_dir.load_file("verdicts", request.origin)
+            verdicts = None if isinstance(found, str) else found[0]
+            return Loaded(request.id, dict(state_dir.load(request.origin)), state, stamp, verdicts)
         case Save():
             state_dir.save(
                 request.origin,
@@ -290,8 +292,8 @@ def write_or_load(state_dir: StateDir, request: Answered) -> Input:
             )
         case SaveIndex():
             state_dir.note(request.origin, request.positions, stamp=request.stamp)
-        case SaveEnds():
-            state_dir.save_ends(request.origin, request.state, stamp=request.stamp)
+        case SaveFile():
+            state_dir.save_file(request.name, request.origin, request.state, stamp=request.stamp)
         case ForgetSaved():
             for partition in sorted(request.partitions):
                 state_dir.forget(partition)

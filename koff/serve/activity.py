@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.serve.lag_history import LagHistory
-from koff.tracker import Group
+from koff.tracker import Group, State
 
 REBALANCES_SPAN_MS, MEMBERS_SPAN_MS = 300_000, 3_600_000
 MOST_RESETS = 10_000
@@ -74,6 +74,10 @@ class RecentActivity:
 
     current: ClusterActivity = field(default_factory=ClusterActivity)
     history: LagHistory = field(default_factory=LagHistory)
+    verdicts: State | None = None
+    """What the verdicts depend on, to be saved: a new object when it has changed."""
+    saved_verdicts: State | None = None
+    """The same, as the process before has saved it, until it was taken over."""
 
 
 class _Rebalance(NamedTuple):

@@ -16,12 +16,12 @@ from koff.monitor.requests import (
     Load,
     Loaded,
     Save,
-    SaveEnds,
+    SaveFile,
     SaveIndex,
 )
 from koff.monitor.state import StateDir
 
-Write = Save | SaveIndex | SaveEnds | ForgetSaved
+Write = Save | SaveIndex | SaveFile | ForgetSaved
 MEMORY = Path("/dev/shm")
 """Files are forced to the disk after each write: in memory that takes no time."""
 
@@ -64,7 +64,7 @@ class Disk:
                     state.forget(partition)
             case SaveIndex():
                 state.note(request.origin, request.positions, stamp=request.stamp)
-            case SaveEnds():
+            case SaveFile():
                 state.save_ends(request.origin, request.state, stamp=request.stamp)
             case Save():
                 state.save(
@@ -82,7 +82,7 @@ class Disk:
         state = self._open()
         try:
             partitions = dict(state.load(request.origin))
-            ends = state.load_ends(request.origin)
+            ends = state.load_file("ends", request.origin)
             if isinstance(ends, str):
                 return Loaded(request.id, partitions, ends)
             return Loaded(request.id, partitions, ends[0], ends[1])

@@ -35,7 +35,7 @@ from koff.monitor.requests import (
     Request,
     RetentionFetched,
     Save,
-    SaveEnds,
+    SaveFile,
     SaveIndex,
     StopReading,
     Topic,
@@ -146,7 +146,7 @@ class Network:
                 self._readers.read_history(request, now_s)
             case Load():
                 self._ask(request.id, "load", now_s, lambda: self.disk.load(request))
-            case Save() | SaveIndex() | SaveEnds() | ForgetSaved():
+            case Save() | SaveIndex() | SaveFile() | ForgetSaved():
                 self._ask(request.id, "save", now_s, lambda: self.disk.write(request))
             case ReadFirstRecords():
                 self._ask(request.id, "records", now_s, lambda: self._read_first_records(request))

@@ -8,6 +8,7 @@ incidents of groups that are late already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -24,6 +25,7 @@ from koff.serve.causes import ShardCauses, explain_shard
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.known_topics import KnownTopics
+from koff.serve.events.saved_verdicts import restore_verdicts, save_verdicts
 from koff.serve.events.sentences import (
     INCIDENTS,
     Drafts,
@@ -44,6 +46,9 @@ from koff.serve.view import ClusterView
 from koff.serve.wording import show, show_duration
 from koff.tracker import Objective, ShardSnapshot, ShownNames, Snapshot
 from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
+
+SAVE_MS = 20_000
+"""So often what the verdicts depend on is handed over to be saved."""
 
 
 def look_at(
@@ -66,6 +71,7 @@ class ClusterChanges:
         self._objectives: Sequence[Objective] = ()
         self._earlier: dict[int, KnownShard] = {}
         self._activity = ActivityLog()
+        self._saved_ms = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -134,6 +140,7 @@ class ClusterChanges:
 
     def _compare_snapshot(self, view: ClusterView, drafts: Drafts, now_ms: int, *, is_ready: bool) -> None:
         snapshot = view.snapshot
+        self._take_saved(view)
         # Which groups and rows there are: then all columns can be compared.
         came, left, topics_left = self._follow_layouts(view, is_ready=is_ready)
         for name in came & left.keys():  # groups that have moved to another shard
@@ -169,6 +176,7 @@ class ClusterChanges:
         # Set at once, with the verdicts: other threads read it.
         did = self._activity.build(now_ms)
         view.activity.current = replace(did, verdicts=self._judge(view, did, drafts))
+        self._save(view, now_ms)
         shards = [shard for shard in snapshot.shards.values() if _is_current(shard)]
         names = [group.name for shard in shards for group in shard.groups]
         if names:
@@ -176,6 +184,20 @@ class ClusterChanges:
             time_lags_s = np.concatenate([find_longest_time_lags(snapshot, shard) for shard in shards])
             is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
             view.activity.history.add(names, lags, time_lags_s, now_ms, is_whole=is_whole)
+
+    def _take_saved(self, view: ClusterView) -> None:
+        """Takes over what an earlier process has saved of its verdicts, once."""
+        saved, view.activity.saved_verdicts = view.activity.saved_verdicts, None
+        if saved is None or not self._is_first:
+            return
+        with suppress(LookupError, TypeError, ValueError):  # it is damaged: verdicts begin anew
+            self._earlier = restore_verdicts(saved) | self._earlier
+
+    def _save(self, view: ClusterView, now_ms: int) -> None:
+        """Hands over what is to be saved, now and then."""
+        if now_ms - self._saved_ms >= SAVE_MS:
+            self._saved_ms = now_ms
+            view.activity.verdicts = save_verdicts(self._shards)
 
     def _judge(self, view: ClusterView, did: ClusterActivity, drafts: Drafts) -> dict[int, ShardVerdicts]:
         """The verdicts of the shards that are current. Those of the others stay as they were."""

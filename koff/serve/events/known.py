@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,13 @@ class KnownShard:
             np.full(rows, UNKNOWN, np.int8),
             Judge(len(shard.groups), rows),
         )
+
+    @classmethod
+    def restore(cls, groups: list[Group], group: Any, partition: Any, places: Places, judge: Judge) -> Self:
+        """A shard of an earlier process, of which nothing is known but what verdicts depend on."""
+        rows = len(group)
+        unknown = np.full(rows, UNKNOWN, np.int64), np.full(rows, UNKNOWN, np.int8)
+        return cls(object(), places, groups, group, partition, *unknown, judge)
 
     def carry_over(self, before: Self, moved: Ints | None) -> Difference:
         """Takes over what was known before, by group, topic and partition. Returns what is different.

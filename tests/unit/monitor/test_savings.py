@@ -8,7 +8,7 @@ import pytest
 
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.plan import Replay, Seed
-from koff.monitor.requests import ForgetSaved, Moment, Origin, Request, Save, SaveEnds, SaveIndex, Topic
+from koff.monitor.requests import ForgetSaved, Moment, Origin, Request, Save, SaveFile, SaveIndex, Topic
 from koff.monitor.savings import INTERVAL_S, RETRY_S, Savings
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
@@ -56,12 +56,12 @@ def saved() -> Saved:
 
 def test_every_partition_and_the_ends_are_saved_once_they_are_due(saved: Saved) -> None:
     assert saved.save(INTERVAL_S - 1) == []
-    assert saved.save(INTERVAL_S) == ["Save", "Save", "SaveEnds"]
+    assert saved.save(INTERVAL_S) == ["Save", "Save", "SaveFile"]
 
 
 def test_the_ends_are_stamped_by_the_clock_of_their_times(saved: Saved) -> None:
     ends = saved.collect(INTERVAL_S)[-1]
-    assert isinstance(ends, SaveEnds)
+    assert isinstance(ends, SaveFile)
     assert ends.stamp == Moment(INTERVAL_S, 77)
 
 
@@ -82,7 +82,7 @@ def test_everything_is_saved_again_after_the_folder_was_removed(saved: Saved) ->
     save, index = saved.collect(2 * INTERVAL_S)
     saved.savings.note_done(save, is_emptied=True)
     saved.savings.note_done(index)
-    assert saved.save(2 * INTERVAL_S + 1) == ["Save", "SaveIndex", "SaveEnds"]
+    assert saved.save(2 * INTERVAL_S + 1) == ["Save", "SaveIndex", "SaveFile"]
     assert saved.save(3 * INTERVAL_S + 1) == ["SaveIndex"]
 
 
@@ -98,7 +98,7 @@ def test_no_round_begins_before_the_last_has_ended(saved: Saved) -> None:
 def test_what_failed_is_saved_again_and_the_first_failure_is_told(saved: Saved) -> None:
     told = [saved.savings.note_failed(request, at(31)) for request in saved.collect(INTERVAL_S)]  # type: ignore[arg-type]  # all are for the disk
     assert told == [True, False, False]
-    assert saved.save(2 * INTERVAL_S) == ["Save", "Save", "SaveEnds"]
+    assert saved.save(2 * INTERVAL_S) == ["Save", "Save", "SaveFile"]
 
 
 def test_a_file_that_fails_in_each_round_is_told_once_until_a_round_has_no_failure(saved: Saved) -> None:
@@ -149,7 +149,7 @@ def test_only_what_is_complete_is_saved(saved: Saved) -> None:
     saved.log.reset(0)
     saved.log.begin({0: Seed(7, "")}, at(2))
     saved.log.partitions[1].current = None
-    assert saved.save(INTERVAL_S) == ["SaveEnds"]
+    assert saved.save(INTERVAL_S) == ["SaveFile"]
 
 
 def test_nothing_is_saved_of_a_topic_that_is_not_known(saved: Saved) -> None:
@@ -161,4 +161,4 @@ def test_at_the_end_all_is_saved_even_while_a_round_is_open(saved: Saved) -> Non
     saved.collect(INTERVAL_S)
     saved.savings.make_due()
     names = {type(request) for request in saved.collect(INTERVAL_S + 1)}
-    assert names == {Save, SaveEnds}
+    assert names == {Save, SaveFile}

@@ -230,7 +230,7 @@ def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_siz
         (tmp_path / name).write_bytes(content)
     tracemalloc.start()
     try:
-        found, ends = one(tmp_path), StateDir(tmp_path).load_ends(ORIGIN)
+        found, ends = one(tmp_path), StateDir(tmp_path).load_file("ends", ORIGIN)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -320,7 +320,7 @@ def logged(path: Path, origin: Origin = ORIGIN) -> list[tuple[str, str, str]]:
     """The warnings of a load: level, file and reason."""
     with capture_logs() as lines:
         loaded(path, origin)
-        StateDir(path).load_ends(origin)
+        StateDir(path).load_file("ends", origin)
     return [(line["log_level"], line["file"], line["why"]) for line in lines]
 
 
@@ -329,7 +329,7 @@ def test_a_damaged_index_or_history_is_not_used_and_gives_one_line(tmp_path, nam
     folder = StateDir(tmp_path)
     saved(tmp_path)
     folder.note(ORIGIN, {1: (10, later(1))}, stamp=later(1))
-    folder.save_ends(ORIGIN, some_ends(), stamp=later(1))
+    folder.save_file("ends", ORIGIN, some_ends(), stamp=later(1))
     assert logged(tmp_path) == []
     file = tmp_path / name
     file.write_bytes(file.read_bytes()[:-1])
@@ -374,15 +374,15 @@ def some_ends() -> State:
 
 def test_the_history_of_ends_comes_back_unless_it_is_of_another_topic(tmp_path):
     folder = StateDir(tmp_path)
-    assert folder.load_ends(ORIGIN) == "nothing was saved"
-    folder.save_ends(ORIGIN, some_ends(), stamp=NOW)
-    found = folder.load_ends(ORIGIN)
+    assert folder.load_file("ends", ORIGIN) == "nothing was saved"
+    folder.save_file("ends", ORIGIN, some_ends(), stamp=NOW)
+    found = folder.load_file("ends", ORIGIN)
     assert isinstance(found, tuple)
     state, stamp = found
     assert stamp == NOW
     assert same(state, some_ends())
     assert len(state.columns["offset"]) == 1
-    of_another_topic = folder.load_ends(dataclasses.replace(ORIGIN, topic_id=""))
+    of_another_topic = folder.load_file("ends", dataclasses.replace(ORIGIN, topic_id=""))
     assert isinstance(of_another_topic, str)
     assert "topic id" in of_another_topic
 
@@ -502,7 +502,7 @@ def test_a_disk_that_fails_at_any_step_of_a_save_gives_an_error_with_the_cause(
     before = file.read_bytes()
     calls = [
         lambda folder: folder.save(ORIGIN, 1, a_state(5), position=11, stamp=NOW),
-        lambda folder: folder.save_ends(ORIGIN, some_ends(), stamp=NOW),
+        lambda folder: folder.save_file("ends", ORIGIN, some_ends(), stamp=NOW),
         lambda folder: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
     ]
     with monkeypatch.context() as patch:
@@ -567,14 +567,14 @@ def test_a_file_in_the_place_of_the_folder_gives_errors_with_the_cause(tmp_path)
             with pytest.raises(KoffError, match=f"--state-dir {path}: it is no longer a folder"):
                 call()
         assert all(isinstance(found, str) for found in dict(folder.load(ORIGIN)).values())
-        assert isinstance(folder.load_ends(ORIGIN), str)
+        assert isinstance(folder.load_file("ends", ORIGIN), str)
     assert path.read_text() == "mine"
 
 
 def list_writes(folder: StateDir) -> list[Callable[[], object]]:
     return [
         lambda: folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW),
-        lambda: folder.save_ends(ORIGIN, a_state(), stamp=NOW),
+        lambda: folder.save_file("ends", ORIGIN, a_state(), stamp=NOW),
         lambda: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
         lambda: folder.forget(1),
     ]
@@ -668,7 +668,7 @@ def test_only_this_user_can_read_what_is_saved(tmp_path):
     try:
         with StateDir(path).lock() as folder:
             folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW)
-            folder.save_ends(ORIGIN, some_ends(), stamp=NOW)
+            folder.save_file("ends", ORIGIN, some_ends(), stamp=NOW)
             folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW)
     finally:
         os.umask(old_mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -10,7 +11,8 @@ from koff.lag.causes import Cause
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Verdict
 from koff.serve.activity import RecentActivity
-from koff.tracker import Objective
+from koff.serve.events.changes import ClusterChanges
+from koff.tracker import Objective, State
 from tests.unit.builders import commit
 from tests.unit.serve.test_causes import Life
 
@@ -118,3 +120,34 @@ def test_another_thread_never_sees_groups_without_their_verdicts_between_two_loo
     seen.clear()
     life.pass_s(30)
     assert seen == [1, 1, 1]
+
+
+def restart(life: Life) -> Life:
+    """The same life, seen by a koff that was started again with what the one before has saved."""
+    state = life.activity.verdicts
+    assert state is not None
+    text = json.loads(json.dumps(state.facts))  # as a file has it
+    life.changes, life.activity = ClusterChanges(), RecentActivity(saved_verdicts=State(text, state.columns))
+    return life
+
+
+def test_a_restart_of_koff_opens_and_closes_no_incident_and_keeps_what_is_usual():
+    life = Life()
+    life.pass_s(400, reads={1: 0})
+    (since_s, usual_s) = (look(life).since_s.tolist(), look(life).usual_s.tolist())
+    assert tell(life) == ("ERR", "stuck_partition")
+    restart(life)
+    events = life.changes.compare(life.take_view(), life.now_ms)
+    assert [event.kind for event in events] == []
+    assert (look(life).since_s.tolist(), look(life).usual_s.tolist()) == (since_s, usual_s)
+    assert tell(life) == ("ERR", "stuck_partition")
+
+
+def test_state_that_is_damaged_is_not_used():
+    life = Life()
+    life.pass_s(400, reads={1: 0})
+    life.changes = ClusterChanges()
+    life.activity = RecentActivity(saved_verdicts=State({"shards": [{"shard": 0}]}, {}))
+    assert [event.kind for event in life.changes.compare(life.take_view(), life.now_ms)] == [
+        "incident_opened"
+    ]
