@@ -667,7 +667,7 @@ def test_what_was_saved_is_loaded(state_dir: StateDir) -> None:
     later = NOW._replace(at_s=NOW.at_s + 10)
     assert write_or_load(state_dir, save()) == Done(1)
     assert write_or_load(state_dir, SaveIndex(2, ORIGIN, {1: (5, later)}, later)) == Done(2)
-    assert write_or_load(state_dir, SaveFile(3, ORIGIN, NOW, Tracker().save_ends(0))) == Done(3)
+    assert write_or_load(state_dir, SaveFile(3, "ends", ORIGIN, NOW, Tracker().save_ends(0))) == Done(3)
     loaded = load(state_dir)
     found = loaded.partitions[1]
     assert isinstance(found, Saved)
@@ -698,7 +698,7 @@ def test_a_full_disk_is_a_reason_and_the_old_file_stays(
         for request in (
             save(2, position=6),
             SaveIndex(3, ORIGIN, {}, NOW),
-            SaveFile(4, ORIGIN, NOW, make_state()),
+            SaveFile(4, "ends", ORIGIN, NOW, make_state()),
         ):
             result = carry_out(lambda request: write_or_load(state_dir, request), request)
             assert isinstance(result, Failed)
