@@ -154,6 +154,7 @@ def _build_sample(life: Life, observation: Observation, produce_per_s: NDArray[A
         objective_s=np.full(life.rows, life.objective_s),
         retention_s=np.full(life.rows, life.retention_s),
         members=np.array([observation.members]),
+        epoch=np.zeros(1, np.int64),
         rebalances=np.array([observation.rebalances]),
         commits_held_back=np.zeros(1, np.bool_),
         **rows,

@@ -201,6 +201,7 @@ class World:
             objective_s=np.full(len(of), np.nan),
             retention_s=np.where(np.isfinite(self._retention), self._retention, np.nan),
             members=members,
+            epoch=np.zeros_like(members),
             rebalances=self._rebalances[:, step].astype(np.int64),
             commits_held_back=np.zeros(size, np.bool_),
         )

@@ -26,8 +26,9 @@ class Sample:
     - `produce_per_s` is how many records a second came in the last minutes; NaN if unknown.
     - `objective_s` is the lag that the owner accepts, NaN without one. `retention_s` is that of the topic,
       NaN or infinite without one.
-    - `members` counts the members of each group (G,), -1 if it needs none or that is unknown. `rebalances`
-      counts those of the last five minutes. `commits_held_back`: an open transaction may hold back commits.
+    - `members` counts the members of each group (G,), -1 if it needs none or that is unknown. `epoch` is
+      another after members came or left. `rebalances` counts those of the last five minutes.
+      `commits_held_back`: an open transaction may hold back commits.
     """
 
     at_s: float
@@ -47,6 +48,7 @@ class Sample:
     objective_s: Floats
     retention_s: Floats
     members: Ints
+    epoch: Ints
     rebalances: Ints
     commits_held_back: Mask
 

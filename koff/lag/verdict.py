@@ -104,6 +104,7 @@ _NEW: dict[str, tuple[str, float]] = {
     "late_most_s": ("f4", np.nan),
     "known_at_s": ("f4", np.nan),
     "empty_since_s": ("f4", np.nan),
+    "epoch": ("i4", -1),
     "skipped_at_s": ("f4", np.nan),
     "incident_since_s": ("f4", np.nan),
     "incident_worst": ("u1", Verdict.UNKNOWN),
@@ -267,11 +268,16 @@ class Judge:
         return is_left
 
     def _follow_skips(self, sample: Sample, now_s: float) -> Mask:
-        """Which groups skipped records lately: offsets jumped forward while the group had no members."""
+        """Which groups skipped records lately: offsets jumped forward while the group had no members.
+
+        Members that came and left since the last sample have changed the epoch.
+        """
         state, before = self.groups, self.rows["highest"]
         jumped = sample.counts & (before >= 0) & (sample.committed > before)
         has_jumped = has_rows(jumped, sample.group, len(state))
-        state["skipped_at_s"][has_jumped & (state["empty_since_s"] < now_s)] = now_s
+        was_empty = (state["empty_since_s"] < now_s) & (state["epoch"] == sample.epoch)
+        state["skipped_at_s"][has_jumped & was_empty] = now_s
+        state["epoch"] = sample.epoch
         skipped: Mask = now_s - state["skipped_at_s"] < SKIPPED_S
         return skipped
 

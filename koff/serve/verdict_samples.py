@@ -61,6 +61,7 @@ def build_sample(
         objective_s=objective_s,
         retention_s=np.full(len(rows), np.nan),
         members=counts,
+        epoch=np.array([group.epoch for group in groups], np.int64),
         rebalances=np.array([each.rebalances if each else 0 for each in did], np.int64),
         commits_held_back=np.full(len(groups), is_held_back),
     )

@@ -65,7 +65,7 @@ class Disk:
             case SaveIndex():
                 state.note(request.origin, request.positions, stamp=request.stamp)
             case SaveFile():
-                state.save_ends(request.origin, request.state, stamp=request.stamp)
+                state.save_file(request.name, request.origin, request.state, stamp=request.stamp)
             case Save():
                 state.save(
                     request.origin,

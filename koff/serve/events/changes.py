@@ -140,7 +140,7 @@ class ClusterChanges:
 
     def _compare_snapshot(self, view: ClusterView, drafts: Drafts, now_ms: int, *, is_ready: bool) -> None:
         snapshot = view.snapshot
-        self._take_saved(view)
+        self._take_saved(view, now_ms)
         # Which groups and rows there are: then all columns can be compared.
         came, left, topics_left = self._follow_layouts(view, is_ready=is_ready)
         for name in came & left.keys():  # groups that have moved to another shard
@@ -185,13 +185,13 @@ class ClusterChanges:
             is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
             view.activity.history.add(names, lags, time_lags_s, now_ms, is_whole=is_whole)
 
-    def _take_saved(self, view: ClusterView) -> None:
+    def _take_saved(self, view: ClusterView, now_ms: int) -> None:
         """Takes over what an earlier process has saved of its verdicts, once."""
         saved, view.activity.saved_verdicts = view.activity.saved_verdicts, None
         if saved is None or not self._is_first:
             return
-        with suppress(LookupError, TypeError, ValueError):  # it is damaged: verdicts begin anew
-            self._earlier = restore_verdicts(saved) | self._earlier
+        with suppress(LookupError, TypeError, ValueError):  # it is damaged: all begins anew
+            self._earlier = restore_verdicts(saved, now_ms) | self._earlier
 
     def _save(self, view: ClusterView, now_ms: int) -> None:
         """Hands over what is to be saved, now and then."""

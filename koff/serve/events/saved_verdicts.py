@@ -13,6 +13,7 @@ from koff.serve.events.known import KnownShard, Places
 from koff.tracker import Group, State
 
 _USUAL = ("counts", "returns", "since_s")
+_AHEAD_S = 60.0
 
 
 def save_verdicts(shards: Mapping[int, KnownShard]) -> State:
@@ -37,10 +38,10 @@ def save_verdicts(shards: Mapping[int, KnownShard]) -> State:
     return State({"shards": facts}, columns)
 
 
-def restore_verdicts(state: State) -> dict[int, KnownShard]:
+def restore_verdicts(state: State, now_ms: int) -> dict[int, KnownShard]:
     """The shards of `save_verdicts`, with nothing but what verdicts depend on.
 
-    Raises `LookupError`, `TypeError` or `ValueError` for a state that is damaged.
+    Raises `LookupError`, `TypeError` or `ValueError` for a state that is damaged, or newer than the present.
     """
     shards = {}
     for facts in state.facts["shards"]:
@@ -58,6 +59,8 @@ def restore_verdicts(state: State) -> dict[int, KnownShard]:
         for name in _USUAL:
             getattr(judge.usual, name)[...] = of_shard[name].reshape(getattr(judge.usual, name).shape)
         judge.base_s, judge.at_s, judge.usual.decayed_s = map(float, facts["times"])
+        if judge.base_s + judge.at_s > now_ms / 1000 + _AHEAD_S:
+            raise ValueError("the clock was set back")
         places = Places([topic for topic, _ in facts["places"]], [at for _, at in facts["places"]])
         groups = [Group(name) for name in names]
         shards[number] = KnownShard.restore(groups, of_shard["group"], of_shard["place"], places, judge)

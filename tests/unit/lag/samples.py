@@ -25,7 +25,7 @@ ROW: dict[str, Any] = {
     "objective_s": np.nan,
     "retention_s": np.nan,
 }
-GROUP: dict[str, Any] = {"members": 1, "rebalances": 0, "commits_held_back": False}
+GROUP: dict[str, Any] = {"members": 1, "epoch": 1, "rebalances": 0, "commits_held_back": False}
 
 
 def build_sample(at_s: float, *rows: dict[str, Any], groups: int = 1, **changed: Any) -> Sample:

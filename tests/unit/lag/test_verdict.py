@@ -164,6 +164,12 @@ def test_the_last_commit_of_a_member_that_leaves_skips_nothing():
     assert look(judge, 5, {"committed": 5000, "end": 5000}, members=0).verdict == [OK]
 
 
+def test_members_that_came_and_left_between_two_samples_have_skipped_nothing():
+    judge = one()
+    look(judge, 5, {}, members=0, epoch=4)
+    assert look(judge, 10, {"committed": 5000, "end": 5000}, members=0, epoch=6).verdict == [OK]
+
+
 def test_an_incident_is_opened_raised_once_and_closed_after_two_minutes_of_ok():
     judge, changes = one(), []
     still = {"moved_at_s": -1000.0}
