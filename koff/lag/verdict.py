@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.causes import ROSE, Cause, find_causes_of_rows, find_first_causes
-from koff.lag.samples import Floats, Mask, Sample, find_most, has_rows, sum_rows
+from koff.lag.samples import Floats, Ints, Mask, Sample, find_most, has_rows, sum_rows
 from koff.lag.usual_lateness import FLOOR_S, UsualLateness
 
 K = 5.0
@@ -69,7 +69,8 @@ class Change(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """Of rows (N,): `late`, `standing`, `lost` (below the log start), and `allowance_s`. Of groups (G,):
+    """Of rows (N,): `late`, `standing`, `lost` (below the log start), `allowance_s`, and `skipped_from`, from
+    where the offset jumped forward at this sample without members (else -1). Of groups (G,):
 
     - `verdict` (`Verdict`), `change` (`Change`) and `since_s`, when the open incident began; NaN without.
     - `group_allowance_s` is the least of its rows. `usual_s` is 0 where it is not known yet. `late_most_s` is
@@ -84,6 +85,7 @@ class Judgement:
     standing: Mask
     lost: Mask
     allowance_s: Floats
+    skipped_from: Ints
     verdict: NDArray[np.uint8]
     change: NDArray[np.uint8]
     since_s: Floats
@@ -184,7 +186,7 @@ class Judge:
         now_s, state = sample.at_s - self.base_s, self.groups
         rows = self._look_at_rows(sample, now_s)
         self._follow_trend(now_s, rows)
-        skipped = self._follow_skips(sample, now_s)
+        skipped, skipped_from = self._follow_skips(sample, now_s)
         self._decide(now_s, rows, skipped)
         self._learn(sample, now_s, rows)
         change = self._follow_incidents(now_s)
@@ -197,6 +199,7 @@ class Judge:
             standing=rows.standing,
             lost=rows.lost,
             allowance_s=rows.allowance_s,
+            skipped_from=skipped_from,
             verdict=np.where(rows.is_judged | is_open, state["verdict"], Verdict.UNKNOWN).astype(np.uint8),
             change=change,
             since_s=state["incident_since_s"] + self.base_s,
@@ -267,19 +270,19 @@ class Judge:
         is_left: Mask = now_s - state["empty_since_s"] >= EMPTY_S
         return is_left
 
-    def _follow_skips(self, sample: Sample, now_s: float) -> Mask:
-        """Which groups skipped records lately: offsets jumped forward while the group had no members.
+    def _follow_skips(self, sample: Sample, now_s: float) -> tuple[Mask, Ints]:
+        """Which groups skipped records lately, and of rows that do so now: from where. Offsets jumped forward
+        while the group had no members.
 
         Members that came and left since the last sample have changed the epoch.
         """
         state, before = self.groups, self.rows["highest"]
         jumped = sample.counts & (before >= 0) & (sample.committed > before)
-        has_jumped = has_rows(jumped, sample.group, len(state))
-        was_empty = (state["empty_since_s"] < now_s) & (state["epoch"] == sample.epoch)
-        state["skipped_at_s"][has_jumped & was_empty] = now_s
+        jumped &= ((state["empty_since_s"] < now_s) & (state["epoch"] == sample.epoch))[sample.group]
+        state["skipped_at_s"][has_rows(jumped, sample.group, len(state))] = now_s
         state["epoch"] = sample.epoch
         skipped: Mask = now_s - state["skipped_at_s"] < SKIPPED_S
-        return skipped
+        return skipped, np.where(jumped, before, -1)
 
     def _decide(self, now_s: float, rows: _Rows, skipped: Mask) -> None:
         state, r = self.groups, rows.most_allowances

@@ -122,7 +122,7 @@ class Core:
         self._facts = self._shown_facts = ClusterFacts()
         self._facts_asked_s = float("-inf")
         self._was_read = self._was_ready = False
-        self._activity = RecentActivity()
+        self._activity = RecentActivity(is_saved=conf.saves)
         self._display = Display()
         self._receive_display(conf.display)
         self._does_more = False  # history and ZooKeeper come after the start

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
+from koff.serve.incidents import IncidentLog
 from koff.serve.lag_history import LagHistory
 from koff.tracker import Group, State
 
@@ -70,12 +71,16 @@ class ClusterActivity:
 
 @dataclass(slots=True)
 class RecentActivity:
-    """Holds the newest `ClusterActivity`, and the last hour of lags: one thread sets them, any reads them."""
+    """Holds the newest `ClusterActivity`, the last hour of lags and the incidents: one thread sets them, any
+    reads them.
+    """
 
     current: ClusterActivity = field(default_factory=ClusterActivity)
     history: LagHistory = field(default_factory=LagHistory)
+    incidents: IncidentLog = field(default_factory=IncidentLog)
+    is_saved: bool = False
+    """Whether there is a state directory: then `verdicts` is what the verdicts depend on, now and then."""
     verdicts: State | None = None
-    """What the verdicts depend on, to be saved: a new object when it has changed."""
     saved_verdicts: State | None = None
     """The same, as the process before has saved it, until it was taken over."""
 
@@ -136,7 +141,7 @@ class ActivityLog:
         if len(self._resets) > MOST_RESETS:
             del self._resets[next(iter(self._resets))]
 
-    def forget(self, groups: Collection[str], topics: Collection[tuple[str, str]]) -> None:
+    def forget(self, groups: Collection[str] = (), topics: Collection[tuple[str, str]] = ()) -> None:
         """These groups were deleted: a later one of that name is another.
 
         And these topics, each of a group, were created again: their offsets are others.

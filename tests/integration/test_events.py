@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,53 @@ from tests.koff_process import monitoring
 from tests.unit.serve.events.test_webhook import receiving
 
 pytestmark = pytest.mark.kafka
+
+
+def test_a_group_that_is_dead_before_koff_starts_is_told_of_once_and_a_restart_tells_nothing(
+    kafka, tmp_path: Path
+):
+    topic, told = kafka.create_topic(), list[dict[str, Any]]()
+    produce(kafka, topic, 10)
+    for offset in range(2):
+        commit(kafka, "dead-1", (topic, 0, offset))
+    conf = {
+        "state_dir": str(tmp_path / "state"),
+        "clusters": [
+            {
+                "name": "here",
+                "brokers": kafka.bootstrap,
+                "groups": "^dead-",
+                "objectives": [{"groups": "^dead-", "seconds": 5}],
+            }
+        ],
+    }
+    file = tmp_path / "koff.yaml"
+
+    def list_opened() -> list[str]:
+        """The groups of which the webhook was told, each with the key of its incident."""
+        told[:] = [event for _, _, body in list(receiver.requests) for event in json.loads(body)["events"]]
+        return [event["group"] for event in told if event["kind"] == "incident_opened"]
+
+    with receiving(200) as receiver:
+        file.write_text(json.dumps(conf | {"webhooks": [{"url": receiver.url, "min_severity": "info"}]}))
+        with monitoring(None, "--config", str(file)) as monitor:
+            monitor.wait_until_ready()
+            ready_s = time.monotonic()
+            wait_until(lambda: list_opened() == ["dead-1"], timeout_s=120, what="the webhook")
+            print(f"told {time.monotonic() - ready_s:.1f} s after koff was ready")
+            opened = told[-1]
+            assert (opened["severity"], opened["topic"], opened["partition"]) == ("error", topic, 0)
+            assert monitor.stop() == 0
+        commit(kafka, "dead-2", (topic, 0, 1))
+        with monitoring(None, "--config", str(file)) as monitor:
+            monitor.wait_until_ready()
+            # When there is news of another group, there would be news of this one, too.
+            wait_until(lambda: "dead-2" in list_opened(), timeout_s=120, what="another incident")
+            listed = json.loads(monitor.get("/api/v1/incidents?group=dead-1")[1])
+            assert monitor.stop() == 0
+    assert list_opened() == ["dead-1", "dead-2"]
+    (incident,) = listed["incidents"]
+    assert (incident["key"], incident["closed_ms"], incident["worst"]) == (opened["key"], None, "ERR")
 
 
 def test_events_come_in_the_stream_and_at_the_webhook(kafka, tmp_path: Path):
@@ -55,6 +103,7 @@ def test_events_come_in_the_stream_and_at_the_webhook(kafka, tmp_path: Path):
                             "name": "here",
                             "brokers": kafka.bootstrap,
                             "expected_groups": [group, "events-none"],
+                            "objectives": [{"groups": "", "seconds": 3600}],
                         }
                     ],
                     "webhooks": [{"url": receiver.url, "groups": "^events-"}],

@@ -18,6 +18,7 @@ from koff.serve.api.group_objects import (
     ROW,
     STATUSES,
 )
+from koff.serve.api.incident_objects import INCIDENT
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, regex, whole_number
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
 from koff.serve.view import Views
@@ -203,6 +204,18 @@ _BY_PATH = (
         queries.list_all_groups,
         _GROUP_LIST,
         (any_text("cluster", "Only groups of this cluster."), *_GROUPS),
+    ),
+    ApiEndpoint(
+        f"{ROOT}/incidents",
+        "The incidents of all clusters, or of one: those that last, then the newest.",
+        queries.list_incidents,
+        object_of({**_LIST, "incidents": list_of(INCIDENT.schema)}),
+        (
+            any_text("cluster", "Only incidents of this cluster."),
+            any_text("group", "Only incidents of this group."),
+            choice("open", "Only incidents that last, or only those that have ended.", ("true", "false")),
+            *_PAGE,
+        ),
     ),
 )
 _PATHS = {endpoint.path: endpoint for endpoint in _BY_PATH}

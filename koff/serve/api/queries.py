@@ -23,6 +23,7 @@ from koff.serve.api.group_objects import (
     build_members,
     build_rows,
 )
+from koff.serve.api.incident_objects import INCIDENT, ClusterIncident
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound, NotKnown
@@ -105,6 +106,22 @@ def _list_groups(views: Iterable[ClusterView], query: Query) -> dict[str, Any]:
         "unknown": page.unknown,
         "groups": [CLUSTER_GROUP.build(group) for group in page.groups],
     }
+
+
+def list_incidents(views: Views, _names: Names, query: Query) -> dict[str, Any]:
+    """A page of the incidents of all clusters, or of the one in the query."""
+    chosen = views.clusters if query["cluster"] is None else [find_cluster(views, query["cluster"])]
+    found = [
+        ClusterIncident(view.cluster, incident)
+        for view in chosen
+        for incident in view.activity.incidents.list_all()
+        if view.shown.shows_group(incident.group)
+        and query["group"] in (None, incident.group)
+        and query["open"] in (None, "true" if incident.closed_ms is None else "false")
+    ]
+    found.sort(key=lambda each: (each.incident.closed_ms is not None, -each.incident.opened_ms))
+    page = found[query["offset"] : query["offset"] + query["limit"]]
+    return {**_describe_page(len(found), query), "incidents": [INCIDENT.build(each) for each in page]}
 
 
 def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:

@@ -16,7 +16,9 @@ Kind = Literal[
     "rebalanced",
     "members_changed",
     "offsets_reset",
+    "records_skipped",
     "records_lost",
+    "topic_left",
     "topic_deleted",
     "topic_recreated",
     "expected_group_absent",
@@ -53,6 +55,8 @@ class ClusterEvent:
 
     `text` is a sentence for people. `group`, `topic` and `partition` are None where they do not apply. The
     event log sets `id` and `time` (RFC 3339, UTC).
+
+    Events of the same thing have the same `key`. One that ends it has in `ends` how bad the thing was.
     """
 
     cluster: str
@@ -63,8 +67,14 @@ class ClusterEvent:
     topic: str | None = None
     partition: int | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
+    ends: Severity | None = None
     id: str = ""
     time: str = ""
+
+    def reaches(self, least: Severity) -> bool:
+        """Whether it is so severe, or ends what was."""
+        return max(self.severity, self.ends or Severity.INFO) >= least
 
     def to_json(self) -> dict[str, Any]:
         """The event as JSON can have it."""
@@ -75,6 +85,8 @@ class ClusterEvent:
             "cluster": self.cluster,
             "kind": self.kind,
             "severity": str(self.severity),
+            "key": self.key or self.id,
+            "resolves": self.ends is not None,
             "text": self.text,
             **{name: value for name, value in places.items() if value is not None},
             "details": dict(self.details),

@@ -38,9 +38,9 @@ class KnownShard:
     """What was last known of a shard, with the groups and rows of one `layout`.
 
     `groups` are those of the view. The columns are of each row:
-    `committed` is below 0, and `lost` (whether records left the log before they were committed) is -1, if it
-    was never known. `places` has the partition numbers. `judge` has what the
-    verdicts depend on.
+    `committed` is below 0, and `lost` (whether records left the log before they were committed) and `left`
+    (whether no member subscribes to the topic) are -1, if it was never known. `places` has the partition
+    numbers. `judge` has what the verdicts depend on.
     """
 
     layout: object
@@ -50,6 +50,7 @@ class KnownShard:
     partition: NDArray[np.int32]
     committed: Ints
     lost: NDArray[np.int8]
+    left: NDArray[np.int8]
     judge: Judge
     objective_s: Floats | None = None
     """The objectives of the rows, once they were looked up."""
@@ -67,6 +68,7 @@ class KnownShard:
             shard.partition,
             np.full(rows, UNKNOWN, np.int64),
             np.full(rows, UNKNOWN, np.int8),
+            np.full(rows, UNKNOWN, np.int8),
             Judge(len(shard.groups), rows),
         )
 
@@ -74,8 +76,8 @@ class KnownShard:
     def restore(cls, groups: list[Group], group: Any, partition: Any, places: Places, judge: Judge) -> Self:
         """A shard of an earlier process, of which nothing is known but what verdicts depend on."""
         rows = len(group)
-        unknown = np.full(rows, UNKNOWN, np.int64), np.full(rows, UNKNOWN, np.int8)
-        return cls(object(), places, groups, group, partition, *unknown, judge)
+        offsets, marks = np.full(rows, UNKNOWN, np.int64), np.full(rows, UNKNOWN, np.int8)
+        return cls(object(), places, groups, group, partition, offsets, marks, marks, judge)
 
     def carry_over(self, before: Self, moved: Ints | None) -> Difference:
         """Takes over what was known before, by group, topic and partition. Returns what is different.
@@ -89,7 +91,7 @@ class KnownShard:
             self.groups[number] = before.groups[place]
         rows, old_places = np.flatnonzero(old_rows >= 0), old_rows[old_rows >= 0]
         self.committed[rows] = before.committed[old_places]
-        self.lost[rows] = before.lost[old_places]
+        self.lost[rows], self.left[rows] = before.lost[old_places], before.left[old_places]
         self.judge = before.judge.select(old_groups, old_rows)
         gone = np.ones(len(before.groups), np.bool_)
         gone[old] = False

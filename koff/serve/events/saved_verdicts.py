@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from koff.lag.verdict import GROUP_STATE, Judge
 from koff.serve.events.known import KnownShard, Places
+from koff.serve.incidents import Incident, IncidentLog
 from koff.tracker import Group, State
 
 _USUAL = ("counts", "returns", "since_s")
 _AHEAD_S = 60.0
 
 
-def save_verdicts(shards: Mapping[int, KnownShard]) -> State:
-    """The state of the judges of these shards. What a group is late with just now is left out."""
+def save_verdicts(shards: Mapping[int, KnownShard], incidents: IncidentLog) -> State:
+    """The incidents, and the state of the judges of these shards."""
     facts: list[dict[str, Any]] = []
     columns: dict[str, NDArray[Any]] = {}
     for number, known in shards.items():
@@ -35,11 +36,11 @@ def save_verdicts(shards: Mapping[int, KnownShard]) -> State:
         of_shard |= {name: getattr(judge.usual, name).ravel() for name in _USUAL}
         of_shard |= {"group": known.group, "place": place.astype(np.int32), "highest": judge.rows["highest"]}
         columns |= {f"{number}:{name}": np.array(column) for name, column in of_shard.items()}
-    return State({"shards": facts}, columns)
+    return State({"shards": facts, "incidents": [each.save() for each in incidents.list_all()]}, columns)
 
 
-def restore_verdicts(state: State, now_ms: int) -> dict[int, KnownShard]:
-    """The shards of `save_verdicts`, with nothing but what verdicts depend on.
+def restore_verdicts(state: State, incidents: IncidentLog, now_ms: int) -> dict[int, KnownShard]:
+    """Restores the incidents. Returns the shards, with nothing but what verdicts depend on.
 
     Raises `LookupError`, `TypeError` or `ValueError` for a state that is damaged, or newer than the present.
     """
@@ -64,4 +65,5 @@ def restore_verdicts(state: State, now_ms: int) -> dict[int, KnownShard]:
         places = Places([topic for topic, _ in facts["places"]], [at for _, at in facts["places"]])
         groups = [Group(name) for name in names]
         shards[number] = KnownShard.restore(groups, of_shard["group"], of_shard["place"], places, judge)
+    incidents.restore(Incident.restore(each) for each in state.facts["incidents"])
     return shards

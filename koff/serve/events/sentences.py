@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.verdict import Change, Verdict
-from koff.serve.cause_texts import ADVICE, describe_causes
+from koff.serve.cause_texts import ADVICE, Finding, describe_causes
 from koff.serve.causes import ShardCauses
 from koff.serve.events.event import ClusterEvent, Kind, Severity
+from koff.serve.incidents import Incident, Step, Told
 from koff.serve.wording import count, show, show_duration
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
 
@@ -53,20 +55,58 @@ class Drafts:
         return events
 
 
-def describe_incident(causes: ShardCauses, number: int, change: Change) -> dict[str, Any]:
-    """The incident of a group was opened, raised or closed. Names why, and the partition where most lags."""
+def add_incident(causes: ShardCauses, told: Told, now_ms: int, drafts: Drafts) -> None:
+    """What became of an incident: adds an event if it was opened, raised or closed, and notes the step."""
+    incident, number = told.incident, told.number
+    if told.change is Change.CLOSED:
+        add_end(incident, f"it is OK again, with a lag of {_sum_lag(causes, number):,}", drafts)
+        return
+    found = describe_causes(causes, number) or []
+    verdict = Verdict(causes.verdicts.verdict[number])
+    why = found[0].text if found else "its lag is above what is allowed"
+    incident.note(Step(now_ms, verdict.name, found[0].cause.label if found else "", why))
+    if told.change is not Change.NONE:
+        build = partial(_describe_incident, causes, told, found, why)
+        drafts.add(INCIDENTS[told.change], find_severity(verdict), build)
+
+
+def add_end(incident: Incident, why: str, drafts: Drafts) -> None:
+    """Adds the event that an incident has ended."""
+    lost = f", and {count(incident.records_lost, 'offset')} left the log" if incident.records_lost else ""
+    duration_s = incident.duration_s or 0.0
+    drafts.add(
+        INCIDENTS[Change.CLOSED],
+        Severity.INFO,
+        lambda: {
+            "key": incident.key,
+            "ends": find_severity(Verdict[incident.worst]),
+            **describe_group(
+                incident.group,
+                f"{why}. The incident lasted {show_duration(duration_s)}; the group was at most"
+                f" {incident.lag:,} offsets and {show_duration(incident.time_lag_s)} behind{lost}",
+                status=Verdict.OK.name,
+                duration_s=duration_s,
+                worst=incident.worst,
+                worst_lag=incident.lag,
+                worst_time_lag_s=incident.time_lag_s,
+                records_lost=incident.records_lost,
+            ),
+        },
+    )
+
+
+def _describe_incident(causes: ShardCauses, told: Told, found: list[Finding], why: str) -> dict[str, Any]:
+    """Names why, and the partition where most lags."""
     snapshot, shard, verdicts = causes.snapshot, causes.shard, causes.verdicts
-    group, rows = shard.groups[number].name, np.flatnonzero(shard.group == number)
+    number, group, rows = told.number, told.incident.group, np.flatnonzero(shard.group == told.number)
     times = snapshot.time_lags(shard)
     known = rows[times.known[rows]] if times is not None else rows[:0]
     late_s = float(times.seconds[known].max(initial=0.0)) if times is not None else 0.0
-    lag = sum(causes.lag[rows].tolist())
-    found = describe_causes(causes, number) or []
     verdict, allowance_s = Verdict(verdicts.verdict[number]), float(verdicts.allowance_s[number])
     catch_up_s = float(verdicts.catch_up_s[number])
     details: dict[str, Any] = {
         "status": verdict.name,
-        "lag": lag,
+        "lag": _sum_lag(causes, number),
         "time_lag_s": round(late_s, 3),
         "allowance_s": allowance_s,
         "catch_up_s": round(catch_up_s, 3) if np.isfinite(catch_up_s) else None,
@@ -74,19 +114,20 @@ def describe_incident(causes: ShardCauses, number: int, change: Change) -> dict[
             {"cause": each.cause.label, "text": each.text, "advice": ADVICE[each.cause]} for each in found
         ],
     }
-    head = f"group {show(group)}: {verdict.name}"
-    if change is Change.CLOSED:
-        return {"group": group, "text": f"{head} again: its lag is {lag:,}", "details": details}
-    why = found[0].text if found else "its lag is above what is allowed"
-    text = f"{head}: {why}. It is {show_duration(late_s)} late, and {show_duration(allowance_s)} is allowed"
+    text = (
+        f"group {show(group)}: {verdict.name}: {why}. It is {show_duration(late_s)} late, and"
+        f" {show_duration(allowance_s)} is allowed"
+    )
     place = {"topic": found[0].topic, "partition": found[0].partition} if found else {}
-    return {"group": group, **place, "text": text, "details": details}
+    return {"key": told.incident.key, "group": group, **place, "text": text, "details": details}
 
 
-def find_severity(change: Change, verdict: Verdict) -> Severity:
-    """The severity of a change of an incident."""
-    if change is Change.CLOSED:
-        return Severity.INFO
+def _sum_lag(causes: ShardCauses, number: int) -> int:
+    return sum(causes.lag[causes.shard.group == number].tolist())
+
+
+def find_severity(verdict: Verdict) -> Severity:
+    """The severity of an incident."""
     return Severity.ERROR if verdict is Verdict.ERR else Severity.WARNING
 
 
@@ -127,16 +168,45 @@ def describe_reset(
     snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64]
 ) -> dict[str, Any]:
     """Committed offsets of a group have gone back: in these rows, from `before`."""
-    back = before[rows] - shard.committed[rows]
-    row = int(rows[np.argmax(back)])
+    return _describe_jump(snapshot, shard, rows, before, "went back")
+
+
+def describe_skip(
+    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64]
+) -> dict[str, Any]:
+    """Committed offsets of a group without members have gone forward: in these rows, from `before`."""
+    return _describe_jump(snapshot, shard, rows, before, "jumped forward, without members,")
+
+
+def _describe_jump(
+    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64], what: str
+) -> dict[str, Any]:
+    offsets = np.abs(before[rows] - shard.committed[rows])
+    row = int(rows[np.argmax(offsets)])
     place = describe_row(snapshot, shard, row)
     old, new = int(before[row]), int(shard.committed[row])
     more = "" if len(rows) == 1 else f", and of {count(len(rows) - 1, 'more partition')}"
     return {
         **place,
         "text": f"group {show(place['group'])}: the committed offset of {show(place['topic'])}-"
-        f"{place['partition']} went back from {old:,} to {new:,}{more}",
-        "details": {"from": old, "to": new, "partitions": len(rows), "offsets": sum(back.tolist())},
+        f"{place['partition']} {what} from {old:,} to {new:,}{more}",
+        "details": {"from": old, "to": new, "partitions": len(rows), "offsets": sum(offsets.tolist())},
+    }
+
+
+def describe_left_topic(
+    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], _column: NDArray[np.int64]
+) -> dict[str, Any]:
+    """No member of a group subscribes any more to the topics of these rows."""
+    place = describe_row(snapshot, shard, int(rows[0]))
+    topics = sorted({snapshot.partitions.topic[number] for number in shard.partition[rows].tolist()})
+    more = "" if len(topics) == 1 else f" and {count(len(topics) - 1, 'more topic')}"
+    return {
+        "group": place["group"],
+        "topic": topics[0],
+        "text": f"group {show(place['group'])}: no member subscribes to {show(topics[0])}{more} any more:"
+        " the lag there does not count",
+        "details": {"topics": topics[:NAMED], "partitions": len(rows)},
     }
 
 

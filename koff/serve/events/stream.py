@@ -75,7 +75,7 @@ class Filter(NamedTuple):
     def fits(self, event: ClusterEvent) -> bool:
         """Whether the client gets the event."""
         return (
-            event.severity >= self.min_severity
+            event.reaches(self.min_severity)
             and (not self.clusters or event.cluster in self.clusters)
             and (not self.kinds or event.kind in self.kinds)
             and (not self.groups or any(p.match(event.group or "") for p in self.groups))

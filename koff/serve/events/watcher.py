@@ -84,8 +84,8 @@ class EventWatcher:
         try:
             events = changes.compare(view, now_ms)
         except Exception as error:
-            # What is known may be half new, and would give false events.
-            self._clusters[cluster] = ClusterChanges()
+            # What is known may be half new, and would give false events. People were told of the incidents.
+            self._clusters[cluster] = ClusterChanges(changes.incidents)
             self._note_fault(error)
         else:
             self._publish(events, now_ms)

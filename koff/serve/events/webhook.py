@@ -30,6 +30,8 @@ Result = Literal["ok", "failed", "refused"]
 RESULTS: tuple[Result, ...] = ("ok", "failed", "refused")
 MOST_WAITING, AT_ONCE = 1000, 100
 """So many events wait for a receiver at most, and so many are in one request."""
+OF_ONE = ("key", "action", "severity")
+"""Names in a template that are of one event. `action` is trigger, or resolve if the event ends something."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 _LONGEST_TIMEOUT_S = 3600
 STOP_S = 2.0
@@ -44,7 +46,7 @@ class WebhookConf:
 
     `groups` are rules for the names of groups; events without a group always fit. Without `kinds`, all fit.
     A request that fails is sent again `retries` times. `template` is the body: JSON with `$events` (the list
-    of events) or `$text` (their sentences, as one text).
+    of events) or `$text` (their sentences, as one text). With one of `OF_ONE`, each event is sent by itself.
     """
 
     url: str = field(repr=False)
@@ -76,16 +78,29 @@ class WebhookConf:
     def fits(self, event: ClusterEvent) -> bool:
         """Whether the event is to be sent."""
         return (
-            event.severity >= self.min_severity
+            event.reaches(self.min_severity)
             and (not self.kinds or event.kind in self.kinds)
             and (event.group is None or ShownNames(self.groups).shows_group(event.group))
         )
 
+    @property
+    def at_once(self) -> int:
+        """How many events a request has at most."""
+        names = {found["named"] or found["braced"] for found in Template.pattern.finditer(self.template)}
+        return 1 if names.intersection(OF_ONE) else AT_ONCE
+
     def build_body(self, events: Sequence[ClusterEvent]) -> bytes:
-        """The body of a request with these events."""
-        text = json.dumps("\n".join(event.text for event in events))
-        listed = json.dumps([event.to_json() for event in events])
-        return Template(self.template).substitute(events=listed, text=text).encode()
+        """The body of a request with these events: at least one, and at most `at_once`."""
+        first = events[0].to_json()
+        values = {
+            "events": [event.to_json() for event in events],
+            "text": "\n".join(event.text for event in events),
+            "key": first["key"],
+            "action": "resolve" if first["resolves"] else "trigger",
+            "severity": first["severity"],
+        }
+        texts = {name: json.dumps(value) for name, value in values.items()}
+        return Template(self.template).substitute(texts).encode()
 
 
 def find_header_fault(name: str, value: str) -> str:
@@ -110,9 +125,12 @@ def check_url(url: str) -> None:
 def check_template(template: str) -> None:
     """Raises `ConfigError` if the template is not JSON once its names are replaced."""
     try:
-        json.loads(Template(template).substitute(events="[]", text='""').encode())
+        json.loads(
+            Template(template).substitute(events="[]", **dict.fromkeys(("text", *OF_ONE), '""')).encode()
+        )
     except KeyError as error:
-        raise ConfigError(f"the template of a webhook has ${error.args[0]}: use $events or $text") from None
+        names = ", ".join(f"${name}" for name in ("events", "text", *OF_ONE))
+        raise ConfigError(f"the template of a webhook has ${error.args[0]}: use {names}") from None
     except ValueError as error:
         raise ConfigError(f"the template of a webhook is not JSON: {error}") from None
 
@@ -224,7 +242,7 @@ class _Sender:
         """The next events; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_stopping)
-            return [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
+            return [self._waiting.popleft() for _ in range(min(self.conf.at_once, len(self._waiting)))]
 
     def _deliver(self, events: Sequence[ClusterEvent]) -> None:
         """Sends the events until they are accepted, refused, or it has failed too often."""

@@ -13,6 +13,7 @@ from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.cause_texts import Finding
 from koff.serve.causes import MOST_OFFSETS
 from koff.serve.events.changes import ClusterChanges
+from koff.serve.events.event import ClusterEvent
 from koff.serve.verdicts import attach_verdicts
 from koff.tracker import Group, Objective, Tracker
 from tests.unit.builders import assign, classic_group, commit
@@ -26,7 +27,7 @@ class Life:
     """A group g that reads four partitions of a topic, each with 10 offsets a second. It lives in steps."""
 
     def __init__(self) -> None:
-        self.tracker, self.changes, self.activity = Tracker(), ClusterChanges(), RecentActivity()
+        self.tracker, self.changes, self.activity = Tracker(), ClusterChanges(), RecentActivity(is_saved=True)
         self.now_ms, self.generation = NOW_MS, 1
         self.ends = dict.fromkeys(range(4), 1000)
         self.committed = dict(self.ends)
@@ -35,6 +36,7 @@ class Life:
         self.starts = dict.fromkeys(self.ends, 0)
         self.stats = MonitorStats()
         self.objectives: tuple[Objective, ...] = ()
+        self.events: list[ClusterEvent] = []
         self.join(OWNED)
         self.pass_s(200)
 
@@ -67,7 +69,7 @@ class Life:
             ]:
                 self.apply(pairs)
             self.sample()
-            self.changes.compare(self.take_view(), self.now_ms)
+            self.events += self.changes.compare(self.take_view(), self.now_ms)
 
     def sample(self) -> None:
         named = {("t", partition): end for partition, end in self.ends.items()}

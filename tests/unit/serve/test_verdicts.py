@@ -11,9 +11,13 @@ from koff.lag.causes import Cause
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Verdict
 from koff.serve.activity import RecentActivity
+from koff.serve.api.queries import list_incidents
 from koff.serve.events.changes import ClusterChanges
+from koff.serve.events.event import Severity
+from koff.serve.incidents import Incident, Step, build_key
+from koff.serve.view import Views
 from koff.tracker import Objective, State
-from tests.unit.builders import commit
+from tests.unit.builders import assign, classic_group, commit
 from tests.unit.serve.test_causes import Life
 
 
@@ -137,9 +141,10 @@ def test_a_restart_of_koff_opens_and_closes_no_incident_and_keeps_what_is_usual(
     life.pass_s(400, reads={1: 0})
     (since_s, usual_s) = (look(life).since_s.tolist(), look(life).usual_s.tolist())
     assert tell(life) == ("ERR", "stuck_partition")
+    (before,) = life.activity.incidents.list_all()
     restart(life)
-    events = life.changes.compare(life.take_view(), life.now_ms)
-    assert [event.kind for event in events] == []
+    assert life.changes.compare(life.take_view(), life.now_ms) == []
+    assert life.activity.incidents.list_all() == [before]
     assert (look(life).since_s.tolist(), look(life).usual_s.tolist()) == (since_s, usual_s)
     assert tell(life) == ("ERR", "stuck_partition")
 
@@ -152,3 +157,94 @@ def test_state_that_is_damaged_is_not_used():
     assert [event.kind for event in life.changes.compare(life.take_view(), life.now_ms)] == [
         "incident_opened"
     ]
+
+
+def list_kinds(life: Life) -> list[str]:
+    """The kinds of events since the last call."""
+    told = [event for event in life.events if event.reaches(Severity.WARNING)]
+    life.events.clear()
+    return [event.kind for event in told]
+
+
+def test_an_incident_is_kept_with_its_causes_and_its_worst():
+    life = Life()
+    list_kinds(life)
+    life.objectives = (Objective(re.compile("^g$"), 30.0),)
+    life.pass_s(60, reads=dict.fromkeys(range(4), 9))
+    life.pass_s(150, reads={1: 0})
+    life.pass_s(300)
+    assert list_kinds(life) == ["incident_opened", "incident_closed"]
+    views = Views.from_one(life.take_view())
+    names = {"cluster": "c", "group": "g", "open": "false", "limit": 100, "offset": 0}
+    found = list_incidents(views, {}, names)
+    (incident,) = found["incidents"]
+    steps = [(step["status"], step["cause"]) for step in incident.pop("steps")]
+    assert steps == [("ERR", "stuck_partition")]
+    opened_ms, closed_ms = incident["opened_ms"], incident["closed_ms"]
+    assert 130_000 <= closed_ms - opened_ms <= 400_000
+    assert incident == {
+        "key": f"c/{opened_ms}/g",
+        "cluster": "c",
+        "group": "g",
+        "opened_ms": opened_ms,
+        "closed_ms": closed_ms,
+        "duration_s": (closed_ms - opened_ms) / 1000,
+        "worst": "ERR",
+        "worst_lag": incident["worst_lag"],
+        "worst_time_lag_s": incident["worst_time_lag_s"],
+        "records_lost": 0,
+    }
+    assert 1500 <= incident["worst_lag"] <= 2000
+    assert 150 <= incident["worst_time_lag_s"] <= 210
+    for other in ({"group": "h"}, {"open": "true"}):
+        assert list_incidents(views, {}, names | other)["total"] == 0
+
+
+def test_an_incident_ends_with_its_group():
+    life = Life()
+    life.pass_s(400, reads={1: 0})
+    list_kinds(life)
+    life.apply([commit("h", "t", 0, life.ends[0], at=life.now_ms)])
+    life.apply([(classic_group("g", {}, generation=1)[0], None)])
+    life.apply([commit("g", "t", partition, None, at=life.now_ms) for partition in range(4)])
+    events = life.changes.compare(life.take_view(), life.now_ms)
+    assert {event.kind for event in events} == {"group_appeared", "group_deleted", "incident_closed"}
+    assert not life.activity.incidents.open
+
+
+def test_a_topic_to_which_no_member_subscribes_any_more_is_told_once_and_does_not_count():
+    life = Life()
+    life.pass_s(60, commits=(), reads=dict.fromkeys(range(4), 0))  # late enough for koff to look who reads
+    list_kinds(life)
+    key, value = classic_group("g", {"a": assign("u", 0)}, generation=9, since_ms=life.now_ms)
+    assert value is not None
+    life.apply([(key, value.replace(b"\x01\x00\x01t", b"\x01\x00\x01u"))])  # what it subscribes to
+    life.pass_s(300, commits=())
+    assert [event.text for event in life.events if event.kind == "topic_left"] == [
+        "group g: no member subscribes to t any more: the lag there does not count"
+    ]
+    assert list_kinds(life) == []
+
+
+def test_records_that_are_skipped_without_members_are_told_once():
+    life = Life()
+    life.join({})
+    life.pass_s(100, commits=())
+    list_kinds(life)
+    life.pass_s(10)  # a tool sets the offsets to the end
+    life.pass_s(60, commits=())
+    assert list_kinds(life) == ["records_skipped", "incident_opened"]
+
+
+@pytest.mark.parametrize("damage", [{}, {"closed_ms": "soon"}, {"worst": "BAD"}, {"steps": [1]}])
+def test_a_saved_incident_that_is_damaged_is_an_error(damage):
+    saved = Incident("k", "g", 1, worst="ERR", steps=[Step(1, "ERR", "reset", "it was reset")]).save()
+    assert Incident.restore(json.loads(json.dumps(saved))).save() == saved
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        Incident.restore(saved | damage if damage else {})
+
+
+def test_keys_are_short_and_differ():
+    keys = {build_key("c", "1", "g" * size) for size in (3, 1000, 1001)}
+    assert len(keys) == 3
+    assert max(map(len, keys)) <= 255

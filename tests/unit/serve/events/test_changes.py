@@ -131,6 +131,8 @@ def test_a_group_that_stops_and_comes_back(watched):
             }
         ],
     }
+    opened = event
+    assert (opened.key, opened.ends) == (f"c/{watched.now_ms}/g", None)
     assert watched.look() == []
     watched.commit("g", 390)
     assert watched.look() == []  # it may be ill again in a moment
@@ -139,7 +141,19 @@ def test_a_group_that_stops_and_comes_back(watched):
     watched.wait(60)
     (event,) = watched.look()
     assert (event.kind, event.severity) == ("incident_closed", Severity.INFO)
-    assert event.text == "group g: OK again: its lag is 0"
+    assert (event.key, event.ends) == (opened.key, Severity.ERROR)
+    assert event.text == (
+        "group g: it is OK again, with a lag of 0. The incident lasted 2 min; "
+        "the group was at most 290 offsets and 4 min 49 s behind"
+    )
+    assert event.details == {
+        "status": "OK",
+        "duration_s": 120.0,
+        "worst": "ERR",
+        "worst_lag": 290,
+        "worst_time_lag_s": 289,
+        "records_lost": 0,
+    }
 
 
 @pytest.mark.parametrize("is_ready", [True, False])

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -128,6 +129,8 @@ def test_events_are_posted_as_json_with_headers(webhooks):
                 "cluster": "c",
                 "kind": "records_lost",
                 "severity": "error",
+                "key": "1-1",
+                "resolves": False,
                 "text": "event 1",
                 "group": "g",
                 "topic": "t",
@@ -161,6 +164,21 @@ def test_a_template_makes_the_body():
     body = json.loads(conf.build_body([make_event(1), make_event(2, details={"a": 'x"$text\n'})]))
     assert body["text"] == "event 1\nevent 2"
     assert body["all"][1]["details"] == {"a": 'x"$text\n'}
+
+
+def test_a_template_for_one_event_opens_and_resolves_by_its_key(webhooks):
+    template = '{"key": $key, "action": $action, "severity": $severity, "text": $text}'
+    ended = make_event(2, key="k", kind="incident_closed", severity=Severity.INFO, ends=Severity.WARNING)
+    given = [make_event(1, key="k"), ended, make_event(3), replace(ended, ends=None)]
+    with receiving(200) as receiver:
+        webhooks.configure([WebhookConf(url=receiver.url, template=template)])
+        webhooks.send(given)  # what only informs is below the least severity, unless it ends what was not
+        wait_for(lambda: webhooks.counts.requests["ok"] == 3)
+    assert [json.loads(body) for _, _, body in receiver.requests] == [
+        {"key": "k", "action": "trigger", "severity": "error", "text": "event 1"},
+        {"key": "k", "action": "resolve", "severity": "info", "text": "event 2"},
+        {"key": "1-3", "action": "trigger", "severity": "error", "text": "event 3"},
+    ]
 
 
 @pytest.mark.parametrize("failure", [500, 503, 429, 408, "drop"])
@@ -340,7 +358,7 @@ def test_a_changed_configuration_keeps_the_webhooks_that_are_the_same(webhooks):
         ({"url": "http://a", "headers": {"A": f"{SECRET}\r\nB: c"}}, "HTTP forbids"),
         ({"url": "http://a", "headers": {"A b": SECRET}}, "HTTP forbids"),
         ({"url": "http://a", "kinds": ("nothing",)}, "'nothing'"),
-        ({"url": "http://a", "template": "$none"}, r"\$none: use \$events or \$text"),
+        ({"url": "http://a", "template": "$none"}, r"\$none: use \$events, \$text, \$key, "),
         ({"url": "http://a", "template": '{"a": "$"}'}, "is not JSON"),
         ({"url": "http://a", "template": '"\ud800"'}, "is not JSON"),
         ({"url": "http://a", "timeout_s": 1e12}, "at most 3600 s"),

@@ -1,0 +1,140 @@
+"""What has changed in one shard, from one view to the next, as events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koff.lag import is_topic_recreated
+from koff.lag.samples import Mask
+from koff.lag.verdict import Judgement
+from koff.serve.activity import MOST_RESETS, ActivityLog
+from koff.serve.events.event import Kind, Severity
+from koff.serve.events.known import UNKNOWN, Ints, KnownShard
+from koff.serve.events.sentences import (
+    Drafts,
+    describe_left_topic,
+    describe_loss,
+    describe_rebalance,
+    describe_reset,
+    describe_row,
+    describe_skip,
+    has_other_members,
+)
+from koff.serve.view import ClusterView
+from koff.tracker import ShardSnapshot, Snapshot
+from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
+
+
+def compare_groups(
+    known: KnownShard,
+    view: ClusterView,
+    place: int,
+    drafts: Drafts,
+    activity: ActivityLog,
+    now_ms: int,
+) -> None:
+    """Compares epochs and members of the groups in the shard `place`."""
+    shard = view.snapshot.shards[place]
+    # A group is the same object until it changes.
+    current = shard.current_groups().tolist()
+    for number, group in enumerate(shard.groups):
+        before_group = known.groups[number]
+        if group is before_group or not current[number]:
+            continue
+        known.groups[number] = group
+        if before_group.state == UNKNOWN_STATE:  # of a group that was not current yet, only the name is known
+            continue
+        activity.note_group(before_group, group, now_ms)
+        if group.epoch != before_group.epoch and min(group.epoch, before_group.epoch) >= 0:
+            drafts.add("rebalanced", Severity.INFO, partial(describe_rebalance, before_group, group))
+        elif has_other_members(before_group, group):
+            drafts.add("members_changed", Severity.INFO, partial(describe_rebalance, before_group, group))
+
+
+def compare_commits(
+    known: KnownShard,
+    snapshot: Snapshot,
+    shard: ShardSnapshot,
+    drafts: Drafts,
+    activity: ActivityLog,
+    now_ms: int,
+) -> None:
+    """Finds committed offsets that have gone back."""
+    committed, before = snapshot.committed(shard), known.committed
+    # A commit to an earlier topic of that name is not compared, and neither is the next one with it.
+    topic_id = snapshot.partitions.topic_id[shard.partition]
+    is_old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
+    back = (committed >= 0) & (committed < before)
+    if back.any():
+        back &= ~is_old
+        _add_by_group(
+            "offsets_reset", Severity.WARNING, describe_reset, snapshot, shard, back, before, drafts
+        )
+        for row in np.flatnonzero(back)[:MOST_RESETS].tolist():
+            place = describe_row(snapshot, shard, row)
+            activity.note_reset(
+                (place["group"], place["topic"], place["partition"]), int(before[row]), now_ms
+            )
+    known.committed = np.where(is_old, UNKNOWN, np.where(committed >= 0, committed, before))
+
+
+def compare_losses(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot, drafts: Drafts) -> None:
+    """Finds partitions that have begun to lose records of which the commit is missing."""
+    start = snapshot.partitions.start[shard.partition]
+    is_known = snapshot.lags(shard).known & (start >= 0) & (shard.committed >= 0)
+    lost = start > shard.committed
+    new = is_known & lost & (known.lost == 0)
+    if new.any():
+        _add_by_group("records_lost", Severity.ERROR, describe_loss, snapshot, shard, new, start, drafts)
+    known.lost = np.where(is_known, lost, known.lost).astype(np.int8)
+
+
+def compare_skips(
+    known: KnownShard,
+    snapshot: Snapshot,
+    shard: ShardSnapshot,
+    judged: Judgement,
+    subscribed: Mask,
+    drafts: Drafts,
+) -> None:
+    """Finds records that were skipped, and topics to which no member subscribes any more."""
+    if (skipped := judged.skipped_from >= 0).any():
+        _add_by_group(
+            "records_skipped",
+            Severity.WARNING,
+            describe_skip,
+            snapshot,
+            shard,
+            skipped,
+            judged.skipped_from,
+            drafts,
+        )
+    if (left := ~subscribed & (known.left == 0)).any():
+        _add_by_group(
+            "topic_left", Severity.INFO, describe_left_topic, snapshot, shard, left, known.committed, drafts
+        )
+    known.left = (~subscribed).astype(np.int8)
+
+
+def _add_by_group(
+    kind: Kind,
+    severity: Severity,
+    describe: Callable[..., dict[str, Any]],
+    snapshot: Snapshot,
+    shard: ShardSnapshot,
+    mask: NDArray[np.bool_],
+    column: Ints,
+    drafts: Drafts,
+) -> None:
+    """Adds an event for each group with rows in the mask. `describe` gets these rows, and the `column`."""
+    rows = np.flatnonzero(mask)
+    rows = rows[np.argsort(shard.group[rows], kind="stable")]
+    firsts = np.flatnonzero(np.diff(shard.group[rows], prepend=-1)).tolist()
+    for first, end in pairwise([*firsts, len(rows)]):
+        drafts.add(kind, severity, partial(describe, snapshot, shard, rows[first:end], column))

@@ -1,0 +1,175 @@
+"""The incidents of a cluster: what became of each group that was late, from the beginning to the end."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from koff.lag.causes import Cause
+from koff.lag.samples import Floats
+from koff.lag.verdict import Change, Judgement, Verdict
+from koff.tracker import Group
+
+MOST_PAST, MOST_STEPS = 1000, 20
+"""So many incidents that have ended are kept, and so many steps of each."""
+_KEY_CHARACTERS = 200
+
+
+def build_key(*parts: str) -> str:
+    """A key of at most 255 characters, as services for alerts take it."""
+    key = "/".join(parts)
+    if len(key) <= _KEY_CHARACTERS:
+        return key
+    return f"{key[:_KEY_CHARACTERS]}-{hashlib.sha256(key.encode(errors='replace')).hexdigest()[:32]}"
+
+
+class Step(NamedTuple):
+    """A change of an incident: its verdict or its first cause became this."""
+
+    at_ms: int
+    verdict: str
+    cause: str
+    text: str
+
+
+@dataclass(slots=True)
+class Incident:
+    """The incident of a group. `closed_ms` is None as long as it lasts.
+
+    `worst` is the worst verdict, `lag` and `time_lag_s` are the largest (whole numbers). `records_lost` is
+    how many offsets left the log before the group had committed them: at least so many.
+    """
+
+    key: str
+    group: str
+    opened_ms: int
+    closed_ms: int | None = None
+    worst: str = Verdict.OK.name
+    lag: int = 0
+    time_lag_s: int = 0
+    records_lost: int = 0
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long it lasted; None if it is open."""
+        return None if self.closed_ms is None else max(0, self.closed_ms - self.opened_ms) / 1000
+
+    def note(self, step: Step) -> None:
+        """Adds a step. Of too many, the first and the newest stay."""
+        self.steps.append(step)
+        if len(self.steps) > MOST_STEPS:
+            del self.steps[1]
+
+    def save(self) -> dict[str, Any]:
+        """The incident as JSON can have it."""
+        return asdict(self)
+
+    @classmethod
+    def restore(cls, saved: Mapping[str, Any]) -> Self:
+        """What `save` returned. Raises `LookupError`, `TypeError` or `ValueError` if it is damaged."""
+        closed_ms = saved["closed_ms"]
+        return cls(
+            str(saved["key"]),
+            str(saved["group"]),
+            int(saved["opened_ms"]),
+            None if closed_ms is None else int(closed_ms),
+            Verdict[saved["worst"]].name,
+            int(saved["lag"]),
+            int(saved["time_lag_s"]),
+            int(saved["records_lost"]),
+            [Step(int(at_ms), *map(str, texts)) for at_ms, *texts in saved["steps"]],
+        )
+
+
+def _round(value: float) -> int:
+    return 0 if math.isnan(value) else round(value)
+
+
+class Told(NamedTuple):
+    """What became of an incident at one look: of the group with this number in the shard."""
+
+    number: int
+    incident: Incident
+    change: Change
+
+
+class IncidentLog:
+    """The incidents of one cluster. One thread changes it, any reads it."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, Incident] = {}
+        """By group."""
+        self.past: deque[Incident] = deque(maxlen=MOST_PAST)
+
+    def restore(self, incidents: Iterable[Incident]) -> None:
+        """Takes over what `list_all` returned, unless it has incidents already."""
+        if not self.open and not self.past:
+            for each in reversed(list(incidents)):
+                if each.closed_ms is None:
+                    self.open[each.group] = each
+                else:
+                    self.past.append(each)
+
+    def list_all(self) -> list[Incident]:
+        """All incidents: those that last first, then the newest first."""
+        newest = sorted(self.open.values(), key=lambda each: -each.opened_ms)
+        return newest + list(self.past)[::-1]
+
+    def follow(
+        self,
+        cluster: str,
+        groups: Sequence[Group],
+        judged: Judgement,
+        lags: Floats,
+        lost: Floats,
+        now_ms: int,
+    ) -> Iterator[Told]:
+        """Takes over the judgement on the groups of a shard. Returns what has become of incidents.
+
+        A change that is `NONE` is another first cause. `lags` are those of the groups (G,), NaN where
+        unknown, and `lost` is how many of these offsets are below the log start.
+        """
+        is_open: Floats = ~np.isnan(judged.since_s)
+        for number in np.flatnonzero(is_open).tolist():
+            name, verdict = groups[number].name, Verdict(judged.verdict[number])
+            incident, change = self.open.get(name), Change.NONE
+            if incident is None:
+                key = build_key(cluster, str(now_ms), name)
+                incident, change = Incident(key, name, now_ms), Change.OPENED
+                self.open[name] = incident
+            elif verdict is Verdict.ERR and incident.worst != Verdict.ERR.name:
+                change = Change.RAISED
+            if verdict > Verdict[incident.worst]:
+                incident.worst = verdict.name
+            incident.lag = max(incident.lag, _round(lags[number]))
+            incident.records_lost = max(incident.records_lost, _round(lost[number]))
+            incident.time_lag_s = max(incident.time_lag_s, _round(judged.late_most_s[number]))
+            cause = Cause(judged.cause[number])
+            has_other_cause = cause is not Cause.NONE and (
+                not incident.steps or incident.steps[-1].cause != cause.label
+            )
+            if change is not Change.NONE or has_other_cause:
+                yield Told(number, incident, change)
+        if not self.open:
+            return
+        for number, group in enumerate(groups):
+            # Also of an incident of which the judge knows nothing: it began anew.
+            if group.name in self.open and not is_open[number] and judged.verdict[number] == Verdict.OK:
+                yield Told(number, self._close(group.name, now_ms), Change.CLOSED)
+
+    def close_missing(self, present: Collection[str], now_ms: int) -> list[Incident]:
+        """Ends the incidents of all other groups: they were deleted, or are not shown any more."""
+        return [self._close(name, now_ms) for name in self.open.keys() - present]
+
+    def _close(self, group: str, now_ms: int) -> Incident:
+        incident = self.open.pop(group)
+        incident.closed_ms = now_ms
+        self.past.append(incident)
+        return incident
