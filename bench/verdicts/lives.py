@@ -151,6 +151,7 @@ def _build_sample(life: Life, observation: Observation, produce_per_s: NDArray[A
         late_s=np.where(rows.pop("withheld"), math.nan, late_s),
         moved_at_s=moved_at_s,
         produce_per_s=produce_per_s,
+        consume_per_s=np.full(life.rows, np.nan),
         objective_s=np.full(life.rows, life.objective_s),
         retention_s=np.full(life.rows, life.retention_s),
         members=np.array([observation.members]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 import sys
 import time
@@ -37,6 +39,7 @@ from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.serve.view import ClusterView, Views
+from koff.serve.wording import show_duration
 from koff.tail.messages import OffsetsConsumer
 
 ABSENT, UNKNOWN = 3, 4
@@ -61,6 +64,11 @@ ABSENT, UNKNOWN = 3, 4
     metavar="SECONDS",
     help="How far back to look for commits, rebalances and resets in the log; 0: not at all.",
 )
+@option(
+    "--accept",
+    is_flag=True,
+    help="Print lines for koff.yaml that accept the group's present lag in seconds, and half as much again.",
+)
 @source_option
 @exact_option
 @zookeeper_option
@@ -72,7 +80,15 @@ ABSENT, UNKNOWN = 3, 4
     metavar="SECONDS",
     help="Show what is known after this time at the latest.",
 )
-def group(name: str, form: str, history_s: float, exact_time_lag: Any, timeout_s: float, **_: Any) -> None:
+def group(
+    name: str,
+    form: str,
+    history_s: float,
+    accept: bool,
+    exact_time_lag: Any,
+    timeout_s: float,
+    **_: Any,
+) -> None:
     """Show everything about the group NAME: members, partitions, why it lags, what it did, and what helps.
 
     Reads only the group's partition of the offsets topic. Exit codes: 3 if there is no such group, 4 if a lag
@@ -83,6 +99,7 @@ def group(name: str, form: str, history_s: float, exact_time_lag: Any, timeout_s
       koff group payments --brokers localhost:9092
       koff group payments --brokers localhost:9092 --format json | jq '.group.causes'
       koff group payments --brokers localhost:9092 --history 86400
+      koff group nightly-load --brokers localhost:9092 --accept
     """
     set_up_logs()
     cluster = read_cluster(click.get_current_context())
@@ -95,6 +112,8 @@ def group(name: str, form: str, history_s: float, exact_time_lag: Any, timeout_s
     except Problem as problem:
         click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
         sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
+    if accept:
+        sys.exit(_accept(name, found["group"]["time_lag_s"]))
     shard = find_group(view, name).shard
     found["history"] = _read_history(name, cluster, view, shard, history_s, timeout_s) if history_s else None
     if form == "json":
@@ -106,6 +125,19 @@ def group(name: str, form: str, history_s: float, exact_time_lag: Any, timeout_s
     rows = [row for row in view.snapshot.rows() if row.group == name]
     totals = [total for total in view.snapshot.totals() if total.group.name == name]
     sys.exit(UNKNOWN if print_unknown(view, rows, totals) else 0)
+
+
+def _accept(name: str, time_lag_s: float | None) -> int:
+    """Prints an objective that the group keeps as it is now. Returns the exit code."""
+    if time_lag_s is None:
+        click.echo("it is not known how late the group is: nothing can be accepted", err=True)
+        return UNKNOWN
+    seconds = max(1, math.ceil(time_lag_s * 1.5 / 60)) * 60
+    click.echo(
+        f"# It is {show_duration(time_lag_s)} late now: with this, {show_duration(seconds)} are accepted.\n"
+        f"objectives:\n  - {{groups: {json.dumps(f'^{re.escape(name)}$')}, seconds: {seconds}}}"
+    )
+    return 0
 
 
 def _take_view(name: str, cluster: ChosenCluster, exact_time_lag: Any, timeout_s: float) -> ClusterView:

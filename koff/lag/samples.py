@@ -23,7 +23,8 @@ class Sample:
     - `stable` is the last stable offset; the transaction that is open there is so for `held_s` at least.
     - `member` is a number of the row's member, which no other group has; -1 if that is unknown. `subscribed`
       says that a live member subscribes to the topic, `assigned` that some member has the row.
-    - `produce_per_s` is how many records a second came in the last minutes; NaN if unknown.
+    - `produce_per_s` and `consume_per_s` are how many records a second came, and were committed, in the last
+      minutes; NaN if unknown.
     - `objective_s` is the lag that the owner accepts, NaN without one. `retention_s` is that of the topic,
       NaN or infinite without one.
     - `members` counts the members of each group (G,), -1 if it needs none or that is unknown. `epoch` is
@@ -43,6 +44,7 @@ class Sample:
     subscribed: Mask
     assigned: Mask
     produce_per_s: Floats
+    consume_per_s: Floats
     late_s: Floats
     moved_at_s: Floats
     objective_s: Floats

@@ -6,7 +6,7 @@
     growing     over each span of A: m = the least total lag in it, l = the least L. It falls if m or l is
                 below 0.99 of the one before. score = clip(score -1 or +1, -2, 2); growing is set at 2, and
                 cleared at -2. All is forgotten when L jumps by more than A / 2 and the time passed (a reset,
-                a new row), or when standing ends
+                a new row), or when standing ends. At the first sample: no more is consumed than produced
     r           the largest L / A of the group's rows
     bad         r > 1, or (was bad and r > 0.5)
     err         a row stands, or a row with a lag is below the log start, or
@@ -186,6 +186,7 @@ class Judge:
         now_s, state = sample.at_s - self.base_s, self.groups
         rows = self._look_at_rows(sample, now_s)
         self._follow_trend(now_s, rows)
+        self._begin_trend(sample, rows)
         skipped, skipped_from = self._follow_skips(sample, now_s)
         self._decide(now_s, rows, skipped)
         self._learn(sample, now_s, rows)
@@ -348,6 +349,17 @@ class Judge:
         span["least_lag"] = span["least_late_s"] = np.inf
         span["span_began_s"] = now_s
         state[ends] = span
+
+    def _begin_trend(self, sample: Sample, rows: _Rows) -> None:
+        """Of groups that are looked at for the first time, takes the trend from their rates."""
+        state = self.groups
+        new = ~rows.unknown & np.isnan(state["known_at_s"]) & (rows.most_allowances > K)
+        if not new.any():
+            return
+        known = rows.known & ~np.isnan(sample.produce_per_s) & ~np.isnan(sample.consume_per_s)
+        gain = np.where(known, sample.consume_per_s - sample.produce_per_s, 0.0)
+        falls = sum_rows(gain, sample.group, len(state)) > 0
+        state["growing"][new & has_rows(known, sample.group, len(state)) & ~falls] = True
 
     def _find_catch_ups(self, lag: Floats) -> Floats:
         fall = self.groups["fall_per_s"].astype(np.float64)

@@ -34,6 +34,7 @@ def build_sample(
     """
     partitions, rows, groups = snapshot.partitions, shard.partition, shard.groups
     times, produce = snapshot.time_lags(shard), snapshot.produce_rates(shard)
+    consume = snapshot.consume_rates(shard)
     has_lag = (snapshot.reasons(shard) & np.uint8(_NO_LAG)) == 0
     late_s = np.full(len(rows), np.nan)
     if times is not None:
@@ -56,6 +57,7 @@ def build_sample(
         subscribed=owners.subscribed,
         assigned=owners.assigned,
         produce_per_s=np.where(produce.known, produce.per_s, np.nan),
+        consume_per_s=np.where(consume.known, consume.per_s, np.nan),
         late_s=late_s,
         moved_at_s=np.where(shard.moved_at < 0, np.nan, now_s - age_s),
         objective_s=objective_s,

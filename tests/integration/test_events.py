@@ -103,7 +103,7 @@ def test_events_come_in_the_stream_and_at_the_webhook(kafka, tmp_path: Path):
                             "name": "here",
                             "brokers": kafka.bootstrap,
                             "expected_groups": [group, "events-none"],
-                            "objectives": [{"groups": "", "seconds": 3600}],
+                            "objectives": [{"groups": ".", "seconds": 3600}],
                         }
                     ],
                     "webhooks": [{"url": receiver.url, "groups": "^events-"}],

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from koff.cli.group_history import MOST_EVENTS, GroupHistory
 from koff.cli.group_page import format_page
@@ -190,3 +192,20 @@ def test_the_history_of_a_partition_without_a_leader_ends(monkeypatch):
     assert found is not None
     assert found["commits"] == 0
     assert given["until_ms"] - given["start"] == pytest.approx(65_000, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("time_lag_s", "code", "seconds", "accepted"),
+    [(None, 4, None, None), (0.0, 0, 60, "1 min"), (1800.5, 0, 2760, "46 min")],
+)
+def test_what_is_accepted_is_an_objective_that_the_group_keeps(capsys, time_lag_s, code, seconds, accepted):
+    group = importlib.import_module("koff.cli.group")
+    assert group._accept('a.b"c', time_lag_s) == code
+    printed = capsys.readouterr().out
+    if seconds is None:
+        assert printed == ""
+    else:
+        ((objective,),) = yaml.safe_load(printed).values()
+        assert objective == {"groups": '^a\\.b"c$', "seconds": seconds}
+        assert re.fullmatch(objective["groups"], 'a.b"c')
+        assert accepted in printed

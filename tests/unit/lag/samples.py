@@ -20,6 +20,7 @@ ROW: dict[str, Any] = {
     "subscribed": True,
     "assigned": True,
     "produce_per_s": 10.0,
+    "consume_per_s": np.nan,
     "late_s": 0.0,
     "moved_at_s": 0.0,
     "objective_s": np.nan,

@@ -164,6 +164,18 @@ def test_the_last_commit_of_a_member_that_leaves_skips_nothing():
     assert look(judge, 5, {"committed": 5000, "end": 5000}, members=0).verdict == [OK]
 
 
+@pytest.mark.parametrize(
+    ("produce_per_s", "consume_per_s", "verdict"),
+    [(10.0, 9.0, ERR), (10.0, 10.0, ERR), (10.0, 11.0, WARN), (10.0, np.nan, WARN), (np.nan, 9.0, WARN)],
+)
+def test_one_look_at_what_is_far_behind_tells_by_the_rates_whether_it_gains(
+    produce_per_s, consume_per_s, verdict
+):
+    rates = {"produce_per_s": produce_per_s, "consume_per_s": consume_per_s}
+    assert look(Judge(1, 1), 1000, behind(601, **rates)).verdict == [verdict]
+    assert look(Judge(1, 1), 1000, behind(599, **rates)).verdict == [WARN]
+
+
 def test_members_that_came_and_left_between_two_samples_have_skipped_nothing():
     judge = one()
     look(judge, 5, {}, members=0, epoch=4)
