@@ -196,7 +196,7 @@ class World:
             subscribed=subscribed,
             assigned=(members > 0)[of] & subscribed,
             produce_per_s=(self._end - self.ends[back]) / ((step + 1 - back) * STEP_S),
-            consume_per_s=np.full(size, np.nan),
+            consume_per_s=np.full(len(of), np.nan),
             late_s=np.where(withheld, np.nan, late_s),
             moved_at_s=self._moved_s.copy(),
             objective_s=np.full(len(of), np.nan),
