@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as f
 
-from koff.lag import UNKNOWN, Reason, reasons
+from koff.lag import UNKNOWN, Reason, Status, reasons
 from koff.records import OffsetCommit, decode
 from koff.spark.job.end_offsets import Sample
 from koff.spark.tables.schemas import Tables
@@ -233,7 +233,7 @@ def tracked_lags(snapshot: Snapshot) -> Facts:
     for row in snapshot.rows():
         at = row.group, row.topic, row.partition
         said = {name: of(row) for name, of in _LAG.items()} | {"type": types[row.group]}
-        said["status"] = statuses[at].name
+        said["status"] = statuses.get(at, Status.NOTFOUND).name
         if row.reasons == Reason.NO_COMMIT:
             said |= beside.get(at[1:], {})
         if at in bounds:
