@@ -149,6 +149,7 @@ def _build_sample(life: Life, observation: Observation, produce_per_s: NDArray[A
         group=np.zeros(life.rows, np.int64),
         counts=rows["subscribed"] | (observation.members <= 0),
         late_s=np.where(rows.pop("withheld"), math.nan, late_s),
+        at_least=np.zeros(life.rows, np.bool_),
         moved_at_s=moved_at_s,
         produce_per_s=produce_per_s,
         consume_per_s=np.full(life.rows, np.nan),

@@ -198,6 +198,7 @@ class World:
             produce_per_s=(self._end - self.ends[back]) / ((step + 1 - back) * STEP_S),
             consume_per_s=np.full(len(of), np.nan),
             late_s=np.where(withheld, np.nan, late_s),
+            at_least=np.zeros(len(of), np.bool_),
             moved_at_s=self._moved_s.copy(),
             objective_s=np.full(len(of), np.nan),
             retention_s=np.where(np.isfinite(self._retention), self._retention, np.nan),

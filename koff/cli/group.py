@@ -20,7 +20,6 @@ from koff.cli.options import (
     FiniteRange,
     check_name,
     cluster_options,
-    exact_option,
     option,
     read_cluster,
     set_up_logs,
@@ -70,7 +69,6 @@ ABSENT, UNKNOWN = 3, 4
     help="Print lines for koff.yaml that accept the group's present lag in seconds, and half as much again.",
 )
 @source_option
-@exact_option
 @zookeeper_option
 @option(
     "--timeout",
@@ -85,7 +83,6 @@ def group(
     form: str,
     history_s: float,
     accept: bool,
-    exact_time_lag: Any,
     timeout_s: float,
     **_: Any,
 ) -> None:
@@ -103,7 +100,7 @@ def group(
     """
     set_up_logs()
     cluster = read_cluster(click.get_current_context())
-    view = _take_view(name, cluster, exact_time_lag, timeout_s)
+    view = _take_view(name, cluster, timeout_s)
     if view.cluster is None:
         raise KoffError(view.readiness.text)
     view = look_at(view, ClusterChanges(), time.time_ns() // 1_000_000)[0]
@@ -140,7 +137,7 @@ def _accept(name: str, time_lag_s: float | None) -> int:
     return 0
 
 
-def _take_view(name: str, cluster: ChosenCluster, exact_time_lag: Any, timeout_s: float) -> ClusterView:
+def _take_view(name: str, cluster: ChosenCluster, timeout_s: float) -> ClusterView:
     conf = MonitorConf(
         cluster=cluster.conf,
         # The log of the group's partition shows rates and statuses, which coordinators do not know.
@@ -149,8 +146,7 @@ def _take_view(name: str, cluster: ChosenCluster, exact_time_lag: Any, timeout_s
         source=cluster.settings["source"],
         offsets_topic=cluster.settings["offsets_topic"],
         only=ChosenPartitions(group=name),
-        exact_groups=exact_time_lag,
-        exact_per_s=None,
+        records_per_s=None,
         zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
     )
     progress = show_progress if sys.stderr.isatty() else lambda text: None

@@ -18,7 +18,6 @@ from koff.cli.options import (
     FiniteRange,
     Regex,
     cluster_options,
-    exact_option,
     option,
     read_cluster,
     set_up_logs,
@@ -79,7 +78,6 @@ that koff could not find out in time counts as unknown."""
     "the whole log.",
 )
 @source_option
-@exact_option
 @zookeeper_option
 @option(
     "--timeout",
@@ -108,7 +106,6 @@ def lag(
     form: str,
     fail_above: int | None,
     way: Way,
-    exact_time_lag: re.Pattern[str] | None,
     timeout_s: float,
     watch: bool,
     interval: float,
@@ -141,7 +138,6 @@ def lag(
       koff lag --brokers localhost:9092 --format json | jq '.groups[] | select(.lag > 0)'
       koff lag --brokers localhost:9092 --watch
       koff lag --config koff.yaml --cluster production
-      koff lag --brokers localhost:9092 --exact-time-lag '^payments$'
     """
     if watch and fail_above is not None:
         raise click.UsageError("--fail-above ends koff with a code, which --watch does not: use one of them")
@@ -154,8 +150,7 @@ def lag(
         source=cluster.settings["source"],
         offsets_topic=cluster.settings["offsets_topic"],
         end_interval_s=min(max(interval, 1.0), 5.0) if watch else 5.0,
-        exact_groups=exact_time_lag,
-        exact_per_s=None,
+        records_per_s=None,
         zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
     )
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True

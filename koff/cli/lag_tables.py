@@ -72,20 +72,13 @@ def explain(total: GroupTotal, causes: Causes) -> str:
 
 
 def format_partitions(rows: Sequence[PartitionLag], width: int | None) -> str:
-    """A line for each partition. SECONDS is there if it was measured (`--exact-time-lag`)."""
-    has_seconds = any(row.time_lag_source == "record" for row in rows)
-    seconds = ["SECONDS"] if has_seconds else []
+    """A line for each partition."""
     return format_table(
-        (*("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), *seconds, "MEMBER", "WHY"),
+        ("GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER", "WHY"),
         [
             (
                 *(row.group, row.state, row.topic, row.partition, row.committed, row.end, row.published_lag),
-                *(
-                    [_round(row.time_lag_s if row.time_lag_source == "record" else None)]
-                    if has_seconds
-                    else []
-                ),
-                *(_format_member(row), " ".join(row.reasons.names)),
+                *(_round(row.time_lag_s), _format_member(row), " ".join(row.reasons.names)),
             )
             for row in rows
         ],

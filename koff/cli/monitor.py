@@ -14,7 +14,6 @@ from koff.cli.options import (
     FiniteRange,
     Parsed,
     clusters_options,
-    exact_option,
     logging_options,
     option,
     read_clusters,
@@ -107,15 +106,7 @@ from koff.monitor.conf import MonitorConf
     "sidecars.",
 )
 @source_option
-@exact_option
 @zookeeper_option
-@option(
-    "--exact-time-lag-rate",
-    default=50,
-    type=click.IntRange(1, MOST),
-    metavar="N",
-    help="The highest number of records per second to read for --exact-time-lag.",
-)
 @option(
     "--families",
     multiple=True,

@@ -246,17 +246,6 @@ def source_option(command: Command) -> Command:
     )(command)
 
 
-def exact_option(command: Command) -> Command:
-    """Adds --exact-time-lag."""
-    return option(
-        "--exact-time-lag",
-        type=Regex(),
-        show_default=False,
-        help="For groups whose name matches, read the oldest record not committed: lag in seconds is then "
-        "its age, not an estimate (needs READ on the topics).",
-    )(command)
-
-
 def zookeeper_option(command: Command) -> Command:
     """Adds --zookeeper."""
     return option(

@@ -286,17 +286,6 @@ DEFAULTS_KEYS = (
         5.0,
     ),
     ConfigKey(
-        "exact_time_lag",
-        EXPRESSION,
-        "For groups in whose name this is found, lag in seconds is the age of a record. Only koff monitor.",
-    ),
-    ConfigKey(
-        "exact_time_lag_rate",
-        count(1),
-        "The most records per second to read for exact_time_lag. Only koff monitor.",
-        50,
-    ),
-    ConfigKey(
         "shard",
         SHARD,
         "I/N: only every N-th partition of the offsets topic, from I on (0 to N - 1). Only koff monitor.",

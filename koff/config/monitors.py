@@ -86,8 +86,6 @@ def list_monitors(
             state_dir=state_dir,
             offsets_topic=values["offsets_topic"],
             end_interval_s=values["end_offset_interval"],
-            exact_groups=values.get("exact_time_lag"),
-            exact_per_s=values["exact_time_lag_rate"],
             zookeeper=ZooKeeperConf(values.get("zookeeper", "")),
         )
 

@@ -249,6 +249,21 @@ class EndHistory:
         """The age of the first point of each row. Undefined where a row has no point."""
         return self._ages_s(self._ticks[0, rows].astype(np.float64), now_ms)
 
+    def first_samples(self, rows: Rows, now_ms: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The end offset and the age in seconds of the first sample of each row; UNKNOWN and 0 without one.
+
+        What came before it is known only from the timestamps of records.
+        """
+        size, known = len(rows), np.flatnonzero((rows >= 0) & (rows < len(self)))
+        if len(known) < size:
+            ends, ages_s = np.full(size, UNKNOWN, np.int64), np.zeros(size)
+            ends[known], ages_s[known] = self.first_samples(rows[known], now_ms)
+            return ends, ages_s
+        live, ends = self._live[rows], self.newest_ends(rows)
+        inside = np.flatnonzero((live != _NEVER) & (live < self._newest_tick[rows]))
+        ends[inside] = self._ends_at_tick(rows[inside], live[inside].astype(np.int64))
+        return ends, np.where(live != _NEVER, self._ages_s(live.astype(np.float64), now_ms), 0.0)
+
     def record_ages(self, rows: Rows, offsets: NDArray[np.int64], now_ms: int) -> Ages:
         """How long ago the records at `offsets` were produced.
 

@@ -18,7 +18,8 @@ class Sample:
     """What is known of rows (N,) and groups (G,) at the time `at_s`, in seconds by any steady clock.
 
     - `group` is the group of each row. `counts` says that the row counts.
-    - Offsets are -1 where unknown. `late_s` is the time lag, NaN where it is unknown or withheld.
+    - Offsets are -1 where unknown. `late_s` is the time lag, NaN where it is unknown or withheld; with
+      `at_least` it is a lower bound.
     - `moved_at_s` is when the committed offset last changed, by the same clock; NaN if unknown.
     - `stable` is the last stable offset; the transaction that is open there is so for `held_s` at least.
     - `member` is a number of the row's member, which no other group has; -1 if that is unknown. `subscribed`
@@ -46,6 +47,7 @@ class Sample:
     produce_per_s: Floats
     consume_per_s: Floats
     late_s: Floats
+    at_least: Mask
     moved_at_s: Floats
     objective_s: Floats
     retention_s: Floats

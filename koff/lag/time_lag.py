@@ -106,50 +106,101 @@ NO_TIMESTAMP, NO_RECORD = -1, -2
 """In `FirstRecords.timestamp_ms`: the record has no timestamp; there is no record up to the end offset."""
 
 _SKEW_MS = 60_000  # how far the clock of a producer or broker may be ahead of koff's
+_FAR_PART, _FAR_S = 0.25, 10.0
 
 
 class FirstRecords(NamedTuple):
     """The first record at or after each row's committed offset, where it was read; arrays (N,).
 
     `offset` is UNKNOWN where the record was not read. Where there was no record (`NO_RECORD`), `offset` is
-    the end offset that the read reached.
+    the end offset that the read reached. `later_ms` is the median of the timestamps of the next few records;
+    NO_TIMESTAMP if there were none.
     """
 
     offset: NDArray[np.int64]
     timestamp_ms: NDArray[np.int64]
+    later_ms: NDArray[np.int64]
 
-    def is_valid(self, *, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the result still holds: the record is still in the log, or there is still no record."""
-        in_log = (self.offset >= start) & (self.offset < end)
-        valid: NDArray[np.bool_] = np.where(self.timestamp_ms == NO_RECORD, end <= self.offset, in_log)
+    def is_valid(self, *, oldest: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the result still holds: the record is the first at or after the `oldest` offset that the
+        group has not committed, or there is still no record.
+        """
+        is_first = (self.offset >= oldest) & (self.offset < end)
+        valid: NDArray[np.bool_] = np.where(self.timestamp_ms == NO_RECORD, end <= self.offset, is_first)
         return valid & (self.offset >= 0)
+
+    def select(self, rows: NDArray[np.intp]) -> FirstRecords:
+        """Those of some rows."""
+        return FirstRecords(*(column[rows] for column in self))
 
 
 def refine_with_records(
-    by_ends: TimeLags,
+    history: EndHistory,
+    rows: Rows,
+    committed: NDArray[np.int64],
+    now_ms: int,
     records: FirstRecords,
     *,
     start: NDArray[np.int64],
     end: NDArray[np.int64],
-    now_ms: int,
+    reach_s: float | None = None,
+    skew_ms: int = 0,
 ) -> TimeLags:
-    """The time lags `by_ends`, but the age of the record itself (`exact`) where it was read and is valid.
+    """The time lags of `time_lag_s`, made better by the records that were read.
 
-    Where only control records are left to read, the time lag is 0. The timestamp of a record is ignored if it
-    is missing or more than a minute in the future; the estimate `by_ends` stays there. Record timestamps are
-    by the clocks of producers or brokers, which `now_ms` can only approximate.
+    - If only control records are left to read, the time lag is 0.
+    - If compaction removed the record at the committed offset, the next one counts.
+    - What arrived since the first sample is as old as the samples say: clocks of producers do not matter.
+    - Of older records, the age by their timestamps counts (`exact`). By the clock of `now_ms`, these
+      timestamps are `skew_ms` ahead. One that is missing, or more than a minute in the future, tells nothing:
+      the lag is then `at_least` the age of the first sample. If the next records are older, the producer's
+      clock is ahead: their median counts. If they are much younger, and so is the estimate, the record may be
+      out of order: then the larger of the two counts.
+    - If a group went on since its record was read, the estimate counts. Where the estimate is far from the
+      age of that record, timestamps are not in order: the lag is `at_least` the age of the first sample,
+      until the next record is read.
     """
-    has_age = (records.timestamp_ms == NO_RECORD) | (
-        (records.timestamp_ms >= 0) & (records.timestamp_ms <= now_ms + _SKEW_MS)
+    oldest = np.maximum(committed, start)
+    valid = records.is_valid(oldest=oldest, end=end)
+    nothing_left = valid & (records.timestamp_ms == NO_RECORD)
+    is_read = valid & ~nothing_left
+    first = np.where(is_read, records.offset, oldest)
+    by_ends = time_lag_s(
+        history, rows, np.where(is_read, first, committed), now_ms, start=start, reach_s=reach_s
     )
-    # A record age is used only if it is plausible and the log has not changed since.
-    exact = has_age & records.is_valid(start=start, end=end)
-    # NO_RECORD: only control records are left to read, so nothing is late. A record has an age above 0 even
-    # if clocks differ: 0 stands for `nothing_left`.
-    age_s = np.where(records.timestamp_ms < 0, 0, np.maximum(now_ms - records.timestamp_ms, 1)) / 1000
+    watched_end, watched_s = history.first_samples(rows, now_ms)
+    is_older = (first < watched_end) | ~by_ends.known | by_ends.at_least
+    now_ms -= skew_ms
+    own_s, later_s = _find_ages_s(records.timestamp_ms, now_ms), _find_ages_s(records.later_ms, now_ms)
+    is_ahead = np.isnan(own_s) | (later_s > own_s + _SKEW_MS / 1000)
+    age_s = np.where(is_ahead & ~np.isnan(later_s), later_s, own_s)
+    by_record, bound = is_read & is_older & ~np.isnan(age_s), is_read & is_older & np.isnan(age_s)
+    estimate_s = np.where(by_ends.known & ~by_ends.at_least, by_ends.seconds, np.inf)
+    is_outlier = by_record & ~is_ahead & _is_far(estimate_s, age_s) & (estimate_s < age_s)
+    age_s = np.where(is_outlier, np.fmax(estimate_s, later_s), age_s)
+    # Groups that went on since their record was read, which is still in the log.
+    was_read = (records.offset >= np.maximum(start, 0)) & (records.offset < oldest)
+    stale = np.flatnonzero(was_read & (oldest < end) & is_older & ~np.isnan(age_s))
+    then = time_lag_s(history, rows[stale], records.offset[stale], now_ms + skew_ms, reach_s=reach_s)
+    fits = (
+        ~then.known | ~_is_far(then.seconds, age_s[stale]) | (then.at_least & (then.seconds < age_s[stale]))
+    )
+    bound[stale] = ~fits & (first < watched_end)[stale]
+    told = nothing_left | by_record
     return TimeLags(
-        np.where(exact, age_s, by_ends.seconds),
-        by_ends.known | exact,
-        by_ends.at_least & ~exact,
-        exact,
+        np.select([nothing_left, by_record, bound], [0.0, age_s, watched_s], default=by_ends.seconds),
+        by_ends.known | told | bound,
+        (by_ends.at_least & ~told) | bound,
+        nothing_left | (by_record & ~is_ahead & ~is_outlier),
     )
+
+
+def _find_ages_s(timestamp_ms: NDArray[np.int64], now_ms: int) -> NDArray[np.float64]:
+    """Ages by timestamps, NaN where there is none, or one in the future. Above 0: 0 is for `nothing_left`."""
+    is_plausible = (timestamp_ms >= 0) & (timestamp_ms <= now_ms + _SKEW_MS)
+    return np.where(is_plausible, np.maximum(now_ms - timestamp_ms, 1) / 1000, np.nan)
+
+
+def _is_far(seconds: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether two ages differ more than an estimate may."""
+    return np.abs(seconds - others) > _FAR_PART * others + _FAR_S

@@ -220,15 +220,15 @@ class Judge:
     def _look_at_rows(self, sample: Sample, now_s: float) -> _Rows:
         groups, of = len(self.groups), sample.group
         counts = sample.counts & (sample.committed >= 0)
-        known = counts & ~np.isnan(sample.late_s)
-        late_s = np.where(known, sample.late_s, 0.0)
-        lag = np.where(known, np.maximum(sample.end - sample.committed, 0), 0)
-        # What a row may be late.
+        # What a row may be late. A lower bound that is within it says nothing.
         usual_s = self.usual.find_usual_s(now_s)
         learned_s = np.fmin(np.maximum(FLOOR_S, 2 * usual_s)[of], sample.retention_s / 2)
         allowance_s = np.where(np.isnan(sample.objective_s), learned_s, sample.objective_s)
         group_allowance_s = np.full(groups, np.inf)
         np.minimum.at(group_allowance_s, of[counts], allowance_s[counts])
+        known = counts & ~np.isnan(sample.late_s) & ~(sample.at_least & (sample.late_s <= allowance_s))
+        late_s = np.where(known, sample.late_s, 0.0)
+        lag = np.where(known, np.maximum(sample.end - sample.committed, 0), 0)
         # Which rows stand.
         is_left = self._follow_members(sample, now_s)
         late = late_s > allowance_s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,10 +18,9 @@ class MonitorConf:
     """The configuration of a monitor. Without a `cluster_name`, the cluster's id is its name.
 
     `display` says what is shown of the cluster. With a `state_dir`, the state is saved there, and `start` may
-    be "resume". `only` restricts the partitions of the offsets topic. For groups in whose name `exact_groups`
-    is found, the records at their commits are read, `exact_per_s` of them a second (None: as many as there
-    are). With `watches_all`, the offsets of topics that no group reads are requested, too; with `log_sizes`,
-    the sizes of logs.
+    be "resume". `only` restricts the partitions of the offsets topic. `records_per_s` records a second are
+    read to find out how old they are (None: as one look does). With `watches_all`, the offsets of topics that
+    no group reads are requested, too; with `log_sizes`, the sizes of logs.
     """
 
     cluster: ClusterConf
@@ -37,7 +35,6 @@ class MonitorConf:
     watches_all: bool = False
     log_sizes: bool = False
     end_interval_s: float = 5.0
-    exact_groups: re.Pattern[str] | None = None
-    exact_per_s: int | None = 50
+    records_per_s: int | None = 50
     zookeeper: ZooKeeperConf = field(default_factory=ZooKeeperConf)
     feed: FeedConf = field(default_factory=FeedConf)

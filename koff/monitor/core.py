@@ -18,11 +18,11 @@ from koff.monitor.confidence import ViewFacts, build_view
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.end_times import EndTimes
-from koff.monitor.exact_time_lags import AT_REST_PER_S, ExactTimeLags
 from koff.monitor.internal_logs import InternalLogs
 from koff.monitor.log_sizes import LogSizes
 from koff.monitor.offsets_start import NO_GROUP
 from koff.monitor.outbox import Ask, Event, Outbox
+from koff.monitor.record_ages import RecordAges
 from koff.monitor.requests import (
     Display,
     Done,
@@ -111,10 +111,8 @@ class Core:
         self._stored = StoredGroups(
             conf.zookeeper_interval_s, self.tracker, self.outbox, limit_s=conf.limit_s
         )
-        first_records = self.tracker, self._ends, self.outbox
-        self._exact = ExactTimeLags(conf.chooses_exact, conf.exact_per_s, *first_records)
-        self._at_rest = ExactTimeLags(
-            conf.chooses_estimated, AT_REST_PER_S, *first_records, at_rest_ms=self._steady_ms
+        self._record_ages = RecordAges(
+            conf.records_per_s, self.tracker, self._ends, self.outbox, self._steady_ms
         )
         self._log_sizes = LogSizes(conf.log_sizes_interval_s, self.outbox)
         self._topics_due_s = self._sample_due_s = now.at_s
@@ -154,8 +152,7 @@ class Core:
         due += [] if (new_s := self._ends.new_due_s()) is None else [new_s]
         more = [self.logs.start.next_due_s(), self._stored.due_s, self.end_times.due_s]
         due += more if self._does_more else [self._began.at_s + PATIENCE_S]
-        # `_at_rest` can wait for the next sample.
-        due += [self._exact.due_s, self._log_sizes.due_s] if self._was_read else []
+        due += [self._record_ages.due_s, self._log_sizes.due_s] if self._was_read else []
         return min(*due, self.logs.next_due_s())
 
     @property
@@ -172,16 +169,11 @@ class Core:
         return self._does_more and self._ends.is_answered and self.end_times.is_settled
 
     @property
-    def is_exact(self) -> bool:
-        """Whether no row of `exact_groups` waits for its record to be read."""
-        return self._exact.is_exact
-
-    @property
     def is_settled(self) -> bool:
         """Whether nothing more is to be expected soon: all was requested, and was answered or failed."""
         is_answered = self._ends.is_answered and self._stored.is_known
         is_known = is_answered and self._share_lags.is_settled
-        return self._was_read and is_known and self.is_dated and self.is_exact
+        return self._was_read and is_known and self.is_dated and self._record_ages.is_settled
 
     @property
     def refusal(self) -> str | None:
@@ -343,7 +335,7 @@ class Core:
             case StoredGroupsFetched(), _:
                 self._stored.receive(given, ask.asked, now, self._steady_ms(now))
             case FirstRecordsRead(), ReadFirstRecords():
-                self._find_reader(ask.request).receive(given, ask, now)
+                self._record_ages.receive(given, ask, now)
             case Done(), _:
                 self._savings.note_done(ask.request, is_emptied=given.is_emptied)
 
@@ -371,7 +363,7 @@ class Core:
             case FetchStoredGroups():
                 self._stored.give_up(ask.asked, why, now)
             case ReadFirstRecords():
-                self._find_reader(request).give_up(ask, now)
+                self._record_ages.give_up(ask, now)
             case Save() | SaveIndex() | SaveFile() | ForgetSaved():
                 if self._savings.note_failed(request, now):
                     self.outbox.note(now, "state is not saved", warn=True, why=why)
@@ -419,6 +411,7 @@ class Core:
         self.logs.receive_offsets(given, ask, now)
         if self._ends.receive(ask, given.offsets, self._steady_ms(ask.asked)):
             self.end_times.note_samples(now, final=given.final)
+            self._record_ages.note_samples()
         doubted = self._ends.doubted
         self.end_times.receive_bounds(ask, given.offsets, now, doubted=doubted, final=given.final)
         self._place_groups()
@@ -442,8 +435,7 @@ class Core:
             self._stored.request(now)
         self._date(now)
         if self._was_read:
-            self._exact.request(now)
-            self._at_rest.request(now)
+            self._record_ages.request(now)
             self._log_sizes.request(now)
         self._save(now)
 
@@ -495,9 +487,6 @@ class Core:
     def _count_requests(self) -> dict[str, int]:
         kinds = {**_TO_THE_CLUSTER, ReadFirstRecords: "first_records"}
         return {name: n for kind, name in kinds.items() if (n := self.outbox.sent[kind.__name__])}
-
-    def _find_reader(self, request: ReadFirstRecords) -> ExactTimeLags:
-        return self._at_rest if self._at_rest.has_sent(request) else self._exact
 
     def _list_facts(self, now: Moment) -> ClusterFacts:
         if not self._is_list_current(now):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koff.monitor.chosen_partitions import ChosenPartitions
@@ -31,8 +29,8 @@ class CoreConf:
     `only` restricts the partitions of the offsets topic. With `saves`, the state is saved. With
     `zookeeper_interval_s`, groups of ZooKeeper are requested that often.
 
-    `exact_groups` chooses the groups whose lag in seconds is exact, and `exact_per_s` is how many records a
-    second are read for it; None: all at once, and once for each row (`ExactTimeLags`).
+    `records_per_s` is how many records a second are read to find out how old they are; None: as one look
+    does (`RecordAges`).
     """
 
     cluster_id: str = ""
@@ -51,22 +49,7 @@ class CoreConf:
     topics_interval_s: float = 20.0
     """Below the default limit: only the list of topics shows that the offsets topic has grown."""
     limit_intervals: int = 5
-    exact_groups: re.Pattern[str] | None = None
-    exact_per_s: int | None = 50
-
-    @property
-    def chooses_exact(self) -> Callable[[str], bool] | None:
-        """Whether the lag of a group is exact; None if that of none is."""
-        pattern = self.exact_groups
-        return pattern and (lambda group: pattern.search(group) is not None)
-
-    @property
-    def chooses_estimated(self) -> Callable[[str], bool] | None:
-        """Whether the lag of a group is estimated; None for one look, where no lag is seen to be at rest."""
-        pattern = self.exact_groups
-        if self.exact_per_s is None:
-            return None
-        return lambda group: pattern is None or pattern.search(group) is None
+    records_per_s: int | None = 50
 
     @property
     def limit_s(self) -> float:

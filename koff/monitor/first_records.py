@@ -1,4 +1,4 @@
-"""Reads the first records that groups have not committed, for exact time lags."""
+"""Reads the first records that groups have not committed, to tell how old they are."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class FirstRecords:
         records: dict[RecordPlace, FirstRecord | str] = {}
         for place, answer in found.items():
             match answer:
-                case ReadRecord(offset, timestamp_ms):
-                    at_ms = NO_TIMESTAMP if timestamp_ms is None else timestamp_ms
-                    records[RecordPlace(*place)] = FirstRecord(offset, at_ms)
+                case ReadRecord(offset, at_ms, later_ms):
+                    times = (NO_TIMESTAMP if time is None else time for time in (at_ms, later_ms))
+                    records[RecordPlace(*place)] = FirstRecord(offset, *times)
                 case EndReached(offset):
                     records[RecordPlace(*place)] = FirstRecord(offset, NO_RECORD)
                 case Unread(reason):

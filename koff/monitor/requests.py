@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from koff.lag import NO_TIMESTAMP
 from koff.proto.buffers import Binary
 from koff.serve.view import ClusterFacts
 from koff.tracker import Commits, Described, Group, Objective, ShareLag, ShownNames, State
@@ -485,14 +486,11 @@ class StoredGroupsFetched:
 
 
 class FirstRecord(NamedTuple):
-    """The first record at or after a place, and when it was written.
-
-    `timestamp_ms` is `NO_TIMESTAMP` of `koff.lag` if the record has none, and `NO_RECORD` if there is no
-    record up to the end offset, which is then `offset`.
-    """
+    """The first record at or after a place, and when it was written: one of `koff.lag.FirstRecords`."""
 
     offset: int
     timestamp_ms: int
+    later_ms: int = NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,7 @@ def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreC
         zookeeper_interval_s=conf.zookeeper.interval_s if conf.zookeeper.hosts else None,
         end_interval_s=conf.end_interval_s,
         start_interval_s=min(MOST_START_INTERVAL_S, START_INTERVALS * conf.end_interval_s),
-        exact_groups=conf.exact_groups,
-        exact_per_s=conf.exact_per_s,
+        records_per_s=conf.records_per_s,
     )
 
 

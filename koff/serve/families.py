@@ -115,15 +115,6 @@ FAMILIES: tuple[Family, ...] = (
         "koff_group_max_lag_seconds > 300",
     ),
     Family(
-        "koff_group_exact_time_lags",
-        ("group",),
-        "partitions",
-        "Partitions whose lag in seconds is the age of a record, not an estimate.",
-        f"there is none (--exact-time-lag); {_WITHHELD}",
-        "koff_group_exact_time_lags",
-        default=False,
-    ),
-    Family(
         "koff_group_catch_up_seconds",
         ("group",),
         "seconds",

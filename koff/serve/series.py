@@ -242,13 +242,6 @@ def _longest_time_lag(numbers: ShardNumbers) -> Series:
     return select_series(numbers.labels.groups, longest, (longest >= 0) & numbers.whole_groups)
 
 
-def _exact_time_lags(numbers: ShardNumbers) -> Series:
-    if numbers.time_lags is None or numbers.time_lags.exact is None:
-        return [], []
-    counts = numbers.count_rows(numbers.time_lags.exact)
-    return select_series(numbers.labels.groups, counts, (counts > 0) & numbers.whole_groups)
-
-
 def _catch_up(numbers: ShardNumbers) -> Series:
     seconds, known = numbers.snapshot.group_catch_ups(numbers.shard)
     return select_series(numbers.labels.groups, np.round(seconds, 3), known & (seconds != NEVER))
@@ -447,7 +440,6 @@ SHARD_SERIES: dict[str, Callable[[ShardNumbers], Series]] = {
     "koff_group_topic_consumed_total": _consumed_total,
     "koff_group_total_lag": _total_lag,
     "koff_group_max_lag_seconds": _longest_time_lag,
-    "koff_group_exact_time_lags": _exact_time_lags,
     "koff_group_catch_up_seconds": _catch_up,
     "koff_group_completeness_ratio": _completeness,
     "koff_group_status": _status,

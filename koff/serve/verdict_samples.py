@@ -36,9 +36,9 @@ def build_sample(
     times, produce = snapshot.time_lags(shard), snapshot.produce_rates(shard)
     consume = snapshot.consume_rates(shard)
     has_lag = (snapshot.reasons(shard) & np.uint8(_NO_LAG)) == 0
-    late_s = np.full(len(rows), np.nan)
+    late_s, at_least = np.full(len(rows), np.nan), np.zeros(len(rows), np.bool_)
     if times is not None:
-        late_s = np.where(times.known & has_lag, times.seconds, np.nan)
+        late_s, at_least = np.where(times.known & has_lag, times.seconds, np.nan), times.at_least
     counts = _count_members(shard)
     owners = _Owners(snapshot, shard, counts, has_lag & ~(late_s <= _LOOK_S))
     age_s = ((snapshot.now_ms or 0) - shard.skew_ms - shard.moved_at) / 1000
@@ -59,6 +59,7 @@ def build_sample(
         produce_per_s=np.where(produce.known, produce.per_s, np.nan),
         consume_per_s=np.where(consume.known, consume.per_s, np.nan),
         late_s=late_s,
+        at_least=at_least,
         moved_at_s=np.where(shard.moved_at < 0, np.nan, now_s - age_s),
         objective_s=objective_s,
         retention_s=np.full(len(rows), np.nan),

@@ -252,16 +252,15 @@ class CommitRows:
         records = self._first_records.get(rows, committed)
         if records is None:
             none = np.zeros(0, np.int64)
-            return none, none, FirstRecords(none, none)
-        known = records.offset >= 0
-        return self._hash[rows][known], committed[known], FirstRecords(*(column[known] for column in records))
+            return none, none, FirstRecords(none, none, none)
+        known = np.flatnonzero(records.offset >= 0)
+        return self._hash[rows][known], committed[known], records.select(known)
 
     def note_first_records(self, keys: Ints, committed: Ints, records: FirstRecords) -> None:
         """Sets the first record at or after `committed` of each row key. Ignores keys of other shards."""
         rows = self._index.find(keys)
         here = rows != NO_ROW
-        own = FirstRecords(*(column[here] for column in records))
-        self._first_records.put(rows[here], committed[here], own)
+        self._first_records.put(rows[here], committed[here], records.select(np.flatnonzero(here)))
 
     def forget_first_records(self, partitions: Ints) -> None:
         """Drops the first records of the rows of these partition numbers."""

@@ -10,6 +10,8 @@ import numpy as np
 from koff.lag import UNKNOWN, FirstRecords
 from koff.tracker.row_index import Ints
 
+_COLUMNS = 1 + len(FirstRecords._fields)
+
 
 class LaggingRow(NamedTuple):
     """A row with a lag whose first uncommitted record is not known.
@@ -31,7 +33,7 @@ def join_records(parts: Sequence[FirstRecords | None], rows: Sequence[Ints]) -> 
     if all(part is None for part in parts):
         return None
     columns = (
-        part or FirstRecords(unread := np.full(len(own), UNKNOWN, np.int64), unread)
+        part or FirstRecords(unread := np.full(len(own), UNKNOWN, np.int64), unread, unread)
         for part, own in zip(parts, rows, strict=True)
     )
     return FirstRecords(*map(np.concatenate, zip(*columns, strict=True)))
@@ -41,8 +43,8 @@ class FirstRecordTable:
     """The first records that were read, by row. It takes no memory until a record is read."""
 
     def __init__(self) -> None:
-        # Three rows: the committed offset that the record was read for, the record's offset, its timestamp.
-        self._columns = np.zeros((3, 0), np.int64)
+        # The committed offset that the record was read for, and the columns of `FirstRecords`.
+        self._columns = np.zeros((_COLUMNS, 0), np.int64)
 
     def put(self, rows: Ints, committed: Ints, records: FirstRecords) -> None:
         """Sets the first record of `rows`, as read for the `committed` offsets."""
@@ -52,12 +54,14 @@ class FirstRecordTable:
         self._columns[:, rows] = committed, *records
 
     def get(self, rows: Ints, committed: Ints) -> FirstRecords | None:
-        """The records of `rows`, UNKNOWN where not read for `committed`. None if no record was ever read."""
+        """The records of `rows`, UNKNOWN where not read, or for an offset above `committed`. None without any
+        record that was read.
+        """
         if not self._columns.size:
             return None
         self._reserve(int(rows.max(initial=-1)) + 1)
-        read_for, offset, timestamp_ms = self._columns[:, rows]
-        return FirstRecords(np.where(read_for == committed, offset, UNKNOWN), timestamp_ms)
+        read_for, offset, *timestamps = self._columns[:, rows]
+        return FirstRecords(np.where(read_for <= committed, offset, UNKNOWN), *timestamps)
 
     def clear(self, rows: Ints) -> None:
         """Drops the records of `rows`, which will stand for other partitions."""
@@ -67,5 +71,5 @@ class FirstRecordTable:
         more = size - self._columns.shape[1]
         if more > 0:
             # An eighth more than needed, so that a growing shard seldom copies.
-            new = np.full((3, more + size // 8 + 16), UNKNOWN, np.int64)
+            new = np.full((_COLUMNS, more + size // 8 + 16), UNKNOWN, np.int64)
             self._columns = np.concatenate([self._columns, new], axis=1)

@@ -8,7 +8,7 @@ Offsets are kept apart from groups: only its own tombstone removes an offset (do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -65,7 +65,7 @@ class Shard(CommitRows):
         self._hidden: frozenset[str] = frozenset()
         self._assigned_names = registry.shown  # as of the last update of assignments
         self._groups_cache: tuple[Layout, int, list[Group]] | None = None
-        self._chosen_cache: tuple[Layout, int, Callable[[str], bool], Ints] | None = None
+        self._readable_cache: tuple[Layout, int, Ints] | None = None
         self._has_share_groups = -1, False  # as of this version of kinds
         self._layout_kinds = -1
         self._layout_share_groups: frozenset[str] = frozenset()
@@ -324,17 +324,17 @@ class Shard(CommitRows):
             share_lag=self._select_share_lags(live),
         )
 
-    def find_unread_rows(self, is_chosen: Callable[[str], bool]) -> tuple[Ints, Ints, Ints]:
-        """The rows of chosen groups that have a lag and no known first record: keys, partitions, offsets.
+    def find_unread_rows(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """The rows with a lag and no known first record: keys, partitions, offsets, and when these changed.
 
-        `is_chosen` returns whether to include a group of that name. Share groups are left out: the offset
-        that stands for their commit is not a position in the log.
+        Share groups are left out: the offset that stands for their commit is not a position in the log.
         """
-        rows = self._find_chosen_rows(is_chosen)
+        rows = self._find_readable_rows()
         partition, committed = self._partition[rows].astype(np.int64), self._committed[rows]
         records = self._first_records.get(rows, committed)
         unread = self._registry.partitions.is_unread(partition, committed, records)
-        return self._hash[rows][unread], partition[unread], committed[unread]
+        rows = rows[unread]
+        return self._hash[rows], partition[unread], committed[unread], self._windows.moved_ms(rows)
 
     def list_commits(self) -> tuple[Ints, Ints, FirstRecords | None]:
         """The partitions and committed offsets of all rows that are shown, and their first records."""
@@ -350,15 +350,14 @@ class Shard(CommitRows):
             self._groups_cache = layout, version, groups
         return self._groups_cache[2]
 
-    def _find_chosen_rows(self, is_chosen: Callable[[str], bool]) -> Ints:
-        """The rows of chosen groups that are not share groups. Cached until rows or groups change."""
+    def _find_readable_rows(self) -> Ints:
+        """The rows of groups that are not share groups. Cached until rows or groups change."""
         # A group may become a share group, or cease to be one, under its name: then the layout is the same.
         layout, kinds = self._find_shown_layout(), self.groups.kinds_version
-        if self._chosen_cache is None or self._chosen_cache[:3] != (layout, kinds, is_chosen):
-            included = [is_chosen(name) and not self.groups.is_share_group(name) for name in layout.names]
-            rows = layout.rows[np.array(included, np.bool_)[layout.group]]
-            self._chosen_cache = (layout, kinds, is_chosen, rows)
-        return self._chosen_cache[3]
+        if self._readable_cache is None or self._readable_cache[:2] != (layout, kinds):
+            included = [not self.groups.is_share_group(name) for name in layout.names]
+            self._readable_cache = layout, kinds, layout.rows[np.array(included, np.bool_)[layout.group]]
+        return self._readable_cache[2]
 
     def _find_shown_layout(self) -> Layout:
         """The layout without the groups that are hidden, and with the names to be shown."""

@@ -39,8 +39,8 @@ when that is returned."""
 KEEP_UNUSED_MS = 600_000
 """How long the end offsets of an unused partition are kept: a group may come back to it."""
 
-AT_REST_LAG, AT_REST_S = 100, 30.0
-"""A lag of so few offsets, and so old, may be the end markers of transactions."""
+LATE_S, STILL_MS = 30.0, 30_000
+"""A row is late from so much lag on, and stands still if its committed offset has not changed for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class PartitionTable:
         if not len(behind):  # as a rule
             return behind, behind
         if records is not None:
-            records = FirstRecords(records.offset[behind], records.timestamp_ms[behind])
+            records = records.select(behind)
         found = self.time_lags(rows[behind], committed[behind], now_ms, records)
         undated = behind[~found.known]
         return rows[undated], oldest[undated]
@@ -330,33 +330,44 @@ class PartitionTable:
     ) -> TimeLags:
         """The ages of the oldest uncommitted records, for the `committed` offsets in the partitions `rows`.
 
-        `records` are the first uncommitted records, where they were read; their timestamps are exact, and by
-        clocks that koff's is ahead of by `skew_ms`.
+        `records` are the first uncommitted records, where they were read; their timestamps are by clocks that
+        koff's is ahead of by `skew_ms`.
         """
-        start = self._start[rows]
-        by_ends = time_lag_s(self._history, rows, committed, now_ms, start=start, reach_s=self._reach_s)
+        start, reach_s = self._start[rows], self._reach_s
         if records is None:
-            return by_ends
-        records_now_ms = now_ms - skew_ms
-        return refine_with_records(by_ends, records, start=start, end=self._end[rows], now_ms=records_now_ms)
+            return time_lag_s(self._history, rows, committed, now_ms, start=start, reach_s=reach_s)
+        return refine_with_records(
+            self._history,
+            rows,
+            committed,
+            now_ms,
+            records,
+            start=start,
+            end=self._end[rows],
+            reach_s=reach_s,
+            skew_ms=skew_ms,
+        )
 
     def is_unread(self, rows: Ints, committed: Ints, records: FirstRecords | None) -> NDArray[np.bool_]:
         """A mask of the rows that have a lag but no valid record in `records`."""
-        start, end = self._start[rows], self._end[rows]
+        end, oldest = self._end[rows], np.maximum(committed, self._start[rows])
         behind = (committed >= 0) & (committed < end)
-        return behind if records is None else behind & ~records.is_valid(start=start, end=end)
+        return behind if records is None else behind & ~records.is_valid(oldest=oldest, end=end)
 
-    def is_at_rest(self, rows: Ints, committed: Ints, now_ms: int) -> NDArray[np.bool_]:
-        """A mask of the rows whose lag is at most `AT_REST_LAG` offsets, and at least `AT_REST_S` old.
+    def is_worth_reading(self, rows: Ints, committed: Ints, moved_ms: Ints, now_ms: int) -> NDArray[np.bool_]:
+        """A mask of the rows, which lag, whose first record may change their time lag.
 
-        There may be only control records left to read: a transaction ends with one. `now_ms` is by the clock
-        of the samples.
+        Of records that have arrived since the first sample, the samples know the age. But the record may have
+        been removed by compaction, or there may be only control records left, since a transaction ends with
+        one: then a late row stands still. `moved_ms` is when the committed offset last changed, and `now_ms`
+        the present time, by the clock of the samples.
         """
-        at_rest = (committed < self._end[rows]) & (committed >= self._end[rows] - AT_REST_LAG)
-        few = np.flatnonzero(at_rest)
-        times = self.time_lags(rows[few], committed[few], now_ms)
-        at_rest[few] = times.known & (times.seconds >= AT_REST_S)
-        return at_rest
+        times = self.time_lags(rows, committed, now_ms)
+        is_late = ~times.known | (times.seconds >= LATE_S)
+        watched_end, _ = self._history.first_samples(rows, now_ms)
+        is_older = (np.maximum(committed, self._start[rows]) < watched_end) | times.at_least | ~times.known
+        stands: NDArray[np.bool_] = is_late & ~(now_ms - moved_ms < STILL_MS)
+        return is_older | stands
 
     def identify_topics(self, topic_ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name. A topic that was created again loses its history."""

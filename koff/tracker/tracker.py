@@ -509,27 +509,25 @@ class Tracker:
 
     def find_unread_rows(
         self,
-        is_chosen: Callable[[str], bool],
         pick: Callable[[Ints], Ints],
+        now_ms: int,
         *,
         without: Collection[str] = (),
-        at_rest_ms: int | None = None,
     ) -> list[LaggingRow]:
-        """Rows of chosen groups that have a lag and no known first record, but none of topics in `without`.
+        """Rows whose first record is not known and is worth reading (`TopicPartitions.is_worth_reading`).
 
-        `is_chosen` returns whether to include a group of that name. `pick` gets the keys (N,) of all these
-        rows, and returns the indexes of the rows to return. With a present time `at_rest_ms`, only rows whose
-        lag is at rest (`TopicPartitions.is_at_rest`).
+        `pick` gets the keys (N,) of all these rows, and returns the indexes of the rows to return. None is of
+        a topic in `without`. `now_ms` is by the clock of the end offsets.
         """
         # The rows of all shards as columns, then as many objects as are picked.
         self._refresh()
-        unread = [shard.find_unread_rows(is_chosen) for shard in self._shards.values()]
+        unread = [shard.find_unread_rows() for shard in self._shards.values()]
         if not unread:
             return []
-        keys, partitions, committed = (np.concatenate(column) for column in zip(*unread, strict=True))
-        if at_rest_ms is not None:
-            at_rest = self._registry.partitions.is_at_rest(partitions, committed, at_rest_ms)
-            keys, partitions, committed = keys[at_rest], partitions[at_rest], committed[at_rest]
+        columns = (np.concatenate(column) for column in zip(*unread, strict=True))
+        keys, partitions, committed, moved_ms = columns
+        worth = self._registry.partitions.is_worth_reading(partitions, committed, moved_ms, now_ms)
+        keys, partitions, committed = keys[worth], partitions[worth], committed[worth]
         topics, numbers = self._registry.partitions.codes_and_partitions(partitions)
         known = self._registry.names.topics
         if without:
@@ -538,8 +536,8 @@ class Tracker:
         picked = pick(keys)
         topics, numbers = topics[picked], numbers[picked]
         names = [known.names[code] for code in topics.tolist()]
-        columns = (keys[picked].tolist(), names, numbers.tolist(), committed[picked].tolist())
-        return [LaggingRow(*row) for row in zip(*columns, strict=True)]
+        found = (keys[picked].tolist(), names, numbers.tolist(), committed[picked].tolist())
+        return [LaggingRow(*row) for row in zip(*found, strict=True)]
 
     def forget_first_records(self, partitions: Collection[tuple[str, int]]) -> None:
         """Drops the first records that were read from these partitions: their logs are others now."""
@@ -548,13 +546,13 @@ class Tracker:
         for shard in self._shards.values():
             shard.forget_first_records(numbers)
 
-    def note_first_records(self, first_records: Collection[tuple[LaggingRow, int, int]]) -> None:
-        """Sets the first record (offset, timestamp) at or after each row's commit; see `FirstRecords`."""
-        columns = [(row.key, row.committed, offset, at_ms) for row, offset, at_ms in first_records]
-        keys, committed, offset, at_ms = np.array(columns, np.int64).reshape(-1, 4).T
+    def note_first_records(self, first_records: Collection[tuple[LaggingRow, tuple[int, int, int]]]) -> None:
+        """Sets the first record at or after each row's commit: the columns of `FirstRecords`."""
+        columns = [(row.key, row.committed, *record) for row, record in first_records]
+        keys, committed, *records = np.array(columns, np.int64).reshape(-1, 5).T
         # Each shard ignores the keys of the other shards.
         for shard in self._shards.values():
-            shard.note_first_records(keys, committed, FirstRecords(offset, at_ms))
+            shard.note_first_records(keys, committed, FirstRecords(*records))
 
     @property
     def skew_ms(self) -> int:

@@ -159,7 +159,7 @@ def test_the_table_shows_who_reads_what_and_the_csv_has_every_row(busy):
     assert groups.split()[:6] == ["GROUP", "TYPE", "STATE", "MEMBERS", "PARTITIONS", "LAG"]
     assert "classic-app@/127.0.0.1" in partitions
     assert partitions.splitlines()[0].split() == [
-        "GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER", "WHY",
+        "GROUP", "STATE", "TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "MEMBER", "WHY",
     ]  # fmt: skip
     lines = run_koff("lag", "--brokers", busy.bootstrap, "--format", "csv").stdout.splitlines()
     assert lines[0] == (

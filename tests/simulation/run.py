@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -160,14 +159,14 @@ class Simulation:
         self._steps = self._checks = self._served = self._starts = 0
 
     def _choose_rights(self, rng: random.Random) -> None:
-        """In some runs, koff may never describe the offsets topic. In some, it reads first records."""
+        """In some runs, koff may never describe the offsets topic. Some read few first records, or all."""
         if self._conf.source != "log" and rng.random() < 0.04:
             self._conditions.hidden_topics = frozenset({OFFSETS})
         if self._conf.source != "log" and random.Random(self.seed).random() < 0.06:
             self._conditions.hidden_topics |= {SHARE_STATE}
         if rng.random() < 0.2:
             per_s = rng.choice([1, 50, 50, None])
-            self._conf = replace(self._conf, exact_groups=re.compile("group-[0-4]"), exact_per_s=per_s)
+            self._conf = replace(self._conf, records_per_s=per_s)
 
     def close(self) -> None:
         """Removes what the run wrote to the disk."""

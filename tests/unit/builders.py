@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from koff.lag import Status
+import numpy as np
+
+from koff.lag import NO_TIMESTAMP, Status
 from koff.records import (
     AssignedPartitions,
     AssignedTasks,
@@ -62,7 +64,7 @@ from koff.records import (
     encode,
 )
 from koff.records.streams_records import InternalTopic
-from koff.tracker import Snapshot, Tracker
+from koff.tracker import LaggingRow, Snapshot, Tracker
 
 Pair = tuple[bytes, bytes | None]
 
@@ -96,6 +98,18 @@ def assign(topic: str, *partitions: int) -> bytes:
     numbers = b"".join(partition.to_bytes(4) for partition in partitions)
     name = len(topic).to_bytes(2) + topic.encode()
     return b"\0\0" + (1).to_bytes(4) + name + len(partitions).to_bytes(4) + numbers + b"\xff" * 4
+
+
+def list_unread(tracker: Tracker, now_ms: int, without: Collection[str] = ()) -> list[LaggingRow]:
+    """All rows whose first record is worth reading."""
+    return tracker.find_unread_rows(lambda keys: np.arange(len(keys)), now_ms, without=without)
+
+
+def note_records(tracker: Tracker, now_ms: int, written_ms: int) -> None:
+    """All of them are read: the first record is at the committed offset, and was written then."""
+    tracker.note_first_records(
+        [(row, (row.committed, written_ms, NO_TIMESTAMP)) for row in list_unread(tracker, now_ms)]
+    )
 
 
 def list_statuses(snapshot: Snapshot) -> dict[tuple[str, str, int], Status]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
+from statistics import median_low
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -25,6 +26,7 @@ from koff.client.log_ins import check_log_in, note_error
 from koff.errors import Closed
 
 _MAX_ASSIGNED = 500  # partitions assigned together
+MOST_LATER = 8
 _POLL_S = 0.1  # how often `should_stop` is called
 _SILENCE_S = 3.0
 """After a first answer, and then this time without another one, the other places of the round are given up:
@@ -43,10 +45,13 @@ class FirstRecord(NamedTuple):
     """The first record at or after a place. It is later if compaction or retention removed the record there.
 
     `timestamp_ms` is CreateTime or LogAppendTime, as the topic is configured; None if the record has none.
+    `later_ms` is the median of the timestamps of the records that came with it, `MOST_LATER` at most; None if
+    there were none. A producer's clock that is wrong shows in the difference.
     """
 
     offset: int
     timestamp_ms: int | None
+    later_ms: int | None = None
 
 
 class EndReached(NamedTuple):
@@ -149,15 +154,22 @@ class RecordTimes(Closing):
         try:
             consumer.assign([TopicPartition(*place) for place in chunk.values()])
             while left and (wait_s := min(until, silent_at) - time.monotonic()) > 0 and not should_stop():
-                # Only the first record of a partition is needed; the other records of its fetch are dropped.
+                # What else is in the fetch of a partition comes with its first record.
                 done = set()
-                for message in consume_waiting(consumer, len(left) + 1, min(wait_s, _POLL_S)):
+                later: dict[tuple[str, int], list[int]] = {}
+                for message in consume_waiting(
+                    consumer, (1 + MOST_LATER) * len(left) + 1, min(wait_s, _POLL_S)
+                ):
                     partition = (str(message.topic()), int(message.partition() or 0))
+                    if partition in done and message.error() is None:
+                        later.setdefault(partition, []).append(message.timestamp()[1])
                     answer = _to_answer(message, chunk[partition]) if partition in left else None
                     if answer is not None:
                         answers[chunk[partition]] = answer
                         left.discard(partition)
                         done.add(partition)
+                for partition, times in later.items():
+                    _add_later(answers, chunk[partition], times[:MOST_LATER])
                 if done:
                     silent_at = time.monotonic() + _SILENCE_S
                 if done and left:  # otherwise librdkafka would continue to fetch these partitions
@@ -173,6 +185,12 @@ class RecordTimes(Closing):
             close_consumer(consumer)
             self._consumer = self._new_consumer()
         return answers
+
+
+def _add_later(answers: dict[Place, Answer], place: Place, times: list[int]) -> None:
+    first = answers[place]
+    if isinstance(first, FirstRecord) and (known := [at_ms for at_ms in times if at_ms >= 0]):
+        answers[place] = first._replace(later_ms=median_low(known))
 
 
 def _to_answer(message: Message, place: Place) -> Answer | None:

@@ -190,9 +190,9 @@ def withheld(monkeypatch):
 
 def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withheld):
     lines = [line.split() for line in run("lag", "--brokers", "a:1", "--partitions").output.splitlines()]
-    assert ["g", "Stable", "t", "0", "4", "10", "6", "app@/10.0.0.1", "-"] in lines
-    assert ["g", "Stable", "t", "1", "4", "-", "-", "app@/10.0.0.1", "end_not_current"] in lines
-    assert ["h", "-", "t", "0", "-", "10", "-", "-", "commits_not_current"] in lines
+    assert ["g", "Stable", "t", "0", "4", "10", "6", "-", "app@/10.0.0.1", "-"] in lines
+    assert ["g", "Stable", "t", "1", "4", "-", "-", "-", "app@/10.0.0.1", "end_not_current"] in lines
+    assert ["h", "-", "t", "0", "-", "10", "-", "-", "-", "commits_not_current"] in lines
     assert ["g", "classic", "Stable", "1", "2", "-", "1", "lags_withheld"] in lines
     assert ["h", "-", "-", "-", "1", "-", "1", "commits_not_current"] in lines
 

@@ -50,8 +50,6 @@ FULL: dict[str, Any] = {
             "start": "replay",
             "source": "log",
             "end_offset_interval": 2.5,
-            "exact_time_lag": "^slow",
-            "exact_time_lag_rate": 7,
             "shard": "0/3",
             "watch_topics": "all",
             "log_sizes": True,

@@ -139,8 +139,6 @@ clusters:
     topics: orders$
     start: replay
     end_offset_interval: 2.5
-    exact_time_lag: ^slow
-    exact_time_lag_rate: 7
     zookeeper: z:2181/kafka
     offsets_topic: copy
   - {name: a/../b, brokers: "b:1", source: auto}
@@ -164,8 +162,6 @@ def test_a_file_makes_one_monitor_for_each_cluster(tmp_path):
         state_dir=Path("/var/lib/koff/cluster-europe"),
         offsets_topic="copy",
         end_interval_s=2.5,
-        exact_groups=re.compile("^slow"),
-        exact_per_s=7,
         zookeeper=ZooKeeperConf("z:2181/kafka"),
     )
     assert (other.start, other.source, other.end_interval_s) == ("resume", "auto", 5.0)
@@ -225,10 +221,6 @@ def test_resume_needs_a_folder(tmp_path):
         ("start: now", "defaults.start must be one of snapshot, replay, resume"),
         ("end_offset_interval: 0", "defaults.end_offset_interval must be a number from 0.1 to 86400"),
         ("end_offset_interval: .nan", "defaults.end_offset_interval must be a number from 0.1 to 86400"),
-        (
-            "exact_time_lag_rate: 1.5",
-            "defaults.exact_time_lag_rate must be a whole number from 1 to 1000000000",
-        ),
         ("shard: 3/3", "defaults.shard must be I/N with I from 0 to N - 1"),
         ("shard: a/3", "defaults.shard must be I/N, for example 0/3"),
         ("labels: [a]", "defaults.labels must be a mapping (key: value)"),

@@ -22,6 +22,7 @@ ROW: dict[str, Any] = {
     "produce_per_s": 10.0,
     "consume_per_s": np.nan,
     "late_s": 0.0,
+    "at_least": False,
     "moved_at_s": 0.0,
     "objective_s": np.nan,
     "retention_s": np.nan,

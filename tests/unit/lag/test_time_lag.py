@@ -1,6 +1,7 @@
 """Lag in seconds, from the history of end offsets. Times are seconds here, and samples ten of them apart."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from koff.lag import (
     UNKNOWN,
     EndHistory,
     FirstRecords,
-    TimeLags,
     refine_with_records,
     time_lag_s,
 )
@@ -213,44 +213,97 @@ def test_records_that_have_left_the_log_do_not_count_in_a_filled_history_either(
     assert age(history, 10, 0, start=1000, reach_s=600) == 0
 
 
-def read(*records, ends=100, start=0, now_s=60):
-    """Seconds and whether they are the record's, for (offset, seconds) of records; ends say 7 s."""
-    offset, at = np.array(records).T
-    at_ms = np.where(at < 0, at, T0 + at * 1000)
-    by_ends = TimeLags(np.full(len(at), 7.0), np.ones(len(at), bool), np.ones(len(at), bool))
+# --- With records that were read -------------------------------------------------------------------------
+
+RECORD: dict[str, Any] = {
+    "committed": 50,
+    "offset": 50,
+    "at": 0.0,
+    "later": NO_TIMESTAMP,
+    "start": 0,
+    "end": 2_000,
+}
+
+
+def refine(history: EndHistory, now_s: float, **given: Any) -> tuple[float, str]:
+    """The seconds of one row, and where they are from: a record, the ends, or a lower bound.
+
+    A record is at `offset`, was written at `at` (seconds; below 0: `NO_RECORD`, ...), and the next ones were
+    written `later`. It was read for `committed`.
+    """
+    row: dict[str, Any] = RECORD | given
+    times = [
+        at if at in (NO_RECORD, NO_TIMESTAMP) else T0 + round(at * 1000) for at in (row["at"], row["later"])
+    ]
     found = refine_with_records(
-        by_ends,
-        FirstRecords(offset, at_ms),
-        start=np.full(len(at), start),
-        end=np.full(len(at), ends),
-        now_ms=T0 + now_s * 1000,
+        history,
+        np.array([0]),
+        np.array([row["committed"]]),
+        T0 + round(now_s * 1000),
+        FirstRecords(*(np.array([value], np.int64) for value in (row["offset"], *times))),
+        start=np.array([row["start"]]),
+        end=np.array([row["end"]]),
     )
     assert found.exact is not None
-    assert (found.at_least == ~found.exact).all()
-    assert found.known.all()
-    return list(zip(found.seconds.tolist(), found.exact.tolist(), strict=True))
+    assert found.known[0]
+    kind = "at least" if found.at_least[0] else "record" if found.exact[0] else "ends"
+    return round(float(found.seconds[0])), kind
 
 
-def test_the_record_that_was_read_wins_over_the_ends():
-    assert read((50, 20), (UNKNOWN, 20)) == [(40, True), (7, False)]
+@pytest.fixture
+def history() -> EndHistory:
+    """Sampled since 1000 s, when 1,000 records were there. Since then one comes a second."""
+    return watched(*((at, at) for at in range(1_000, 2_001, 10)))
 
 
-def test_a_record_that_has_left_the_log_or_lies_beyond_its_end_tells_nothing():
-    assert read((49, 20), (50, 20), start=50) == [(7, False), (40, True)]
-    assert read((99, 20), (100, 20), ends=100) == [(40, True), (7, False)]
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        # What came before the first sample is as old as its record, whatever the ends say.
+        ({"at": 400}, (1_600, "record")),
+        ({"at": 400, "later": 401}, (1_600, "record")),
+        # A record that is not there any more; none is read.
+        ({"at": 400, "start": 51}, (1_000, "at least")),
+        ({"offset": UNKNOWN}, (1_000, "at least")),
+        # Compaction has removed what was at the committed offset.
+        ({"offset": 60, "at": 400}, (1_600, "record")),
+        ({"offset": 1_990, "at": 3_000}, (9, "ends")),
+        # What arrived since the first sample is as old as the samples say.
+        ({"committed": 1_500, "offset": 1_500, "at": 400}, (499, "ends")),
+        # Only control records are left, until something comes.
+        ({"offset": 2_000, "at": NO_RECORD}, (0, "record")),
+        ({"offset": 1_999, "at": NO_RECORD}, (1_000, "at least")),
+        # A timestamp that is missing or far ahead: as old as the first sample at least.
+        ({"at": NO_TIMESTAMP}, (1_000, "at least")),
+        ({"at": 2_061}, (1_000, "at least")),
+        ({"at": 1_997, "later": 2_059}, (3, "record")),
+        # The producer's clock is ahead, as the next records tell.
+        ({"at": 1_500, "later": 401}, (1_599, "ends")),
+        ({"at": 9_999, "later": 401}, (1_599, "ends")),
+    ],
+)
+def test_the_record_that_was_read_tells_what_the_samples_do_not(history, given, told):
+    assert refine(history, 2_000, **given) == told
 
 
-def test_where_nothing_is_left_to_read_the_lag_is_no_time_until_something_comes():
-    assert read((100, NO_RECORD), ends=100) == [(0, True)]
-    assert read((100, NO_RECORD), ends=101) == [(7, False)]
+def test_a_record_that_is_out_of_order_does_not_count_if_the_ends_and_its_followers_are_younger():
+    # 60 s before the first sample, 40 records were there, as requests by time say: the next came since then.
+    history = filled(watched((0, 1000)), (-60, 40), (-50, 100))
+    assert refine(history, 0, at=-3_600, later=-50, end=1_000) == (58, "ends")
 
 
-def test_a_record_without_a_time_or_from_the_future_tells_nothing_but_clocks_may_differ():
-    assert read((50, NO_TIMESTAMP), (50, 60 + 61), (50, 60 + 59)) == [(7, False), (7, False), (0.001, True)]
+def test_until_the_next_record_is_read_the_last_one_says_how_far_the_ends_can_be_trusted():
+    # A record that was dated ahead: requests by time say that all of this came a moment ago.
+    history = filled(watched((0, 1000)), (-4, 10), (-3, 900))
+    assert refine(history, 0, committed=70, offset=50, at=-3_600, end=1_000) == (0, "at least")
+    assert refine(history, 0, committed=70, offset=50, at=-4, end=1_000) == (4, "ends")
 
 
 def test_what_was_read_holds_as_long_as_asking_again_would_give_the_same():
-    records = FirstRecords(np.array([50, 50, 50, 50, UNKNOWN]), np.array([5, 5, NO_TIMESTAMP, NO_RECORD, 5]))
-    ends, starts = np.array([51, 50, 51, 50, 51]), np.zeros(5, int)
-    assert records.is_valid(start=starts, end=ends).tolist() == [True, False, True, True, False]
-    assert not records.is_valid(start=starts + 51, end=ends + 50).any()
+    nothing = np.full(5, NO_TIMESTAMP)
+    records = FirstRecords(
+        np.array([50, 50, 50, 50, UNKNOWN]), np.array([5, 5, NO_TIMESTAMP, NO_RECORD, 5]), nothing
+    )
+    ends, oldest = np.array([51, 50, 51, 50, 51]), np.zeros(5, int)
+    assert records.is_valid(oldest=oldest, end=ends).tolist() == [True, False, True, True, False]
+    assert not records.is_valid(oldest=oldest + 51, end=ends + 50).any()

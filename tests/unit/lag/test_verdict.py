@@ -176,6 +176,12 @@ def test_one_look_at_what_is_far_behind_tells_by_the_rates_whether_it_gains(
     assert look(Judge(1, 1), 1000, behind(599, **rates)).verdict == [WARN]
 
 
+def test_a_lower_bound_says_that_a_row_is_late_and_never_that_it_is_not():
+    judge = one()
+    verdicts = [look(judge, at, behind(at, at_least=True)).verdict[0] for at in (60, 95, 121)]
+    assert verdicts == [OK, UNKNOWN, WARN]
+
+
 def test_members_that_came_and_left_between_two_samples_have_skipped_nothing():
     judge = one()
     look(judge, 5, {}, members=0, epoch=4)

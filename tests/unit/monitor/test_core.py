@@ -392,29 +392,33 @@ def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped() -> None:
     assert skipped == {"Polled: AttributeError": 1, "impossible partition": 1}
 
 
-def test_records_at_the_commits_of_chosen_groups_are_requested_once_the_log_is_read() -> None:
-    driven = Driven(exact_groups=re.compile("^a"), exact_per_s=None).read()
+def test_records_at_the_commits_of_groups_are_requested_once_the_log_is_read() -> None:
+    driven = Driven(records_per_s=None).read()
     driven.poll(*[commit("a", "t", 0, 3)] * 4, commit("b", "t", 0, 2))
-    pass_time(driven, 6)
-    (place,) = driven.last(ReadFirstRecords).places
-    assert place == RecordPlace("t", 0, 3)
-    assert not driven.core.is_exact
-    request = driven.last(ReadFirstRecords).id
+    pass_time(driven, 1)
     driven.core.tracker.add_samples(starts={("t", 0): 0})  # the record is still in the log
+    pass_time(driven, 6)
+    place = RecordPlace("t", 0, 3)
+    assert driven.last(ReadFirstRecords).places == {place, RecordPlace("t", 0, 2)}
+    assert not driven.core.is_settled
+    request = driven.last(ReadFirstRecords).id
     driven.give(FirstRecordsRead(request, {place: FirstRecord(3, driven.now().wall_ms - 30_000)}))
-    assert driven.core.is_exact
     rows = {row.group: row for row in driven.core.take_view(driven.now()).snapshot.rows()}
     assert (rows["a"].time_lag_source, rows["a"].time_lag_s) == ("record", 30)
 
 
 def test_a_failed_request_for_records_is_sent_again_and_due_in_time() -> None:
-    driven = Driven(exact_groups=re.compile("^a")).read()
+    driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, 3)] * 5)
-    pass_time(driven, 6)
+    pass_time(driven, 1)
+    driven.core.tracker.add_samples(starts={("t", 0): 0})  # the record is still in the log
+    pass_time(driven, 12)
     first = driven.last(ReadFirstRecords)
     driven.give(Failed(first.id, "no leader"))
-    assert driven.core.next_due_s() <= driven.second + 1
-    pass_time(driven, 40)
+    assert driven.core.next_due_s() <= driven.second + 5
+    pass_time(driven, 31)
+    driven.core.tracker.add_samples(starts={("t", 0): 0})
+    pass_time(driven, 12)
     again = driven.last(ReadFirstRecords)
     assert again.id != first.id
     assert again.places == first.places

@@ -11,10 +11,12 @@ from koff.monitor.requests import (
     FetchOffsets,
     FetchShareLags,
     FetchTopics,
+    FirstRecordsRead,
     OffsetsFetched,
     Polled,
     Read,
     ReadFailed,
+    ReadFirstRecords,
     Records,
     ShareLagsFetched,
     Topic,
@@ -220,4 +222,5 @@ def test_koff_is_settled_only_after_the_coordinators_have_responded() -> None:
         go_on(driven, 1)
     assert not driven.core.is_settled
     respond(driven, 7)
+    driven.give(FirstRecordsRead(driven.last(ReadFirstRecords).id, {}))
     assert driven.core.is_settled

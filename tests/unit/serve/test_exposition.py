@@ -16,7 +16,7 @@ from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES
 from koff.serve.growth import MOST, Growth
 from koff.tracker import Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit, note_records
 from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold
 
 EXPECTED = """\
@@ -153,20 +153,6 @@ def test_rates_are_withheld_with_the_lag_that_they_belong_to():
     assert not any(name in served for name in names)
 
 
-def test_how_many_lags_in_seconds_are_exact_is_shown_once_one_is():
-    tracker = Tracker()
-    apply(tracker, *(commit("g", "t", partition, 4) for partition in range(3)), commit("h", "t", 0, 9))
-    tracker.add_samples(ends={("t", partition): 10 for partition in range(3)}, at_ms=NOW_MS)
-    assert "koff_group_exact_time_lags" not in text(take_view(tracker))
-    rows = tracker.find_unread_rows(lambda group: group == "g", lambda keys: np.arange(2))
-    tracker.note_first_records([(row, 4, NOW_MS - 30_000) for row in rows])
-    served = text(take_view(tracker))
-    assert [line for line in served.splitlines() if line.startswith("koff_group_exact")] == [
-        'koff_group_exact_time_lags{cluster="c",group="g"} 2'
-    ]
-    assert 'koff_group_max_lag_seconds{cluster="c",group="g"} 30.0\n' in served
-
-
 def test_numbers_change_and_series_come_and_go_between_scrapes():
     tracker = Tracker()
     exposition = Exposition(EVERYTHING)
@@ -237,8 +223,7 @@ def two_groups() -> Tracker:
         )
         tracker.add_samples(ends=ends, starts=starts, at_ms=at_ms)
         apply(tracker, *(commit(g, topic, 0, second, at=at_ms) for g in "gh" for topic in "tu"))
-    rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
-    tracker.note_first_records([(row, row.committed, NOW_MS - 30_000) for row in rows])
+    note_records(tracker, NOW_MS, NOW_MS - 30_000)
     return tracker
 
 
@@ -246,7 +231,6 @@ ROW_FAMILIES = {"koff_group_lag", "koff_group_lag_seconds"}
 GROUP_FAMILIES = {
     "koff_group_total_lag",
     "koff_group_max_lag_seconds",
-    "koff_group_exact_time_lags",
     "koff_group_catch_up_seconds",
     "koff_group_status",
     "koff_group_partitions_ahead_of_log",

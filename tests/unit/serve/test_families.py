@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
@@ -21,7 +20,7 @@ from koff.serve.rendering import Renderer
 from koff.serve.series import LISTED_SERIES, PARTITION_SERIES, SHARD_SERIES
 from koff.serve.view import ClusterFacts, MonitorStats, PipelineStats, StoredTable, TopicFacts
 from koff.tracker import Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit, note_records
 from tests.unit.serve.metrics_page import BLOCK, PAGE, SIZES, fill_page
 from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source, judge
 
@@ -62,10 +61,9 @@ def render_everything(form: Format) -> bytes:
         pairs.append(commit("rewound", "t", 0, 10 - offset, at=at_ms))
     tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
     places = [("t", 0), ("t", 1)]
-    for end, at_ms in ((4, NOW_MS - 10_000), (10, NOW_MS)):
+    for end, at_ms in ((6, NOW_MS - 10_000), (10, NOW_MS)):
         tracker.add_samples(ends=dict.fromkeys(places, end), starts=dict.fromkeys(places, 1), at_ms=at_ms)
-    rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
-    tracker.note_first_records([(row, row.committed, NOW_MS - 300_000) for row in rows])
+    note_records(tracker, NOW_MS, NOW_MS - 300_000)
     stats = MonitorStats(
         records={"OffsetCommit": 7},
         skipped={"record: ValueError": 2},

@@ -16,7 +16,7 @@ from koff.tracker.clock_skew import (
     find_median,
     pick_low,
 )
-from tests.unit.builders import commit, list_statuses
+from tests.unit.builders import commit, list_statuses, note_records
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -253,9 +253,7 @@ def test_a_restored_state_has_no_skew_and_a_replaced_one_keeps_it() -> None:
 @pytest.mark.parametrize("skew_ms", [0, 2 * MINUTE_MS, -2 * MINUTE_MS])
 def test_the_age_of_a_record_is_by_the_clock_of_the_brokers(skew_ms: int) -> None:
     watched = Watched(skew_ms, groups={"slow": 0})
-    rows = watched.tracker.find_unread_rows(lambda name: True, lambda keys: np.arange(len(keys)))
-    written_ms = watched.broker_ms - 30_000
-    watched.tracker.note_first_records([(row, row.committed, written_ms) for row in rows])
+    note_records(watched.tracker, watched.koff_ms, watched.broker_ms - 30_000)
     (row,) = watched.tracker.take_snapshot(watched.koff_ms).rows()
     assert row.time_lag_source == "record"
     assert row.time_lag_s == pytest.approx(30, abs=0.1)

@@ -8,7 +8,7 @@ import pytest
 from koff.lag import Reason
 from koff.records.placement import group_partition
 from koff.tracker import PartitionLag, ShareLag, Tracker
-from tests.unit.builders import commit
+from tests.unit.builders import commit, list_unread
 from tests.unit.tracker.test_share_commits import NEW, NOW_MS, OLD, add_share_groups, share, snapshot_of
 
 ENDS = {("t", p): 100 for p in range(3)}
@@ -110,7 +110,7 @@ def test_described_lags_are_not_saved_and_are_no_place_in_the_log(tracker):
     assert state is not None
     assert state.columns["committed"].tolist() == [1]
     assert np.all(tracker.take_snapshot(NOW_MS).shards[home].committed == [1, -1])
-    (found,) = tracker.find_unread_rows(lambda name: True, lambda keys: np.arange(len(keys)))
+    (found,) = list_unread(tracker, NOW_MS)
     assert (found.topic, found.committed) == ("t", 1)
 
 

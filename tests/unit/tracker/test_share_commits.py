@@ -16,7 +16,7 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Pair, Share, apply, classic_group, commit
+from tests.unit.builders import Pair, Share, apply, classic_group, commit, list_unread
 
 OLD, NEW = Share.places
 NOW_MS = 1_790_000_000_000
@@ -164,22 +164,15 @@ def test_zookeepers_commits_are_set_and_removed_without_records():
     assert (shard.committed_at.tolist(), shard.features.commits.tolist()) == ([3000], [2])
 
 
-def test_a_group_that_becomes_a_share_group_under_its_name_gets_no_exact_time_lags_any_more():
+def test_a_group_that_becomes_a_share_group_under_its_name_has_no_records_to_read_any_more():
     tracker = Tracker()
-
-    def chosen(name: str) -> bool:
-        return True
-
-    def pick(keys):
-        return np.arange(len(keys))
-
     pairs = [classic_group("g", {}), commit("g", "t", 0, 4)]
     apply(tracker, *pairs)
     tracker.add_samples(ends={("t", 0): 10})
-    assert len(tracker.find_unread_rows(chosen, pick)) == 1
+    assert len(list_unread(tracker, 2_000)) == 1
     pairs = [classic_group("g", None), encode(Share.own("g", 1))]
     apply(tracker, *pairs)
-    assert tracker.find_unread_rows(chosen, pick) == []
+    assert list_unread(tracker, 2_000) == []
 
 
 # --- The cost --------------------------------------------------------------------------------------------

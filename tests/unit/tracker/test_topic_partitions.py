@@ -7,9 +7,8 @@ import pytest
 
 from koff.lag import NO_RECORD, UNKNOWN
 from koff.tracker import State, Tracker
-from koff.tracker.first_records import LaggingRow
 from koff.tracker.topic_partitions import PartitionTable
-from tests.unit.builders import commit, list_statuses
+from tests.unit.builders import commit, list_statuses, note_records
 
 NOW_MS = 1_790_000_000_000
 WEEK_S = 7 * 86_400
@@ -72,9 +71,7 @@ def test_a_record_that_was_read_is_dated():
     tracker.apply(0, [record[0]], [record[1]], seen_at_ms=NOW_MS)
     tracker.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
     assert tracker.find_undated(NOW_MS) == {AT: [1_000]}
-    rows = tracker.find_unread_rows(lambda group: True, lambda keys: np.arange(len(keys)))
-    assert [type(row) for row in rows] == [LaggingRow]
-    tracker.note_first_records([(rows[0], 1_000, NOW_MS - 77_000)])
+    note_records(tracker, NOW_MS, NOW_MS - 77_000)
     assert tracker.find_undated(NOW_MS) == {}
     tracker.add_samples(ends={AT: 30_000}, starts={AT: 2_000}, at_ms=NOW_MS)
     assert tracker.find_undated(NOW_MS) == {AT: [2_000]}

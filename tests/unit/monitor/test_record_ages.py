@@ -1,27 +1,25 @@
-"""Which records are read for exact lags in seconds, at what rate, and what becomes of the results."""
+"""Which records are read to find out how old they are, at what rate, and what becomes of the results."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from koff.lag import NO_RECORD
 from koff.monitor.end_offsets import EndOffsets
-from koff.monitor.exact_time_lags import (
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.record_ages import (
     AT_ONCE,
-    AT_REST_PAUSE_S,
-    AT_REST_PER_S,
     DENIED_S,
+    IDLE_PAUSE_S,
+    MOST_AT_ONE_LOOK,
     PAUSE_S,
     RETRY_S,
     TIMEOUT_S,
-    ExactTimeLags,
+    RecordAges,
 )
-from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.requests import (
     FetchOffsets,
     FirstRecord,
@@ -32,9 +30,9 @@ from koff.monitor.requests import (
     RecordPlace,
 )
 from koff.monitor.topic_list import TopicList
-from koff.tracker import LaggingRow, Tracker
-from koff.tracker.topic_partitions import AT_REST_S
-from tests.unit.builders import apply, commit, list_statuses
+from koff.tracker import Tracker
+from koff.tracker.topic_partitions import LATE_S
+from tests.unit.builders import apply, commit, list_statuses, note_records
 from tests.unit.monitor.test_core import OFFSETS, Driven
 
 NOW_MS = 1_800_000_000_000
@@ -49,37 +47,18 @@ def tracked(*commits: Any, ends: int = 100) -> Tracker:
     return tracker
 
 
-def unread(tracker: Tracker, groups: str = "", without: Iterable[str] = ()) -> list[LaggingRow]:
-    rows = tracker.find_unread_rows(
-        lambda name: re.search(groups, name) is not None,
-        lambda keys: np.arange(len(keys)),
-        without=list(without),
-    )
-    return sorted(rows, key=lambda row: (row.topic, row.partition, row.committed))
-
-
 def time_lags(tracker: Tracker, now_ms: int = NOW_MS) -> dict[str, tuple[float | None, str | None]]:
     return {row.group: (row.time_lag_s, row.time_lag_source) for row in tracker.take_snapshot(now_ms).rows()}
 
 
 class Reading:
-    """`ExactTimeLags` on a tracker with rows, and the request that is open."""
+    """`RecordAges` on a tracker with rows, and the request that is open."""
 
-    def __init__(
-        self, *commits: Any, groups: str | None = "", per_s: int | None = 50, at_rest: bool = False
-    ) -> None:
+    def __init__(self, *commits: Any, per_s: int | None = 50) -> None:
         self.second = 0.0
         self.tracker, self.outbox = tracked(*commits, ends=END), Outbox()
-        chosen = None if groups is None else lambda group: re.search(groups, group) is not None
         ends = EndOffsets(self.tracker, TopicList(), self.outbox, 60.0)  # nothing is watched: all is answered
-        self.exact = ExactTimeLags(
-            chosen,
-            per_s,
-            self.tracker,
-            ends,
-            self.outbox,
-            at_rest_ms=(lambda now: now.wall_ms) if at_rest else None,
-        )
+        self.ages = RecordAges(per_s, self.tracker, ends, self.outbox, lambda now: now.wall_ms)
 
     def now(self) -> Moment:
         return Moment(self.second, NOW_MS + round(self.second * 1000))
@@ -87,7 +66,7 @@ class Reading:
     def ask(self, *, after_s: float = 0.0) -> Ask[ReadFirstRecords] | None:
         """The open request, once it was time for one."""
         self.second += after_s
-        self.exact.request(self.now())
+        self.ages.request(self.now())
         return next(self.outbox.of_kind(ReadFirstRecords), None)
 
     def places(self, *, after_s: float = 0.0) -> set[RecordPlace]:
@@ -109,11 +88,8 @@ class Reading:
             records[place] = record if why is None else why
         self.outbox.close(ask.request.id)
         given = FirstRecordsRead(ask.request.id, records, frozenset(denied))
-        self.exact.receive(given, ask, self.now())
+        self.ages.receive(given, ask, self.now())
         return set(ask.request.places)
-
-    def events(self) -> list[tuple[str, Any]]:
-        return [(event.text, event.details.get("topic")) for event in self.outbox.take_events()]
 
 
 def commits(count: int, topic: str = "t", group: str = "g") -> list[Any]:
@@ -123,22 +99,25 @@ def commits(count: int, topic: str = "t", group: str = "g") -> list[Any]:
 # --- What is asked, and when -----------------------------------------------------------------------------
 
 
-def test_the_records_at_the_commits_of_chosen_groups_are_read_and_their_age_is_exact() -> None:
-    reading = Reading(commit("pay", "t", 0, 40), commit("other", "t", 1, 41), groups="^pay")
+def test_the_records_at_the_commits_are_read_and_their_age_is_exact() -> None:
+    reading = Reading(commit("g", "t", 0, 40))
     assert reading.places() == {RecordPlace("t", 0, 40)}
-    assert reading.exact.is_exact is False
+    assert reading.ages.is_settled is False
     reading.answer()
     assert reading.places(after_s=PAUSE_S) == set()
-    assert reading.exact.is_exact is True
-    assert time_lags(reading.tracker)["pay"] == (60, "record")
+    assert reading.ages.is_settled is True
+    assert time_lags(reading.tracker)["g"] == (60, "record")
 
 
-@pytest.mark.parametrize("groups", [None, "^nobody$"])
-def test_without_a_chosen_group_nothing_is_read(groups: str | None) -> None:
-    reading = Reading(commit("g", "t", 0, 4), groups=groups)
-    assert reading.places() == set()
-    assert reading.exact.is_exact is True
-    assert (reading.exact.due_s == float("inf")) == (groups is None)
+def test_what_moves_and_arrived_since_the_first_sample_is_not_read() -> None:
+    reading = Reading(commit("moves", "t", 0, END), commit("stands", "t", 1, END))
+    for _ in range(60):
+        reading.second += 5
+        now_ms, more = reading.now().wall_ms, round(reading.second)
+        ends = {("t", 0): END + more * 10, ("t", 1): END + more * 10}
+        reading.tracker.add_samples(ends=ends, at_ms=now_ms)
+        apply(reading.tracker, commit("moves", "t", 0, END + more, at=now_ms))
+    assert reading.places() == {RecordPlace("t", 1, END)}
 
 
 def test_one_request_is_open_at_a_time_and_the_next_one_keeps_to_the_rate() -> None:
@@ -148,10 +127,10 @@ def test_one_request_is_open_at_a_time_and_the_next_one_keeps_to_the_rate() -> N
     while ask := reading.ask():
         seconds.append(reading.second)
         read.append(len(ask.request.places))
-        assert reading.exact.due_s == float("inf")
+        assert reading.ages.due_s == float("inf")
         assert reading.ask(after_s=0.2) is ask
         reading.answer()
-        reading.second = reading.exact.due_s
+        reading.second = reading.ages.due_s
     assert read == [50, 50, 20]
     assert seconds == pytest.approx([0.0, 1.0, 2.0])
 
@@ -162,7 +141,7 @@ def test_a_high_rate_has_no_larger_requests_but_more_of_them() -> None:
     for _ in range(3):
         sizes.append(len(reading.places()))
         reading.answer()
-        reading.second = reading.exact.due_s
+        reading.second = reading.ages.due_s
     assert sizes == [AT_ONCE, AT_ONCE, 5_000 - 2 * AT_ONCE]
 
 
@@ -170,7 +149,7 @@ def test_a_slow_cluster_is_left_alone_for_as_long_as_it_took() -> None:
     reading = Reading(*commits(60))
     reading.places()
     reading.answer(after_s=7.0)
-    assert reading.exact.due_s == 14.0
+    assert reading.ages.due_s == 14.0
     assert reading.places(after_s=6.9) == set()
     assert len(reading.places(after_s=0.2)) == 10
 
@@ -183,20 +162,20 @@ def test_rows_that_have_waited_longest_come_first_even_if_they_commit_on() -> No
         reading.answer(after_s=0.1)
         for key, value in [commit("g", "t", partition, 1_000 * turn + partition) for partition in range(3)]:
             reading.tracker.apply(0, [key], [value])
-        reading.second = reading.exact.due_s
+        reading.second = reading.ages.due_s
     assert sorted(seen) == [0, 1, 2]
 
 
-def test_without_a_rate_each_row_is_read_once_without_a_pause() -> None:
+def test_for_one_look_each_row_is_read_once_without_a_pause_and_not_too_many() -> None:
     reading = Reading(*commits(4_500), per_s=None)
     sizes = []
     while reading.places():
         sizes.append(len(reading.answer()))
         for key, value in commits(50):  # a busy group: its rows wait again
             reading.tracker.apply(0, [key], [value])
-    assert sizes == [2_000, 2_000, 500]
+    assert sum(sizes) == MOST_AT_ONE_LOOK
     assert reading.second == 0.0
-    assert reading.exact.is_exact is True
+    assert reading.ages.is_settled is True
 
 
 def test_without_a_rate_what_cannot_be_read_is_not_waited_for() -> None:
@@ -204,15 +183,15 @@ def test_without_a_rate_what_cannot_be_read_is_not_waited_for() -> None:
     assert reading.places()
     reading.answer(why="no leader")
     assert reading.places() == set()
-    assert reading.exact.is_exact is True
+    assert reading.ages.is_settled is True
 
 
-def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_exact() -> None:
-    driven = Driven(exact_groups=re.compile("g")).read()
+def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_settled() -> None:
+    driven = Driven(records_per_s=None).read()
     driven.poll(*[commit("g", "t", 0, 1)] * 5)
     end = [r for r in driven.sent if isinstance(r, FetchOffsets) and (OFFSETS, 0) in r.partitions]
     driven.give(OffsetsFetched(next(r.id for r in end if r.kind == "end"), {(OFFSETS, 0): 5}, final=True))
-    assert driven.core.is_exact is False
+    assert driven.core.is_settled is False
     for _ in range(10):
         driven.give(None, after_s=0.1)
     assert not any(isinstance(request, ReadFirstRecords) for request in driven.sent)
@@ -221,7 +200,7 @@ def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_exac
             driven.give(OffsetsFetched(ask.request.id, dict.fromkeys(ask.request.partitions, 10), final=True))
     driven.give(None, after_s=0.2)
     assert driven.last(ReadFirstRecords).places == {RecordPlace("t", 0, 1)}
-    assert driven.core.is_exact is False
+    assert driven.core.is_settled is False
 
 
 # --- What fails ------------------------------------------------------------------------------------------
@@ -236,11 +215,11 @@ def test_places_that_failed_are_read_again_later(is_late: bool) -> None:
         assert ask is not None
         assert ask.deadline_s == TIMEOUT_S
         reading.outbox.close(ask.request.id)
-        reading.exact.give_up(ask, reading.now())
+        reading.ages.give_up(ask, reading.now())
     else:
         reading.answer(why="timed out")
     assert reading.places(after_s=RETRY_S - 0.1) == set()
-    assert reading.places(after_s=PAUSE_S) == places
+    assert reading.places(after_s=IDLE_PAUSE_S) == places
 
 
 def test_rows_of_a_denied_topic_leave_the_queue_and_others_take_their_turn() -> None:
@@ -250,38 +229,23 @@ def test_rows_of_a_denied_topic_leave_the_queue_and_others_take_their_turn() -> 
         places = reading.places()
         if places:
             asked |= reading.answer(denied=["secret"] if any(p.topic == "secret" for p in places) else [])
-        reading.second = reading.exact.due_s
+        reading.second = reading.ages.due_s
     assert sum(place.topic == "t" for place in asked) == 20
     assert sum(place.topic == "secret" for place in asked) <= 20
-    assert len(reading.exact._queue._keys) == 0
-    assert reading.exact.is_exact is True
-    assert reading.events() == [("no exact lag in seconds", "secret")]
+    assert len(reading.ages._queue._keys) == 0
+    assert reading.ages.is_settled is True
 
 
-def test_a_denied_topic_is_asked_again_now_and_then_and_told_of_only_when_that_changes() -> None:
+def test_a_denied_topic_is_asked_again_now_and_then() -> None:
     reading = Reading(commit("g", "secret", 0, 40))
     for _ in range(3):
         assert reading.places() == {RecordPlace("secret", 0, 40)}
         reading.answer(denied=["secret"])
         assert reading.places(after_s=DENIED_S - 1) == set()
-        reading.second += 2
-    assert reading.events() == [("no exact lag in seconds", "secret")]
+        reading.second += IDLE_PAUSE_S
     assert reading.places()
     reading.answer()
-    assert reading.events() == [("exact lag in seconds again", "secret")]
-    apply(reading.tracker, commit("g", "secret", 0, 41))
-    reading.places(after_s=PAUSE_S)
-    reading.answer(denied=["secret"])
-    assert reading.events() == [("no exact lag in seconds", "secret")]
-
-
-def test_the_event_of_a_denied_topic_has_the_reason() -> None:
-    reading = Reading(commit("g", "secret", 0, 40))
-    reading.places()
-    reading.answer(denied=["secret"])
-    (event,) = reading.outbox.take_events()
-    assert event.details == {"topic": "secret", "why": "TOPIC_AUTHORIZATION_FAILED"}
-    assert event.is_warning
+    assert reading.places(after_s=PAUSE_S) == set()
 
 
 def at_marker(reading: Reading, after_s: float) -> list[tuple[str, str, float | None]]:
@@ -305,50 +269,27 @@ def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_do
         for g, p in (("marker", 0), ("waits", 1))
         for k in (2, 1, 0)
     ]
-    reading = Reading(*commits, per_s=AT_REST_PER_S, at_rest=True)
-    at_marker(reading, AT_REST_S - 5)
-    assert reading.places() == set()  # the group may just be about to commit
-    at_marker(reading, AT_REST_PAUSE_S)
+    reading = Reading(*commits)
+    at_marker(reading, LATE_S + 5)
     marker, waits = RecordPlace("t", 0, END - 1), RecordPlace("t", 1, END - 1)
     assert reading.places() == {marker, waits}
     ask = next(reading.outbox.of_kind(ReadFirstRecords))
     reading.outbox.close(ask.request.id)
-    assert reading.exact.has_sent(ask.request)
     found = {marker: FirstRecord(END, NO_RECORD), waits: FirstRecord(END - 1, NOW_MS - 3_600_000)}
-    reading.exact.receive(FirstRecordsRead(ask.request.id, found, frozenset()), ask, reading.now())
-    assert not reading.exact.has_sent(ask.request)
-    # The lag of a group that was not chosen stays the estimate.
+    reading.ages.receive(FirstRecordsRead(ask.request.id, found, frozenset()), ask, reading.now())
     after = at_marker(reading, 700)
-    assert after == [("marker", "OK", 0), ("waits", "STOP", AT_REST_S + AT_REST_PAUSE_S - 5 + 700)]
-    assert reading.places(after_s=AT_REST_PAUSE_S) == set()
-
-
-def test_a_topic_that_may_not_be_read_is_left_out_without_a_word_unless_its_group_was_chosen() -> None:
-    reading = Reading(commit("g", "t", 0, END - 1), at_rest=True)
-    at_marker(reading, 2 * AT_REST_S)
-    reading.places()
-    reading.answer(denied=["t"])
-    assert reading.events() == []
-    assert reading.places(after_s=RETRY_S + AT_REST_PAUSE_S) == set()
-
-
-def test_rows_with_a_lag_of_matching_groups_are_unread_until_their_record_is_known() -> None:
-    tracker = tracked(commit("pay-1", "t", 0, 40), commit("pay-2", "t", 1, 100), commit("other", "t", 0, 3))
-    (row,) = unread(tracker, "^pay")
-    assert row[1:] == ("t", 0, 40)
-    tracker.note_first_records([(row, 41, NOW_MS - 30_000)])
-    assert unread(tracker, "^pay") == []
-    assert time_lags(tracker) == {"pay-1": (30, "record"), "pay-2": (0, "ends"), "other": (0, "ends")}
+    assert after == [("marker", "OK", 0), ("waits", "STOP", LATE_S + 5 + 3_600 + 700)]
+    assert reading.places(after_s=IDLE_PAUSE_S) == set()
 
 
 # --- What the tracker makes of first records -------------------------------------------------------------
 
 
 def test_records_outlive_the_replacement_of_a_shard_where_the_commits_do() -> None:
-    tracker = tracked(commit("g", "t", 0, 40), commit("h", "t", 0, 41))
-    tracker.note_first_records([(row, row.committed, NOW_MS - 30_000) for row in unread(tracker)])
+    tracker = tracked(commit("g", "t", 0, 40), commit("h", "t", 0, 41), ends=1_000)
+    note_records(tracker, NOW_MS, NOW_MS - 30_000)
     shard = tracker.create_shard()
-    for pair in (commit("h", "t", 0, 42), commit("g", "t", 0, 40)):
+    for pair in (commit("h", "t", 0, 1), commit("g", "t", 0, 40)):
         shard.apply([pair[0]], [pair[1]])
     tracker.replace_shard(0, shard)
     assert time_lags(tracker) == {"g": (30, "record"), "h": (0, "ends")}

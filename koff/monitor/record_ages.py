@@ -1,11 +1,10 @@
 """The first records that groups have yet to commit: which to read, and what becomes of them.
 
-The record at a committed offset says when it was written, where the history of end offsets can only estimate
-it. Reading records costs much more, so it is done for chosen groups, a few records a second.
-
-In all other groups, koff reads where a small lag is at rest: there may be no record, but only the marker that
-ends a transaction. A consumer that commits the offset after its last record stays below this marker for ever,
-and is not late. Pure: no I/O, no threads, no clock.
+Samples of end offsets tell how old a record is that arrived since the first sample. Of an older one its
+timestamp tells. And where compaction has removed records, or only the marker that ends a transaction is left,
+no sample tells: a consumer that commits the offset after its last record stays below such a marker for ever,
+and is not late. So koff reads the first record of rows that are late or were late at its start, a few a
+second. Pure: no I/O, no threads, no clock.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.requests import FirstRecord, FirstRecordsRead, Moment, ReadFirstRecords, RecordPlace
@@ -24,10 +22,9 @@ from koff.tracker.row_index import Ints
 AT_ONCE = 2_000
 """The most places in one request."""
 TIMEOUT_S = 20.0
-PAUSE_S, AT_REST_PAUSE_S = 1.0, 10.0
-"""The pauses before koff looks again for rows that wait, if none does: in chosen groups, in the others."""
-AT_REST_PER_S = 50
-"""The most places a second that are read where a lag is at rest."""
+PAUSE_S, IDLE_PAUSE_S = 1.0, 10.0
+"""The least pause between two requests; and before koff looks again for rows that wait, if none does."""
+MOST_AT_ONE_LOOK = 2_000
 UNREADY_PAUSE_S = 0.1
 RETRY_S = 30.0
 """When a place is read again that could not be read."""
@@ -36,51 +33,52 @@ DENIED_S = 600.0
 _FORGET_S = 3_600.0  # a denied topic that had no rows for so long
 
 
-class ExactTimeLags:
-    """Finds out when the oldest record was written that a chosen group has yet to commit.
+class RecordAges:
+    """Finds out when the oldest record was written that a group has yet to commit.
 
-    `is_chosen` chooses groups by name; None chooses none. At most `per_s` places are read in a second, and
-    the rows that have waited longest come first. If `per_s` is None, all are read without a pause, and each
-    row only once, whatever the group commits after that.
+    Of the rows that are worth it (`TopicPartitions.is_worth_reading`), at most `per_s` are read in a second;
+    those that have waited longest come first. If `per_s` is None, for one look, `MOST_AT_ONE_LOOK` are read
+    without a pause, and each row only once, whatever the group commits after that.
 
-    With `at_rest_ms`, the present time by the clock of the end offsets, only rows are read whose small lag is
-    at rest, and koff notes of a record only that there is one.
+    `steady_ms` gives a time by the clock of the end offsets.
     """
 
     def __init__(
         self,
-        is_chosen: Callable[[str], bool] | None,
         per_s: int | None,
         tracker: Tracker,
         ends: EndOffsets,
         outbox: Outbox,
-        *,
-        at_rest_ms: Callable[[Moment], int] | None = None,
+        steady_ms: Callable[[Moment], int],
     ) -> None:
-        self._is_chosen, self._per_s, self._at_rest_ms = is_chosen, per_s, at_rest_ms
-        self._pause_s = AT_REST_PAUSE_S if at_rest_ms else PAUSE_S
+        self._per_s, self._steady_ms = per_s, steady_ms
         self._at_most = AT_ONCE if per_s is None else min(max(per_s, 1), AT_ONCE)
+        self._left = MOST_AT_ONE_LOOK
         self._tracker, self._ends, self._outbox = tracker, ends, outbox
         self._queue = _Queue()
         self._asked: dict[RecordPlace, list[LaggingRow]] = {}
-        self._request_id = -1
         # When the topics that may not be read are asked again.
         self._denied: dict[str, float] = {}
         self._is_begun = False
-        self._due_s = float("inf") if is_chosen is None else float("-inf")
+        self._due_s = float("-inf")
 
     @property
-    def is_exact(self) -> bool:
-        """Whether no row of a chosen group waited to be read when koff last looked.
+    def is_settled(self) -> bool:
+        """Whether no row waited to be read when koff last looked.
 
         Rows that could not be read do not wait until they are due again.
         """
-        return self._is_chosen is None or (self._is_begun and not self._asked)
+        return self._is_begun and not self._asked
 
     @property
     def due_s(self) -> float:
         """When `request` has to be called; infinite while a request is open."""
         return float("inf") if self._asked else self._due_s
+
+    def note_samples(self) -> None:
+        """There are new end offsets. One look does not end before it has looked for rows with them."""
+        if self._per_s is None:
+            self._is_begun, self._due_s = False, float("-inf")
 
     def request(self, now: Moment) -> None:
         """Sends a request if one is due. Call it once the logs are read.
@@ -96,15 +94,11 @@ class ExactTimeLags:
         for row in self._find_rows(now):
             self._asked.setdefault(RecordPlace(row.topic, row.partition, row.committed), []).append(row)
         if self._asked:
-            request = ReadFirstRecords(self._outbox.next_id(), frozenset(self._asked))
-            self._request_id = request.id
-            self._outbox.send(request, now, TIMEOUT_S)
+            self._outbox.send(
+                ReadFirstRecords(self._outbox.next_id(), frozenset(self._asked)), now, TIMEOUT_S
+            )
         else:
-            self._due_s = now.at_s + self._pause_s
-
-    def has_sent(self, request: ReadFirstRecords) -> bool:
-        """Whether this is the open request."""
-        return bool(self._asked) and request.id == self._request_id
+            self._due_s = now.at_s + IDLE_PAUSE_S
 
     def receive(self, given: FirstRecordsRead, ask: Ask[ReadFirstRecords], now: Moment) -> None:
         """Takes the records of a request. A place that is not in the result could not be read."""
@@ -115,15 +109,12 @@ class ExactTimeLags:
             if self._ends.is_outdated((place.topic, place.partition), ask):
                 continue  # the record may be of a topic that was deleted since
             if isinstance(record, FirstRecord):
-                timestamp_ms = record.timestamp_ms
-                if self._at_rest_ms and timestamp_ms != NO_RECORD:
-                    timestamp_ms = NO_TIMESTAMP  # the group was not chosen: its lag stays the estimate
-                read += [(row, record.offset, timestamp_ms) for row in rows]
+                read += [(row, record) for row in rows]
             else:
                 failed += rows
         self._defer(failed, now)
         self._tracker.note_first_records(read)
-        self._note_denied(given, {row.topic for row, _, _ in read}, now)
+        self._note_denied(given, {row.topic for row, _ in read}, now)
 
     def give_up(self, ask: Ask[ReadFirstRecords], now: Moment) -> None:
         """There is no result: all its places are read again later."""
@@ -134,12 +125,9 @@ class ExactTimeLags:
         """The rows to read now."""
         self._denied = {t: due_s for t, due_s in self._denied.items() if now.at_s < due_s + _FORGET_S}
         denied = {topic for topic, due_s in self._denied.items() if now.at_s < due_s}
-        assert self._is_chosen is not None  # else no request is ever due
+        at_most = min(self._at_most, self._left)
         return self._tracker.find_unread_rows(
-            self._is_chosen,
-            lambda keys: self._queue.pick(keys, self._at_most, now.at_s),
-            without=denied,
-            at_rest_ms=self._at_rest_ms(now) if self._at_rest_ms else None,
+            lambda keys: self._queue.pick(keys, at_most, now.at_s), self._steady_ms(now), without=denied
         )
 
     def _close(self, ask: Ask[ReadFirstRecords], now: Moment) -> dict[RecordPlace, list[LaggingRow]]:
@@ -150,6 +138,7 @@ class ExactTimeLags:
             self._due_s = now.at_s
             # A busy group commits again before all others are read: that would never end.
             self._queue.defer(keys, float("inf"))
+            self._left -= len(keys)
         else:
             self._queue.requeue(keys, now.at_s)
             # The rest keeps to the rate; and a slow cluster is not busy with this more than half of the time.
@@ -163,18 +152,9 @@ class ExactTimeLags:
 
     def _note_denied(self, given: FirstRecordsRead, readable: set[str], now: Moment) -> None:
         """Notes which topics may not be read, and which may be read again."""
-        for topic in sorted(given.denied - readable):
-            if topic not in self._denied and not self._at_rest_ms:
-                whys = {
-                    why for at, why in given.records.items() if at.topic == topic and isinstance(why, str)
-                }
-                why = min(whys, default="this user may not read it")
-                self._outbox.note(now, "no exact lag in seconds", warn=True, topic=topic, why=why)
-            self._denied[topic] = now.at_s + DENIED_S
-        for topic in sorted(readable & self._denied.keys()):
+        self._denied |= dict.fromkeys(given.denied - readable, now.at_s + DENIED_S)
+        for topic in readable & self._denied.keys():
             del self._denied[topic]
-            if not self._at_rest_ms:
-                self._outbox.note(now, "exact lag in seconds again", topic=topic)
 
 
 class _Queue:
