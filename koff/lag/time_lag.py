@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,34 +160,62 @@ def refine_with_records(
       age of that record, timestamps are not in order: the lag is `at_least` the age of the first sample,
       until the next record is read.
     """
+    valid = records.is_valid(oldest=np.maximum(committed, start), end=end)
+    offsets = np.where(valid & (records.timestamp_ms != NO_RECORD), records.offset, committed)
+    found = time_lag_s(history, rows, offsets, now_ms, start=start, reach_s=reach_s)
+    exact = np.zeros(len(rows), np.bool_)
+    # Few rows have a record, as a rule.
+    read = np.flatnonzero(records.offset >= 0)
+    if len(read):
+        by_ends = TimeLags(found.seconds[read], found.known[read], found.at_least[read])
+        refined = _refine(
+            history, rows[read], committed[read], now_ms, records.select(read), by_ends,
+            valid=valid[read], start=start[read], end=end[read], reach_s=reach_s, skew_ms=skew_ms,
+        )  # fmt: skip
+        found.seconds[read], found.known[read], found.at_least[read], exact[read] = refined
+    return found._replace(exact=exact)
+
+
+def _refine(
+    history: EndHistory,
+    rows: Rows,
+    committed: NDArray[np.int64],
+    now_ms: int,
+    records: FirstRecords,
+    by_ends: TimeLags,
+    *,
+    valid: NDArray[np.bool_],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    reach_s: float | None,
+    skew_ms: int,
+) -> tuple[NDArray[Any], ...]:
+    """The columns of `TimeLags`, of rows with a record. `by_ends`: estimates; `valid`: records that hold."""
     oldest = np.maximum(committed, start)
-    valid = records.is_valid(oldest=oldest, end=end)
     nothing_left = valid & (records.timestamp_ms == NO_RECORD)
     is_read = valid & ~nothing_left
-    first = np.where(is_read, records.offset, oldest)
-    by_ends = time_lag_s(
-        history, rows, np.where(is_read, first, committed), now_ms, start=start, reach_s=reach_s
-    )
     watched_end, watched_s = history.first_samples(rows, now_ms)
-    is_older = (first < watched_end) | ~by_ends.known | by_ends.at_least
-    now_ms -= skew_ms
-    own_s, later_s = _find_ages_s(records.timestamp_ms, now_ms), _find_ages_s(records.later_ms, now_ms)
+    is_watched = np.where(is_read, records.offset, oldest) >= watched_end
+    is_older = ~is_watched | ~by_ends.known | by_ends.at_least
+    own_s = _find_ages_s(records.timestamp_ms, now_ms - skew_ms)
+    later_s = _find_ages_s(records.later_ms, now_ms - skew_ms)
     is_ahead = np.isnan(own_s) | (later_s > own_s + _SKEW_MS / 1000)
     age_s = np.where(is_ahead & ~np.isnan(later_s), later_s, own_s)
     by_record, bound = is_read & is_older & ~np.isnan(age_s), is_read & is_older & np.isnan(age_s)
+    # Out of order: the next records and the estimate are younger.
     estimate_s = np.where(by_ends.known & ~by_ends.at_least, by_ends.seconds, np.inf)
-    is_outlier = by_record & ~is_ahead & _is_far(estimate_s, age_s) & (estimate_s < age_s)
-    age_s = np.where(is_outlier, np.fmax(estimate_s, later_s), age_s)
+    is_outlier = (
+        by_record & ~is_ahead & ~np.isnan(later_s) & (estimate_s < age_s) & _is_far(estimate_s, age_s)
+    )
+    age_s = np.where(is_outlier, np.maximum(estimate_s, later_s), age_s)
     # Groups that went on since their record was read, which is still in the log.
     was_read = (records.offset >= np.maximum(start, 0)) & (records.offset < oldest)
-    stale = np.flatnonzero(was_read & (oldest < end) & is_older & ~np.isnan(age_s))
-    then = time_lag_s(history, rows[stale], records.offset[stale], now_ms + skew_ms, reach_s=reach_s)
-    fits = (
-        ~then.known | ~_is_far(then.seconds, age_s[stale]) | (then.at_least & (then.seconds < age_s[stale]))
-    )
-    bound[stale] = ~fits & (first < watched_end)[stale]
+    stale = np.flatnonzero(was_read & (oldest < end) & ~is_watched & ~np.isnan(age_s))
+    then = time_lag_s(history, rows[stale], records.offset[stale], now_ms, reach_s=reach_s)
+    is_bound = then.at_least & (then.seconds < age_s[stale])
+    bound[stale] = then.known & ~is_bound & _is_far(then.seconds, age_s[stale])
     told = nothing_left | by_record
-    return TimeLags(
+    return (
         np.select([nothing_left, by_record, bound], [0.0, age_s, watched_s], default=by_ends.seconds),
         by_ends.known | told | bound,
         (by_ends.at_least & ~told) | bound,

@@ -185,8 +185,8 @@ def test_these_are_dozens_of_groups_of_every_kind_with_every_sort_of_lag(compari
     assert told("type") == {"simple", "classic", "consumer", "share", "streams"}
     assert told("state") == {"Empty", "Stable"}
     assert told("status") >= {"OK", "WARN", "STALL", "REWIND", "UNKNOWN", "NOTFOUND"}
-    assert told("reasons") >= {(), ("no_commit",), ("no_commit", "topic_gone")}
-    assert told("reasons") >= {("ahead_of_log",), ("below_log_start",)}
+    # Whether members still have partitions of a topic that was deleted is a matter of moments.
+    assert told("reasons") >= {(), ("no_commit",), ("ahead_of_log",), ("below_log_start",)}
     groups = {at[0] for at in comparison.daemons[POINTS[0], "groups"]}
     assert len(groups) >= 36
     timed = [value for at, value in facts if at[-1] == "time_lag_s" and value is not None and value != 0]

@@ -292,6 +292,11 @@ def test_a_record_that_is_out_of_order_does_not_count_if_the_ends_and_its_follow
     assert refine(history, 0, at=-3_600, later=-50, end=1_000) == (58, "ends")
 
 
+def test_the_last_record_counts_though_one_before_it_was_dated_ahead():
+    history = filled(watched((0, 1000)), (-4, 10), (-3, 900))
+    assert refine(history, 0, at=-3_600, end=1_000) == (3_600, "record")
+
+
 def test_until_the_next_record_is_read_the_last_one_says_how_far_the_ends_can_be_trusted():
     # A record that was dated ahead: requests by time say that all of this came a moment ago.
     history = filled(watched((0, 1000)), (-4, 10), (-3, 900))
