@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as f
 
-from koff.lag import UNKNOWN, Reason, Status, reasons
+from koff.lag import UNKNOWN, Reason, reasons
+from koff.lag.one_look import judge_rows
+from koff.lag.verdict import Verdict
 from koff.records import OffsetCommit, decode
 from koff.spark.job.end_offsets import Sample
 from koff.spark.tables.schemas import Tables
@@ -20,7 +22,6 @@ from koff.tracker import PartitionLag, Snapshot, Tracker
 from koff.tracker.commit_rows import NOT_SHARED
 from koff.tracker.groups import Group, GroupTable, Member
 from koff.tracker.topic_partitions import fold_topic_id
-from tests.unit.builders import list_statuses
 
 Record = tuple[int, int, int, bytes | None, bytes | None]
 """Partition of the offsets topic, offset in it, timestamp, key and value."""
@@ -228,18 +229,44 @@ def tracked_lags(snapshot: Snapshot) -> Facts:
     The pipeline does not see share groups move: what follows from that is left out.
     """
     types = {group.name: group.type for group in snapshot.groups()}
-    bounds, beside, statuses = set(_bounds(snapshot)), _of_partitions(snapshot), list_statuses(snapshot)
+    bounds, beside, statuses = set(_bounds(snapshot)), _of_partitions(snapshot), _judge(snapshot)
     facts: dict[Place, Any] = {}
     for row in snapshot.rows():
         at = row.group, row.topic, row.partition
         said = {name: of(row) for name, of in _LAG.items()} | {"type": types[row.group]}
-        said["status"] = statuses.get(at, Status.NOTFOUND).name
+        said["status"] = statuses.get(at, Verdict.UNKNOWN).name
         if row.reasons == Reason.NO_COMMIT:
             said |= beside.get(at[1:], {})
         if at in bounds:
             said["time_lag_s"] = None
         facts |= {(*at, name): value for name, value in said.items() if _is_compared(said["type"], name)}
     return facts
+
+
+def _judge(snapshot: Snapshot) -> dict[Place, Verdict]:
+    """The verdict on each row with a commit, by itself: the pipeline follows no group over time."""
+    found: dict[Place, Verdict] = {}
+    assert snapshot.now_ms is not None
+    for shard in snapshot.shards.values():
+        places, times = shard.partition, snapshot.time_lags(shard)
+        assert times is not None
+        empty = [group.state == "Empty" and group.type != "simple" for group in shard.groups]
+        verdicts = judge_rows(
+            at_s=snapshot.now_ms / 1000,
+            counts=snapshot.lags(shard).known,
+            committed=np.maximum(shard.committed, 0),
+            start=snapshot.partitions.start[places],
+            end=snapshot.partitions.end[places],
+            times=times,
+            moved_at_s=np.where(shard.moved_at < 0, np.nan, shard.moved_at / 1000),
+            consume=snapshot.consume_rates(shard),
+            produce=snapshot.produce_rates(shard),
+            is_empty=np.array(empty, np.bool_)[shard.group],
+        )
+        for row, verdict in enumerate(verdicts.tolist()):
+            at = snapshot.partitions.topic[places[row]], snapshot.partitions.partition[places[row]]
+            found[(shard.groups[shard.group[row]].name, *at)] = Verdict(verdict)
+    return found
 
 
 def _is_compared(type_: str, name: str) -> bool:

@@ -40,7 +40,7 @@ def add_samples(tables: Tables, numbers: range) -> None:
             "lag",
             lag_row(number, "a", 0, number),
             lag_row(number, "a", 1, 2) | unknown,
-            lag_row(number, "b", 0, 0, status="STALL" if number == 3 else "OK"),
+            lag_row(number, "b", 0, 0, status="ERR" if number == 3 else "OK"),
         )
         at = BEGIN + number * EVERY
         sample = {"cluster": "c", "at": at, "full_at": at, "batch": number, "day": at.date()}
@@ -73,7 +73,7 @@ def test_an_hour_has_the_extremes_and_the_last_of_its_samples(tables: Tables) ->
     assert (first.samples, first.known_samples, first.max_unknown, first.last_unknown) == (2, 2, 1, 1)
     assert (second.max_lag, second.min_lag, second.last_lag, second.avg_lag) == (6, 4, 6, 5.0)
     assert (second.samples, second.partitions, second.max_unknown) == (3, 3, 0)
-    assert (first.worst_status, second.worst_status, hours[23, "a"].worst_status) == ("OK", "STALL", "OK")
+    assert (first.worst_status, second.worst_status, hours[23, "a"].worst_status) == ("OK", "ERR", "OK")
     # Three partitions grow by 10 in each sample. The first hour has one step, the next one three.
     assert (first.produced, second.produced, hours[23, "b"].produced) == (30, 90, 30)
     assert hours[23, "a"].consumed == 27 + 30

@@ -184,7 +184,7 @@ def test_these_are_dozens_of_groups_of_every_kind_with_every_sort_of_lag(compari
 
     assert told("type") == {"simple", "classic", "consumer", "share", "streams"}
     assert told("state") == {"Empty", "Stable"}
-    assert told("status") >= {"OK", "WARN", "STALL", "REWIND", "UNKNOWN", "NOTFOUND"}
+    assert told("status") >= {"OK", "UNKNOWN"}
     # Whether members still have partitions of a topic that was deleted is a matter of moments.
     assert told("reasons") >= {(), ("no_commit",), ("ahead_of_log",), ("below_log_start",)}
     groups = {at[0] for at in comparison.daemons[POINTS[0], "groups"]}

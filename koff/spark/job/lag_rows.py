@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from koff.lag import (
-    ENDS_SPAN_MS,
     UNKNOWN,
     EndHistory,
     Features,
     Lags,
     Reason,
-    Status,
+    TimeLags,
     consume_rates,
     is_topic_recreated,
     lag_to_stable,
@@ -28,10 +28,11 @@ from koff.lag import (
     produce_rates,
     readable,
     reasons,
-    status,
     time_lag_s,
     window_features,
 )
+from koff.lag.one_look import judge_rows
+from koff.lag.verdict import Verdict
 from koff.lag.window import WINDOW
 from koff.spark.job.end_curves import RECENT_S, Points, read_points, restore_points, split_lists
 from koff.spark.tables.schemas import TABLES
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 _MOST_POINTS = 255  # of one partition: `Curves` counts points in 8 bits
-_STATUS = np.array([item.name for item in Status], object)
+_VERDICTS = np.array([verdict.name for verdict in Verdict], object)
 _REASONS = pa.array([Reason(bits).names for bits in range(256)], pa.list_(pa.string()))
 _ARROW = {
     "STRING": pa.string(),
@@ -83,7 +84,7 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
     committed_id, topic_id = _fold_ids(batch, "committed_topic_id"), _fold_ids(batch, "topic_id")
     gone, not_current = (_read_flags(batch, name) for name in ("gone", "not_current"))
 
-    # Lag, status and reasons. A commit to a deleted topic of the same name says nothing about the new topic.
+    # Lag and reasons. A commit to a deleted topic of the same name says nothing about the new topic.
     recreated = is_topic_recreated(committed_topic_id=committed_id, topic_id=topic_id)
     lag = lags(end=np.where(recreated, UNKNOWN, end), committed=committed)
     # A coordinator returned the lag of a share group, and not the offset that it is computed from.
@@ -92,16 +93,7 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
     has_lag_only = returned & (committed < 0)
     judged = np.where(has_lag_only, 0, committed)
     history, rows = _read_end_history(batch)
-    features = _read_features(batch)
-    verdicts = status(
-        features,
-        current_lag=lag.published,
-        current_lag_known=lag.known,
-        committed=judged,
-        oldest_end=history.ends_at(rows, now_ms - ENDS_SPAN_MS),
-        now_ms=now_ms,
-    )
-    verdicts = np.where(not_current, np.uint8(Status.UNKNOWN), verdicts)
+    features, moved_ms = _read_features(batch)
     why = reasons(
         end=end,
         committed=judged,
@@ -118,6 +110,21 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
     seconds = time_lag_s(history, rows, committed, now_ms, start=start)
     timed = seconds.known & ~seconds.at_least & lag.known
     consumed, produced = consume_rates(features, now_ms), produce_rates(history, rows)
+    # A lag of 0 is no time, also if only the coordinator of a share group knows it.
+    nothing = lag.known & (lag.signed <= 0)
+    late = TimeLags(np.where(nothing, 0, seconds.seconds), seconds.known | nothing, seconds.at_least)
+    verdicts = judge_rows(
+        at_s=now_ms / 1000,
+        counts=lag.known & ~not_current,
+        committed=judged,
+        start=start,
+        end=end,
+        times=late,
+        moved_at_s=np.where(moved_ms < 0, np.nan, moved_ms / 1000),
+        consume=consumed,
+        produce=produced,
+        is_empty=_is_empty(batch),
+    )
     left = readable(end=end, committed=committed, start=start)
     missed, stable = lost(start=start, committed=committed), ints["stable_offset"]
     to_stable = lag_to_stable(stable=stable, committed=committed)
@@ -133,7 +140,7 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
         "lost": _hide_unknown(missed, missed >= 0),
         "lag_to_stable": _hide_unknown(to_stable, lag.known & (to_stable >= 0)),
         "time_lag_s": _hide_unknown(seconds.seconds, timed),
-        "status": pa.array(_STATUS[verdicts], pa.string()),
+        "status": pa.array(_VERDICTS[verdicts], pa.string()),
         "reasons": _REASONS.take(pa.array(why)),
         "consume_per_s": _hide_unknown(consumed.per_s, consumed.known),
         "produce_per_s": _hide_unknown(produced.per_s, produced.known),
@@ -142,8 +149,17 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
     }
 
 
-def _read_features(batch: pa.RecordBatch) -> Features:
-    """The features of each slot's last commits, from the column `recent` of the table `current`."""
+def _is_empty(batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    """Whether the group of each row has no members, and had some: a simple group never has any."""
+    is_empty = pc.and_(pc.equal(batch.column("state"), "Empty"), pc.not_equal(batch.column("type"), "simple"))
+    flags: NDArray[np.bool_] = is_empty.fill_null(False).to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _read_features(batch: pa.RecordBatch) -> tuple[Features, Ints]:
+    """The features of each slot's last commits, from the column `recent` of the table `current`; and when the
+    first of the commits was made that have the newest offset, UNKNOWN without one.
+    """
     count, row, index, commits = split_lists(batch.column("recent"))
     columns = {
         name: np.full((len(count), WINDOW), UNKNOWN, np.int64) for name in ("at_ms", "committed", "lag")
@@ -154,7 +170,10 @@ def _read_features(batch: pa.RecordBatch) -> Features:
     for name, column in columns.items():
         column[at] = commits.field(name).fill_null(UNKNOWN).to_numpy(zero_copy_only=False)[kept]
     filled = np.minimum(count, WINDOW)
-    return window_features(columns["committed"], columns["at_ms"], columns["lag"], filled)
+    is_newest = columns["committed"] == columns["committed"][:, -1:]
+    equal = np.logical_and.accumulate(is_newest[:, ::-1], axis=1).sum(axis=1)
+    moved_ms = columns["at_ms"][np.arange(len(count)), WINDOW - np.minimum(equal, np.maximum(filled, 1))]
+    return window_features(columns["committed"], columns["at_ms"], columns["lag"], filled), moved_ms
 
 
 def _read_end_history(batch: pa.RecordBatch) -> tuple[EndHistory, Ints]:

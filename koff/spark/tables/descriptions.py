@@ -90,8 +90,8 @@ _OWN_TEXTS: Mapping[str, Mapping[str, str]] = {
         "lost": "How many of these offsets retention had deleted.",
         "lag_to_stable": "The lag up to the last stable offset, for consumers of committed transactions.",
         "time_lag_s": "The time since the oldest uncommitted record arrived.",
-        "status": "The status of the group on the partition, after Burrow's rules. Of a share group: OK "
-        "without lag, else UNKNOWN.",
+        "status": "The verdict on the slot by itself: OK, WARN (more than two minutes late), ERR (and it "
+        "stands still, loses records, or is ten minutes late and does not gain), UNKNOWN.",
         "reasons": "Why the lag is unknown or strange; empty if it is neither.",
         "consume_per_s": "How fast the group's commits advance. Null for share groups.",
         "produce_per_s": "How fast the partition's end advances.",
@@ -113,7 +113,7 @@ _OWN_TEXTS: Mapping[str, Mapping[str, str]] = {
         "max_time_lag_s": "The longest known time lag of a partition.",
         "last_time_lag_s": "The longest known time lag in the last sample.",
         "untimed": "Whether a partition with lag had no known time lag: the longest one may be longer.",
-        "worst_status": "The worst status of a partition in a sample.",
+        "worst_status": "The worst verdict on a partition in a sample.",
         "partitions": "The most partitions in a sample.",
         "last_unknown": "The partitions whose lag was unknown in the last sample.",
         "max_unknown": "The most partitions with an unknown lag in a sample.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from koff.lag import Status
+from koff.lag.verdict import Verdict
 from koff.spark.tables.held_rows import hold_rows
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 HOUR = timedelta(hours=1)
 _MOVED = ("consumed", "produced", "lost", "lost_partitions")
-_WORST = "array({})".format(", ".join(f"'{status.name}'" for status in Status))
+_WORST = "array({})".format(", ".join(f"'{verdict.name}'" for verdict in Verdict))
 
 # One row for each group (topic null) and for each of its topics, in each sample. In a sum, a negative lag
 # counts as 0, and an unknown lag is left out, as in reports.

@@ -169,7 +169,7 @@ def _lag_row(life: Life, partition: int, sample: int) -> Row:
         "end_offset": last,
         "start_offset": first,
         "batch": sample,
-        "status": "STOP" if stopped else "OK",
+        "status": "ERR" if stopped else "OK",
         "reasons": [],
         "client_id": None if stopped else f"{life.group}-{partition % 2}",
         "client_host": None if stopped else "/10.0.0.7",
@@ -177,7 +177,7 @@ def _lag_row(life: Life, partition: int, sample: int) -> Row:
         "ended": False,
     }
     if committed is None:
-        return row | {"status": "NOTFOUND", "reasons": ["no_commit"]}
+        return row | {"status": "UNKNOWN", "reasons": ["no_commit"]}
     flow = (last - end(topic, partition, sample - 1)) / EVERY.total_seconds()
     return row | {
         "lag": last - committed,
