@@ -160,13 +160,11 @@ def lag(
     progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
     for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
-        view = taken
         if sys.stderr.isatty():
             show_progress("")
         if watch and form == "table" and sys.stdout.isatty():
             click.clear()
-        if view.cluster is not None:
-            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
+        view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
         every = view.snapshot.totals()
         found = [total for total in every if is_selected(total.group.name)]
         totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)

@@ -40,7 +40,6 @@ from koff.serve import ClusterView
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
 from koff.serve.events.changes import ClusterChanges, look_at
-from koff.serve.events.event import ClusterEvent
 from koff.serve.view import Views
 from koff.tracker import GroupTotal
 
@@ -141,9 +140,7 @@ class LiveView(App[int]):
 
     def _build_frame(self, view: ClusterView, changes: ClusterChanges) -> Frame:
         is_selected, at = self._conf.is_selected, datetime.now(UTC).strftime("%H:%M:%S")
-        events: list[ClusterEvent] = []
-        if view.cluster is not None:
-            view, events = look_at(view, changes, time.time_ns() // 1_000_000)
+        view, events = look_at(view, changes, time.time_ns() // 1_000_000)
         totals = [total for total in view.snapshot.totals() if is_selected(total.group.name)]
         # Objects for all rows take seconds with many groups. They are wanted only to say what is withheld.
         all_rows = view.snapshot.rows() if view.snapshot.withheld_rows() else ()

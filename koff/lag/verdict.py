@@ -77,7 +77,7 @@ class Judgement:
       the largest time lag; NaN if a row is unknown.
     - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
     - `usual_per_s` is the usual produce rate, NaN if that is not known yet.
-    - `skipped` says that records were skipped lately. `cause` is the first `Cause` of the group; `row_cause`
+    - `cause` is the first `Cause` of the group; `row_cause`
       has one for each late row (N,).
     """
 
@@ -94,7 +94,6 @@ class Judgement:
     late_most_s: Floats
     catch_up_s: Floats
     usual_per_s: Floats
-    skipped: Mask
     cause: NDArray[np.uint8]
     row_cause: NDArray[np.uint8]
 
@@ -209,7 +208,6 @@ class Judge:
             late_most_s=np.where(rows.unknown, np.nan, rows.late_most_s),
             catch_up_s=self._find_catch_ups(rows.sum_of_lags),
             usual_per_s=np.where(state["observed_s"] >= _WARM_UP_S, state["usual_per_s"], np.nan),
-            skipped=skipped,
             cause=np.where(is_open, state["cause"], Cause.NONE).astype(np.uint8),
             row_cause=row_cause,
         )

@@ -47,7 +47,12 @@ SAVE_MS = 300_000
 def look_at(
     view: ClusterView, changes: ClusterChanges, now_ms: int
 ) -> tuple[ClusterView, list[ClusterEvent]]:
-    """The view with the verdicts of this look at it, and what has changed since the last one."""
+    """The view with the verdicts of this look at it, and what has changed since the last one.
+
+    A cluster that was not reached yet has no verdicts.
+    """
+    if view.cluster is None:
+        return view, []
     events = changes.compare(view, now_ms)
     snapshot = attach_verdicts(view.snapshot, view.activity.current.verdicts)
     return replace(view, snapshot=snapshot), events
