@@ -39,13 +39,25 @@ def _format_head(group: Json) -> str:
         f"group     {show(about['group'])}",
         f"cluster   {group['cluster']}",
         f"state     {', '.join(facts)}",
-        f"status    {about['status']}",
+        f"status    {_describe_status(about)}",
         f"lag       {_describe_lag(about)}",
         f"pace      {_describe_pace(about)}",
     ]
     if about["commits_held_back"]:
         lines.append("          an open transaction may hold back commits of this group")
     return "\n".join(lines) + "\n"
+
+
+def _describe_status(about: Json) -> str:
+    if about["allowance_s"] is None:
+        return str(about["status"])
+    sources = {
+        "floor": "as for any group",
+        "usual": "twice what is usual for it",
+        "objective": "its objective",
+    }
+    allowed = f"{show_duration(about['allowance_s'])} is allowed, {sources[about['allowance_from']]}"
+    return f"{about['status']} ({allowed})"
 
 
 def _describe_lag(about: Json) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from koff.lag.causes import Cause
 from koff.lag.samples import Floats, Mask
-from koff.lag.verdict import Judgement, Verdict
+from koff.lag.verdict import Basis, Judgement, Verdict
 
 _OF_GROUPS: dict[str, float] = {
     "verdict": Verdict.UNKNOWN,
@@ -18,6 +18,7 @@ _OF_GROUPS: dict[str, float] = {
     "since_s": np.nan,
     "usual_s": 0.0,
     "allowance_s": np.nan,
+    "basis": Basis.FLOOR,
     "catch_up_s": np.nan,
     "usual_per_s": np.nan,
 }
@@ -28,8 +29,8 @@ _OF_ROWS: dict[str, float] = {"late": False, "standing": False, "lost": False, "
 @dataclass(frozen=True, slots=True)
 class GroupVerdicts:
     """Of groups (G,): `verdict`, first `cause`, `since_s` (NaN without an incident), `usual_s` (0: unknown),
-    `allowance_s`, `catch_up_s` and `usual_per_s` as in `Judgement`. Of rows (N,): `late`, `standing`, `lost`
-    and `row_cause`.
+    `allowance_s` with its `basis`, `catch_up_s` and `usual_per_s` as in `Judgement`. Of rows (N,): `late`,
+    `standing`, `lost` and `row_cause`.
 
     A group that was not looked at yet is UNKNOWN, and so is one that is withheld for long.
     """
@@ -39,6 +40,7 @@ class GroupVerdicts:
     since_s: Floats
     usual_s: Floats
     allowance_s: Floats
+    basis: NDArray[np.uint8]
     catch_up_s: Floats
     usual_per_s: Floats
     late: Mask

@@ -57,6 +57,14 @@ class Verdict(IntEnum):
     """It will not recover by itself, or records are lost."""
 
 
+class Basis(IntEnum):
+    """Where an allowance comes from. The names are in JSON and metrics, so they never change."""
+
+    FLOOR = 0
+    USUAL = 1
+    OBJECTIVE = 2
+
+
 class Change(IntEnum):
     """What became of the incident of a group."""
 
@@ -73,8 +81,8 @@ class Judgement:
     where the offset jumped forward at this sample without members (else -1). Of groups (G,):
 
     - `verdict` (`Verdict`), `change` (`Change`) and `since_s`, when the open incident began; NaN without.
-    - `group_allowance_s` is the least of its rows. `usual_s` is 0 where it is not known yet. `late_most_s` is
-      the largest time lag; NaN if a row is unknown.
+    - `group_allowance_s` is the least of its rows, and `basis` its `Basis`. `usual_s` is 0 where it is not
+      known yet. `late_most_s` is the largest time lag; NaN if a row is unknown.
     - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
     - `usual_per_s` is the usual produce rate, NaN if that is not known yet.
     - `cause` is the first `Cause` of the group; `row_cause`
@@ -90,6 +98,7 @@ class Judgement:
     change: NDArray[np.uint8]
     since_s: Floats
     group_allowance_s: Floats
+    basis: NDArray[np.uint8]
     usual_s: Floats
     late_most_s: Floats
     catch_up_s: Floats
@@ -148,6 +157,7 @@ class _Rows(NamedTuple):
     usual_s: Floats
     allowance_s: Floats
     group_allowance_s: Floats
+    basis: NDArray[np.uint8]
     is_left: Mask
     """Of groups: without members for a while."""
     moves: Mask
@@ -204,6 +214,7 @@ class Judge:
             change=change,
             since_s=state["incident_since_s"] + self.base_s,
             group_allowance_s=rows.group_allowance_s,
+            basis=rows.basis,
             usual_s=rows.usual_s,
             late_most_s=np.where(rows.unknown, np.nan, rows.late_most_s),
             catch_up_s=self._find_catch_ups(rows.sum_of_lags),
@@ -224,6 +235,9 @@ class Judge:
         allowance_s = np.where(np.isnan(sample.objective_s), learned_s, sample.objective_s)
         group_allowance_s = np.full(groups, np.inf)
         np.minimum.at(group_allowance_s, of[counts], allowance_s[counts])
+        is_given = counts & ~np.isnan(sample.objective_s) & (allowance_s == group_allowance_s[of])
+        learned = np.where(2 * usual_s > FLOOR_S, Basis.USUAL, Basis.FLOOR)
+        basis = np.where(has_rows(is_given, of, groups), Basis.OBJECTIVE, learned).astype(np.uint8)
         known = counts & ~np.isnan(sample.late_s) & ~(sample.at_least & (sample.late_s <= allowance_s))
         late_s = np.where(known, sample.late_s, 0.0)
         lag = np.where(known, np.maximum(sample.end - sample.committed, 0), 0)
@@ -245,6 +259,7 @@ class Judge:
             usual_s=usual_s,
             allowance_s=allowance_s,
             group_allowance_s=np.where(np.isinf(group_allowance_s), FLOOR_S, group_allowance_s),
+            basis=basis,
             is_left=is_left,
             moves=moves,
             stalled=standing | (late & (still_s >= STALLED * allowance_s)),

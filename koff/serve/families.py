@@ -142,11 +142,11 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "koff_group_allowance_seconds",
-        ("group",),
+        ("group", "source"),
         "seconds",
-        "So late the group may be: its objective, or twice what is usual for it (two minutes at least).",
+        "So late the group may be: its objective, twice what is usual for it, or two minutes (floor).",
         "nobody has looked yet",
-        "koff_group_max_lag_seconds > koff_group_allowance_seconds",
+        "koff_group_max_lag_seconds > on(cluster, group) koff_group_allowance_seconds",
         default=False,
     ),
     Family(

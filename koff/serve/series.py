@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import NEVER, UNKNOWN, Lags, Reason, TimeLags
-from koff.lag.verdict import Verdict
+from koff.lag.verdict import Basis, Verdict
 from koff.serve.causes import find_shard_causes
 from koff.serve.growth import Growth
 from koff.serve.labels import Labels, Mask, PartitionLabels, ShardLabels, escape_label
@@ -23,6 +23,7 @@ from koff.tracker import Group, Member
 Series = tuple[list[str], list[str]]
 """The labels of each series, and the number of each series."""
 _STATUSES = [verdict.name for verdict in Verdict]
+_BASES = [basis.name.lower() for basis in Basis]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,19 +262,20 @@ def _status(numbers: ShardNumbers) -> Series:
 
 
 def _allowance(numbers: ShardNumbers) -> Series:
-    allowance_s = numbers.snapshot.find_verdicts(numbers.shard).allowance_s
-    return _select_known(numbers, np.where(numbers.current_groups, allowance_s, np.nan))
+    found = numbers.snapshot.find_verdicts(numbers.shard)
+    labels = add_label(numbers.labels.groups, "source", [_BASES[basis] for basis in found.basis.tolist()])
+    return _select_known(labels, np.where(numbers.current_groups, found.allowance_s, np.nan))
 
 
 def _incident_age(numbers: ShardNumbers) -> Series:
     since_s = numbers.snapshot.find_verdicts(numbers.shard).since_s
-    return _select_known(numbers, (numbers.snapshot.now_ms or 0) / 1000 - since_s)
+    return _select_known(numbers.labels.groups, (numbers.snapshot.now_ms or 0) / 1000 - since_s)
 
 
-def _select_known(numbers: ShardNumbers, seconds: NDArray[np.float64]) -> Series:
+def _select_known(labels: Labels, seconds: NDArray[np.float64]) -> Series:
     known = ~np.isnan(seconds)
     shown: NDArray[np.float64] = np.where(known, seconds, 0.0).round(3).astype(np.float64)
-    return select_series(numbers.labels.groups, shown, known)
+    return select_series(labels, shown, known)
 
 
 def _state(numbers: ShardNumbers) -> Series:

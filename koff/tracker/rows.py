@@ -22,7 +22,7 @@ from koff.lag import (
     readable,
 )
 from koff.lag.causes import Cause
-from koff.lag.verdict import Verdict
+from koff.lag.verdict import Basis, Verdict
 from koff.tracker.groups import Group, Member
 from koff.tracker.snapshot_columns import ShardSnapshot, SnapshotColumns
 
@@ -91,8 +91,8 @@ class GroupTotal:
     missing. There are no totals then either. `reason` is why `lag` is None.
     `time_lag_s` is the longest of its partitions, None unless all are known; `status` is the verdict on the
     group, and `cause` the first cause of its lag. It may be `allowance_s` late (None: nobody has looked
-    yet): that is twice what is usual (`usual_s`, None if unknown), or its objective. `since_s` is when the
-    open incident began, None without one.
+    yet): by its `basis`, that is twice what is usual (`usual_s`, None if unknown), its objective, or the
+    least of all groups. `since_s` is when the open incident began, None without one.
     `complete` is the share of its committed partitions that have a full window of commits, None without any.
     `pace` has no produce rate.
     """
@@ -107,6 +107,7 @@ class GroupTotal:
     complete: float | None
     cause: Cause = Cause.NONE
     allowance_s: float | None = None
+    basis: Basis = Basis.FLOOR
     usual_s: float | None = None
     since_s: float | None = None
     withheld: int = 0
@@ -234,6 +235,7 @@ def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
             map(Verdict, found.verdict.tolist()),
             map(Cause, found.cause.tolist()),
             map(_none_if_nan, found.allowance_s.tolist()),
+            map(Basis, found.basis.tolist()),
             (seconds or None for seconds in found.usual_s.tolist()),
             map(_none_if_nan, found.since_s.tolist()),
             _list_catch_ups(snapshot.group_catch_ups(shard)),
@@ -300,6 +302,7 @@ def _total_group(
     verdict: Verdict,
     cause: Cause,
     allowance_s: float | None,
+    basis: Basis,
     usual_s: float | None,
     since_s: float | None,
     caught_up: CatchUp,
@@ -321,6 +324,7 @@ def _total_group(
         complete,
         cause,
         allowance_s,
+        basis,
         usual_s,
         since_s,
         own.withheld,

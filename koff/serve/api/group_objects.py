@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from koff.lag import Reason
 from koff.lag.causes import Cause
-from koff.lag.verdict import Verdict
+from koff.lag.verdict import Basis, Verdict
 from koff.serve.api.shapes import (
     BOOLEAN,
     COUNT,
@@ -112,6 +112,12 @@ _TOTAL: JsonObject[GroupTotal] = JsonObject(
     JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", attrgetter("time_lag_s")),
     JsonField("status", one_of(STATUSES), "The verdict on the group.", attrgetter("status.name")),
     JsonField("allowance_s", _RATE, "So late it may be before that is WARN.", attrgetter("allowance_s")),
+    JsonField(
+        "allowance_from",
+        one_of([basis.name.lower() for basis in Basis]),
+        "Where that comes from: two minutes at least, twice `usual_s`, or an objective of the configuration.",
+        lambda total: total.basis.name.lower(),
+    ),
     JsonField(
         "usual_s",
         _RATE,

@@ -46,7 +46,7 @@ def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
     for line in (
         "group     g",
         "state     classic, Stable, 2 members, assignor range, generation 2",
-        "status    ERR",
+        "status    ERR (2 min is allowed, as for any group)",
         "lag       2,400 offsets in 4 partitions, the oldest 4 min old",
         "  stuck_partition (100% of the lag): t-1 stands at offset 3,000: the group commits the same "
         "offset again and again, while its other partitions advance. Perhaps its next record cannot be "

@@ -48,7 +48,7 @@ koff_group_completeness_ratio{cluster="c",group="g"} 0.0
 # TYPE koff_group_status gauge
 koff_group_status{cluster="c",group="g",status="OK"} 1
 # TYPE koff_group_allowance_seconds gauge
-koff_group_allowance_seconds{cluster="c",group="g"} 120.0
+koff_group_allowance_seconds{cluster="c",group="g",source="floor"} 120.0
 # TYPE koff_group_state gauge
 koff_group_state{cluster="c",group="g",state="Stable"} 1
 # TYPE koff_group_members gauge
