@@ -1,5 +1,8 @@
 """Measures how long the owner takes for a view, in ms: the median and the longest of `--views`. Prints JSON.
 
+`look_ms` is what another thread takes every five seconds to compare the view with the one before: verdicts,
+causes and events.
+
 A view is taken while nothing has changed, after a group has committed, after a hundred groups have, and after
 new end offsets. Beside each: the snapshot of the tracker alone, which is a part of it. The core is the real
 one; its requests are answered here. Groups have 10 partitions, of which a fifth is behind.
@@ -27,10 +30,12 @@ from koff.monitor.requests import (
     FetchOffsets,
     FetchRetention,
     FetchTopics,
+    FirstRecordsRead,
     Moment,
     OffsetsFetched,
     Polled,
     Read,
+    ReadFirstRecords,
     Records,
     Request,
     Topic,
@@ -38,6 +43,7 @@ from koff.monitor.requests import (
     TopicsFetched,
 )
 from koff.records.topics import OFFSETS_TOPIC
+from koff.serve.events.changes import ClusterChanges
 
 OFFSETS_PARTITIONS = 50
 INTERVAL_S = 5.0
@@ -103,6 +109,8 @@ class Watched:
             case FetchOffsets():
                 offsets = {at: self._find_offset(at, request.kind) for at in request.partitions}
                 return OffsetsFetched(request.id, offsets, final=True)
+            case ReadFirstRecords():
+                return FirstRecordsRead(request.id, {})
             case FetchRetention():
                 return Failed(request.id, "not here")
         return None
@@ -128,6 +136,18 @@ class Watched:
             "snapshot_ms": round(statistics.median(taken["snapshot"]), 2),
         }
 
+    def measure_looks(self, looks: int) -> dict[str, float]:
+        """Milliseconds of a look, each after new end offsets and commits of all groups."""
+        changes, took_ms = ClusterChanges(), list[float]()
+        for _ in range(looks):
+            self.advance(INTERVAL_S)
+            self.commit(range(self.groups))
+            view = self.core.take_view(self.now())
+            began_s = time.perf_counter()
+            changes.compare(view, self.now().wall_ms)
+            took_ms.append((time.perf_counter() - began_s) * 1000)
+        return {"look_ms": round(statistics.median(took_ms), 2), "longest_look_ms": round(max(took_ms), 2)}
+
     def _snapshot(self) -> None:
         self.core.tracker.take_snapshot(self.now().wall_ms)
 
@@ -144,6 +164,7 @@ def measure(rows: int, views: int) -> dict[str, Any]:
         "one_group": watched.measure(lambda: watched.commit([1]), views),
         "hundred_groups": watched.measure(lambda: watched.commit(hundred), views),
         "end_offsets": watched.measure(lambda: watched.advance(INTERVAL_S), views),
+        **watched.measure_looks(views),
     }
 
 

@@ -180,6 +180,11 @@ class Judge:
         self.usual = UsualLateness(groups)
         self.base_s = self.at_s = np.nan  # the first sample, and the last one after it
 
+    @property
+    def has_new(self) -> bool:
+        """Whether a group was not judged yet: then rates of consumption are wanted."""
+        return bool(np.isnan(self.groups["known_at_s"]).any())
+
     def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> Judge:
         """A copy for other groups and rows: for each its number in this one, -1 for a new one."""
         copy = Judge(len(groups), len(rows))
@@ -291,10 +296,13 @@ class Judge:
         Members that came and left since the last sample have changed the epoch.
         """
         state, before = self.groups, self.rows["highest"]
-        jumped = sample.counts & (before >= 0) & (sample.committed > before)
-        jumped &= ((state["empty_since_s"] < now_s) & (state["epoch"] == sample.epoch))[sample.group]
-        state["skipped_at_s"][has_rows(jumped, sample.group, len(state))] = now_s
+        was_empty = (state["empty_since_s"] < now_s) & (state["epoch"] == sample.epoch)
         state["epoch"] = sample.epoch
+        if not was_empty.any():
+            return now_s - state["skipped_at_s"] < SKIPPED_S, np.full(len(before), -1)
+        jumped = sample.counts & (before >= 0) & (sample.committed > before)
+        jumped &= was_empty[sample.group]
+        state["skipped_at_s"][has_rows(jumped, sample.group, len(state))] = now_s
         skipped: Mask = now_s - state["skipped_at_s"] < SKIPPED_S
         return skipped, np.where(jumped, before, -1)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koff.lag.causes import Cause
 from koff.lag.samples import Floats
@@ -19,6 +19,7 @@ from koff.tracker import Group
 MOST_PAST, MOST_STEPS = 1000, 20
 """So many incidents that have ended are kept, and so many steps of each."""
 _KEY_CHARACTERS = 200
+_MOST = 2.0**62  # offsets that a client made up may have a larger sum
 
 
 def build_key(*parts: str) -> str:
@@ -42,7 +43,7 @@ class Step(NamedTuple):
 class Incident:
     """The incident of a group. `closed_ms` is None as long as it lasts.
 
-    `worst` is the worst verdict, `lag` and `time_lag_s` are the largest (whole numbers). `records_lost` is
+    `worst` is the worst verdict, `cause` the present first cause. `lag` and `time_lag_s` are the largest (whole numbers). `records_lost` is
     how many offsets left the log before the group had committed them: at least so many.
     """
 
@@ -50,7 +51,8 @@ class Incident:
     group: str
     opened_ms: int
     closed_ms: int | None = None
-    worst: str = Verdict.OK.name
+    worst: Verdict = Verdict.OK
+    cause: Cause = Cause.NONE
     lag: int = 0
     time_lag_s: int = 0
     records_lost: int = 0
@@ -80,7 +82,8 @@ class Incident:
             str(saved["group"]),
             int(saved["opened_ms"]),
             None if closed_ms is None else int(closed_ms),
-            Verdict[saved["worst"]].name,
+            Verdict(saved["worst"]),
+            Cause(saved["cause"]),
             int(saved["lag"]),
             int(saved["time_lag_s"]),
             int(saved["records_lost"]),
@@ -88,8 +91,8 @@ class Incident:
         )
 
 
-def _round(value: float) -> int:
-    return 0 if math.isnan(value) else round(value)
+def _round(values: Floats) -> NDArray[np.int64]:
+    return np.nan_to_num(np.minimum(values, _MOST)).round().astype(np.int64)
 
 
 class Told(NamedTuple):
@@ -136,26 +139,29 @@ class IncidentLog:
         A change that is `NONE` is another first cause. `lags` are those of the groups (G,), NaN where
         unknown, and `lost` is how many of these offsets are below the log start.
         """
-        is_open: Floats = ~np.isnan(judged.since_s)
-        for number in np.flatnonzero(is_open).tolist():
-            name, verdict = groups[number].name, Verdict(judged.verdict[number])
+        is_open = ~np.isnan(judged.since_s)
+        numbers = np.flatnonzero(is_open)
+        columns = (judged.verdict, judged.cause, _round(lags), _round(lost), _round(judged.late_most_s))
+        rows = zip(numbers.tolist(), *(column[numbers].tolist() for column in columns), strict=True)
+        # There may be thousands, so no more is done of each than is needed.
+        for number, verdict, cause, lag, lost_records, late_s in rows:
+            name = groups[number].name
             incident, change = self.open.get(name), Change.NONE
             if incident is None:
-                key = build_key(cluster, str(now_ms), name)
-                incident, change = Incident(key, name, now_ms), Change.OPENED
+                incident, change = (
+                    Incident(build_key(cluster, str(now_ms), name), name, now_ms),
+                    Change.OPENED,
+                )
                 self.open[name] = incident
-            elif verdict is Verdict.ERR and incident.worst != Verdict.ERR.name:
+            elif verdict == Verdict.ERR and incident.worst < Verdict.ERR:
                 change = Change.RAISED
-            if verdict > Verdict[incident.worst]:
-                incident.worst = verdict.name
-            incident.lag = max(incident.lag, _round(lags[number]))
-            incident.records_lost = max(incident.records_lost, _round(lost[number]))
-            incident.time_lag_s = max(incident.time_lag_s, _round(judged.late_most_s[number]))
-            cause = Cause(judged.cause[number])
-            has_other_cause = cause is not Cause.NONE and (
-                not incident.steps or incident.steps[-1].cause != cause.label
-            )
-            if change is not Change.NONE or has_other_cause:
+            if verdict > incident.worst:
+                incident.worst = Verdict(verdict)
+            incident.lag = max(incident.lag, lag)
+            incident.records_lost = max(incident.records_lost, lost_records)
+            incident.time_lag_s = max(incident.time_lag_s, late_s)
+            if change or (cause and cause != incident.cause):
+                incident.cause = Cause(cause)
                 yield Told(number, incident, change)
         if not self.open:
             return

@@ -27,14 +27,17 @@ def build_sample(
     *,
     is_held_back: bool,
     now_s: float,
+    wants_rates: bool = True,
 ) -> Sample:
     """The sample of a shard. `objective_s` (N,) is of each row, NaN without one. `now_s` is the present time.
+
+    Rates of consumption are unknown unless it `wants_rates`: they take time.
 
     Commit times are moved to the clock of `now_s`.
     """
     partitions, rows, groups = snapshot.partitions, shard.partition, shard.groups
     times, produce = snapshot.time_lags(shard), snapshot.produce_rates(shard)
-    consume = snapshot.consume_rates(shard)
+    consume = snapshot.consume_rates(shard) if wants_rates else None
     has_lag = (snapshot.reasons(shard) & np.uint8(_NO_LAG)) == 0
     late_s, at_least = np.full(len(rows), np.nan), np.zeros(len(rows), np.bool_)
     if times is not None:
@@ -57,7 +60,9 @@ def build_sample(
         subscribed=owners.subscribed,
         assigned=owners.assigned,
         produce_per_s=np.where(produce.known, produce.per_s, np.nan),
-        consume_per_s=np.where(consume.known, consume.per_s, np.nan),
+        consume_per_s=np.full(len(rows), np.nan)
+        if consume is None
+        else np.where(consume.known, consume.per_s, np.nan),
         late_s=late_s,
         at_least=at_least,
         moved_at_s=np.where(shard.moved_at < 0, np.nan, now_s - age_s),

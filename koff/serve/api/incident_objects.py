@@ -54,7 +54,7 @@ INCIDENT: JsonObject[ClusterIncident] = JsonObject(
         "How long it lasted. Null: it lasts.",
         attrgetter("incident.duration_s"),
     ),
-    JsonField("worst", _VERDICTS, "The worst verdict.", attrgetter("incident.worst")),
+    JsonField("worst", _VERDICTS, "The worst verdict.", attrgetter("incident.worst.name")),
     JsonField("worst_lag", COUNT, "The largest lag, in offsets.", attrgetter("incident.lag")),
     JsonField("worst_time_lag_s", COUNT, "The longest time lag.", attrgetter("incident.time_lag_s")),
     JsonField(

@@ -234,6 +234,7 @@ class ClusterChanges:
                 did,
                 known.objective_s,
                 is_held_back=is_held_back,
+                wants_rates=known.judge.has_new,
                 now_s=snapshot.now_ms / 1000,
             )
             judged = known.judge.judge(sample)

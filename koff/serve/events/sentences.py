@@ -40,6 +40,11 @@ class Drafts:
         """Adds an event. `build` returns its other fields."""
         self._drafts.append((kind, severity, build))
 
+    @property
+    def have_room(self) -> bool:
+        """Whether all that was added will be told of."""
+        return len(self._drafts) < MOST
+
     def build(self) -> list[ClusterEvent]:
         """The events."""
         drafts = sorted(self._drafts, key=lambda draft: -draft[1])
@@ -61,10 +66,11 @@ def add_incident(causes: ShardCauses, told: Told, now_ms: int, drafts: Drafts) -
     if told.change is Change.CLOSED:
         add_end(incident, f"it is OK again, with a lag of {_sum_lag(causes, number):,}", drafts)
         return
-    found = describe_causes(causes, number) or []
     verdict = Verdict(causes.verdicts.verdict[number])
+    # Sentences take time, and there may be thousands of incidents at once: then most have none.
+    found = (describe_causes(causes, number) or []) if drafts.have_room else []
     why = found[0].text if found else "its lag is above what is allowed"
-    incident.note(Step(now_ms, verdict.name, found[0].cause.label if found else "", why))
+    incident.note(Step(now_ms, verdict.name, incident.cause.label, why))
     if told.change is not Change.NONE:
         build = partial(_describe_incident, causes, told, found, why)
         drafts.add(INCIDENTS[told.change], find_severity(verdict), build)
@@ -79,14 +85,14 @@ def add_end(incident: Incident, why: str, drafts: Drafts) -> None:
         Severity.INFO,
         lambda: {
             "key": incident.key,
-            "ends": find_severity(Verdict[incident.worst]),
+            "ends": find_severity(incident.worst),
             **describe_group(
                 incident.group,
                 f"{why}. The incident lasted {show_duration(duration_s)}; the group was at most"
                 f" {incident.lag:,} offsets and {show_duration(incident.time_lag_s)} behind{lost}",
                 status=Verdict.OK.name,
                 duration_s=duration_s,
-                worst=incident.worst,
+                worst=incident.worst.name,
                 worst_lag=incident.lag,
                 worst_time_lag_s=incident.time_lag_s,
                 records_lost=incident.records_lost,

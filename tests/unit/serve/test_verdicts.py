@@ -236,9 +236,11 @@ def test_records_that_are_skipped_without_members_are_told_once():
     assert list_kinds(life) == ["records_skipped", "incident_opened"]
 
 
-@pytest.mark.parametrize("damage", [{}, {"closed_ms": "soon"}, {"worst": "BAD"}, {"steps": [1]}])
+@pytest.mark.parametrize("damage", [{}, {"closed_ms": "soon"}, {"worst": 9}, {"steps": [1]}])
 def test_a_saved_incident_that_is_damaged_is_an_error(damage):
-    saved = Incident("k", "g", 1, worst="ERR", steps=[Step(1, "ERR", "reset", "it was reset")]).save()
+    saved = Incident(
+        "k", "g", 1, worst=Verdict.ERR, cause=Cause.RESET, steps=[Step(1, "ERR", "reset", "it was reset")]
+    ).save()
     assert Incident.restore(json.loads(json.dumps(saved))).save() == saved
     with pytest.raises((LookupError, TypeError, ValueError)):
         Incident.restore(saved | damage if damage else {})
