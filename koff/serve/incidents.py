@@ -43,8 +43,9 @@ class Step(NamedTuple):
 class Incident:
     """The incident of a group. `closed_ms` is None as long as it lasts.
 
-    `worst` is the worst verdict, `cause` the present first cause. `lag` and `time_lag_s` are the largest (whole numbers). `records_lost` is
-    how many offsets left the log before the group had committed them: at least so many.
+    `worst` is the worst verdict, `cause` the present first cause. `lag` and `time_lag_s` are the largest
+    (whole numbers). `records_lost` is how many offsets left the log before the group had committed them: at
+    least so many.
     """
 
     key: str
@@ -148,10 +149,8 @@ class IncidentLog:
             name = groups[number].name
             incident, change = self.open.get(name), Change.NONE
             if incident is None:
-                incident, change = (
-                    Incident(build_key(cluster, str(now_ms), name), name, now_ms),
-                    Change.OPENED,
-                )
+                change = Change.OPENED
+                incident = Incident(build_key(cluster, str(now_ms), name), name, now_ms)
                 self.open[name] = incident
             elif verdict == Verdict.ERR and incident.worst < Verdict.ERR:
                 change = Change.RAISED
@@ -160,7 +159,7 @@ class IncidentLog:
             incident.lag = max(incident.lag, lag)
             incident.records_lost = max(incident.records_lost, lost_records)
             incident.time_lag_s = max(incident.time_lag_s, late_s)
-            if change or (cause and cause != incident.cause):
+            if change or cause not in (Cause.NONE, incident.cause):
                 incident.cause = Cause(cause)
                 yield Told(number, incident, change)
         if not self.open:

@@ -238,9 +238,8 @@ def test_records_that_are_skipped_without_members_are_told_once():
 
 @pytest.mark.parametrize("damage", [{}, {"closed_ms": "soon"}, {"worst": 9}, {"steps": [1]}])
 def test_a_saved_incident_that_is_damaged_is_an_error(damage):
-    saved = Incident(
-        "k", "g", 1, worst=Verdict.ERR, cause=Cause.RESET, steps=[Step(1, "ERR", "reset", "it was reset")]
-    ).save()
+    steps = [Step(1, "ERR", "reset", "it was reset")]
+    saved = Incident("k", "g", 1, worst=Verdict.ERR, cause=Cause.RESET, steps=steps).save()
     assert Incident.restore(json.loads(json.dumps(saved))).save() == saved
     with pytest.raises((LookupError, TypeError, ValueError)):
         Incident.restore(saved | damage if damage else {})
