@@ -197,7 +197,8 @@ def test_clocks_of_producers_that_are_wrong_make_no_lag_smaller_in_silence(kafka
         commit(kafka, group, (topic, 0, at.get(group, 0)))
     for group in lives:
         row = lag_of(kafka, group)
-        assert row["at_least"] or 2_700 < row["time_lag_s"] < 4_500, (group, row)
+        age_s = time.time() - FROM_MS / 1000
+        assert row["at_least"] or 0.75 * age_s < row["time_lag_s"] < 1.25 * age_s, (group, row)
         assert row["at_least"] == (group == "all-next-year"), (group, row)
 
 
@@ -238,4 +239,5 @@ def test_of_a_topic_that_may_not_be_read_the_estimate_stays(more_kafka):
     assert result.returncode == 0, result.stderr
     rows = json.loads(result.stdout)["partitions"]
     assert {row["topic"]: row["time_lag_source"] for row in rows} == {allowed: "record", secret: "ends"}
-    assert all(abs(row["time_lag_s"] - 3_600) < 300 for row in rows)
+    age_s = time.time() - FROM_MS / 1000
+    assert all(0.75 * age_s < row["time_lag_s"] <= age_s + 1 for row in rows)
