@@ -52,8 +52,11 @@ class OffsetsConsumer(Closing):
         addresses = brokers if isinstance(brokers, str) else ",".join(brokers)
         self._closed = False
         self._until_ms = until_ms
-        # A time that has passed needs no watching: the reader ends at the offsets of that time.
-        self._watch = watch and not (until_ms is not None and until_ms <= _now_ms())
+        # A time that has passed needs no watching: the reader ends at the offsets of that time, however late
+        # these come. One that is to come ends the reading, also of a partition without a leader.
+        is_over = until_ms is not None and until_ms <= _now_ms()
+        self._watch = watch and not is_over
+        self._ends_at_ms = math.inf if until_ms is None or is_over else until_ms
         self._decode = decode_share_state if share_state else decode
         self._named_topic = topic
         conf = TailReaderConf(
@@ -93,7 +96,7 @@ class OffsetsConsumer(Closing):
                     raise ConfigError(f"there is no topic {self._named_topic}, or koff may not DESCRIBE it")
                 return
             # Only after an empty poll: records from before `until_ms` may still be on their way here.
-            if self._until_ms is not None and not polled.runs and _now_ms() >= self._until_ms:
+            if not polled.runs and _now_ms() >= self._ends_at_ms:
                 return
 
     def close(self) -> None:

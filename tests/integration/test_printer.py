@@ -11,6 +11,8 @@ from confluent_kafka import Producer, TopicPartition
 
 import koff
 from koff.kafkatest import wait_until
+from koff.tail.messages import OffsetsConsumer
+from koff.tail.reader import Polled, TailReader
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
 from tests.kafka_groups import consuming, produce
@@ -265,3 +267,21 @@ def test_segments_off_a_stopped_broker_say_what_the_printer_said(more_kafka):
     assert "aborted" in everything
     assert "aborted" not in offline.stdout
     assert "abort of producer" in everything
+
+
+def test_a_span_that_has_ended_is_read_to_its_end_however_late_it_comes(kafka, monkeypatch):
+    """The first polls may bring nothing: koff printed nothing then, without a word."""
+    topic = kafka.create_topic(partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(3):
+        key, value = commit_record(f"g{number}", "t", 0, 0)
+        producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + number * 60_000)
+    assert producer.flush(60) == 0
+    poll, empty = TailReader.poll, iter(range(3))
+
+    def poll_late(reader: TailReader, timeout_s: float) -> Polled:
+        return Polled() if next(empty, None) is not None else poll(reader, timeout_s)
+
+    monkeypatch.setattr(TailReader, "poll", poll_late)
+    with OffsetsConsumer(kafka.bootstrap, topic=topic, until_ms=1_700_000_120_000) as messages:
+        assert [message.consumer for message in messages] == ["g0", "g1"]

@@ -240,4 +240,7 @@ def test_of_a_topic_that_may_not_be_read_the_estimate_stays(more_kafka):
     rows = json.loads(result.stdout)["partitions"]
     assert {row["topic"]: row["time_lag_source"] for row in rows} == {allowed: "record", secret: "ends"}
     age_s = time.time() - FROM_MS / 1000
-    assert all(0.75 * age_s < row["time_lag_s"] < 1.25 * age_s for row in rows), (age_s, [row["time_lag_s"] for row in rows])
+    assert all(0.75 * age_s < row["time_lag_s"] < 1.25 * age_s for row in rows), (
+        age_s,
+        [row["time_lag_s"] for row in rows],
+    )
