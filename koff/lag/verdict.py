@@ -85,8 +85,7 @@ class Judgement:
       known yet. `late_most_s` is the largest time lag; NaN if a row is unknown.
     - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
     - `usual_per_s` is the usual produce rate, NaN if that is not known yet.
-    - `cause` is the first `Cause` of the group; `row_cause`
-      has one for each late row (N,).
+    - `cause` is the first `Cause` of the group; `row_cause` has one for each late row (N,).
     """
 
     late: Mask

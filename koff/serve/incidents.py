@@ -165,7 +165,7 @@ class IncidentLog:
         if not self.open:
             return
         for number, group in enumerate(groups):
-            # Also of an incident of which the judge knows nothing: it began anew.
+            # The judge may have started again: then it does not know the incident.
             if group.name in self.open and not is_open[number] and judged.verdict[number] == Verdict.OK:
                 yield Told(number, self._close(group.name, now_ms), Change.CLOSED)
 

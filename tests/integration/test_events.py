@@ -42,7 +42,7 @@ def test_a_group_that_is_dead_before_koff_starts_is_told_of_once_and_a_restart_t
     file = tmp_path / "koff.yaml"
 
     def list_opened() -> list[str]:
-        """The groups of which the webhook was told, each with the key of its incident."""
+        """The groups whose incidents the webhook was told of."""
         told[:] = [event for _, _, body in list(receiver.requests) for event in json.loads(body)["events"]]
         return [event["group"] for event in told if event["kind"] == "incident_opened"]
 

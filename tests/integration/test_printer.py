@@ -216,13 +216,19 @@ def test_a_topic_that_does_not_exist_is_an_error_when_nothing_is_waited_for(kafk
     assert "there is no topic no-such-topic, or koff may not DESCRIBE it" in result.stderr
 
 
-def test_a_span_of_time_is_chosen_by_from_and_until(kafka):
+def write_a_minute_apart(kafka, count: int) -> str:
+    """A topic with a commit of each of so many groups, from 2023-11-14 22:13:20 UTC on."""
     topic = kafka.create_topic(partitions=1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for number in range(5):
+    for number in range(count):
         key, value = commit_record(f"g{number}", "t", 0, 0)
         producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + number * 60_000)
     assert producer.flush(60) == 0
+    return str(topic)
+
+
+def test_a_span_of_time_is_chosen_by_from_and_until(kafka):
+    topic = write_a_minute_apart(kafka, 5)
     groups = [line.split()[3] for line in printed(kafka, topic, "--from", "2023-11-14T22:14:20")]
     assert groups == ["g1", "g2", "g3", "g4"]
     assert len(printed(kafka, topic, "--until", "1700000120000")) == 2
@@ -271,12 +277,7 @@ def test_segments_off_a_stopped_broker_say_what_the_printer_said(more_kafka):
 
 def test_a_span_that_has_ended_is_read_to_its_end_however_late_it_comes(kafka, monkeypatch):
     """The first polls may bring nothing: koff printed nothing then, without a word."""
-    topic = kafka.create_topic(partitions=1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for number in range(3):
-        key, value = commit_record(f"g{number}", "t", 0, 0)
-        producer.produce(topic, value, key, 0, timestamp=1_700_000_000_000 + number * 60_000)
-    assert producer.flush(60) == 0
+    topic = write_a_minute_apart(kafka, 3)
     poll, empty = TailReader.poll, iter(range(3))
 
     def poll_late(reader: TailReader, timeout_s: float) -> Polled:

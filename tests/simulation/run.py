@@ -159,7 +159,7 @@ class Simulation:
         self._steps = self._checks = self._served = self._starts = 0
 
     def _choose_rights(self, rng: random.Random) -> None:
-        """In some runs, koff may never describe the offsets topic. Some read few first records, or all."""
+        """In some runs, koff may never describe the offsets topic. Some read few first records."""
         if self._conf.source != "log" and rng.random() < 0.04:
             self._conditions.hidden_topics = frozenset({OFFSETS})
         if self._conf.source != "log" and random.Random(self.seed).random() < 0.06:

@@ -205,7 +205,9 @@ class ClusterChanges:
         saved, view.activity.saved_verdicts = view.activity.saved_verdicts, None
         if saved is None or not self._is_first:
             return
-        with suppress(LookupError, TypeError, ValueError):  # it is damaged: all begins anew
+        with suppress(
+            LookupError, TypeError, ValueError
+        ):  # the saved state is damaged: koff starts without it
             self._earlier = restore_verdicts(saved, self.incidents, now_ms) | self._earlier
 
     def _save(self, view: ClusterView, now_ms: int) -> None:

@@ -73,7 +73,7 @@ class ClusterEvent:
     time: str = ""
 
     def reaches(self, least: Severity) -> bool:
-        """Whether it is so severe, or ends what was."""
+        """Whether the event, or what it ends, is at least so severe."""
         return max(self.severity, self.ends or Severity.INFO) >= least
 
     def to_json(self) -> dict[str, Any]:

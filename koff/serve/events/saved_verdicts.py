@@ -1,4 +1,4 @@
-"""What the verdicts depend on, as state that is saved: a restart of koff opens and closes no incident."""
+"""Saves and restores what the verdicts depend on, so that a restart of koff opens and closes no incident."""
 
 from __future__ import annotations
 

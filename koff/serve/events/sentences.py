@@ -42,7 +42,7 @@ class Drafts:
 
     @property
     def have_room(self) -> bool:
-        """Whether all that was added will be told of."""
+        """Whether `build` returns all events that were added up to now."""
         return len(self._drafts) < MOST
 
     def build(self) -> list[ClusterEvent]:

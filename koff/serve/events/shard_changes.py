@@ -1,4 +1,4 @@
-"""What has changed in one shard, from one view to the next, as events."""
+"""Compares one shard of a view with the view before, and adds an event for each change."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class EventWatcher:
         try:
             events = changes.compare(view, now_ms)
         except Exception as error:
-            # What is known may be half new, and would give false events. People were told of the incidents.
+            # Half of what is known may be new, and would give false events. Only the incidents stay known.
             self._clusters[cluster] = ClusterChanges(changes.incidents)
             self._note_fault(error)
         else:

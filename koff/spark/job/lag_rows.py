@@ -150,7 +150,7 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 def _is_empty(batch: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Whether the group of each row has no members, and had some: a simple group never has any."""
+    """Whether the group of each row has lost its members. A simple group never has any."""
     is_empty = pc.and_(pc.equal(batch.column("state"), "Empty"), pc.not_equal(batch.column("type"), "simple"))
     flags: NDArray[np.bool_] = is_empty.fill_null(False).to_numpy(zero_copy_only=False)
     return flags
