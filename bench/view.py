@@ -28,7 +28,7 @@ from koff.monitor.core_conf import CoreConf
 from koff.monitor.requests import (
     Failed,
     FetchOffsets,
-    FetchRetention,
+    FetchTopicConfigs,
     FetchTopics,
     FirstRecordsRead,
     Moment,
@@ -111,7 +111,7 @@ class Watched:
                 return OffsetsFetched(request.id, offsets, final=True)
             case ReadFirstRecords():
                 return FirstRecordsRead(request.id, {})
-            case FetchRetention():
+            case FetchTopicConfigs():
                 return Failed(request.id, "not here")
         return None
 

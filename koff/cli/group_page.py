@@ -55,6 +55,7 @@ def _describe_status(about: Json) -> str:
         "floor": "as for any group",
         "usual": "twice what is usual for it",
         "objective": "its objective",
+        "retention": "half of the time for which a topic keeps its records",
     }
     allowed = f"{show_duration(about['allowance_s'])} is allowed, {sources[about['allowance_from']]}"
     return f"{about['status']} ({allowed})"

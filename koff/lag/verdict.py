@@ -63,6 +63,7 @@ class Basis(IntEnum):
     FLOOR = 0
     USUAL = 1
     OBJECTIVE = 2
+    RETENTION = 3
 
 
 class Change(IntEnum):
@@ -239,9 +240,10 @@ class Judge:
         allowance_s = np.where(np.isnan(sample.objective_s), learned_s, sample.objective_s)
         group_allowance_s = np.full(groups, np.inf)
         np.minimum.at(group_allowance_s, of[counts], allowance_s[counts])
-        is_given = counts & ~np.isnan(sample.objective_s) & (allowance_s == group_allowance_s[of])
-        learned = np.where(2 * usual_s > FLOOR_S, Basis.USUAL, Basis.FLOOR)
-        basis = np.where(has_rows(is_given, of, groups), Basis.OBJECTIVE, learned).astype(np.uint8)
+        basis = np.where(2 * usual_s > FLOOR_S, Basis.USUAL, Basis.FLOOR).astype(np.uint8)
+        is_least = counts & (allowance_s == group_allowance_s[of])
+        basis[of[is_least & (allowance_s < np.maximum(FLOOR_S, 2 * usual_s)[of])]] = Basis.RETENTION
+        basis[of[is_least & ~np.isnan(sample.objective_s)]] = Basis.OBJECTIVE
         known = counts & ~np.isnan(sample.late_s) & ~(sample.at_least & (sample.late_s <= allowance_s))
         late_s = np.where(known, sample.late_s, 0.0)
         lag = np.where(known, np.maximum(sample.end - sample.committed, 0), 0)

@@ -23,6 +23,7 @@ from koff.monitor.log_sizes import LogSizes
 from koff.monitor.offsets_start import NO_GROUP
 from koff.monitor.outbox import Ask, Event, Outbox
 from koff.monitor.record_ages import RecordAges
+from koff.monitor.record_retention import SETTINGS, RecordRetention
 from koff.monitor.requests import (
     Display,
     Done,
@@ -30,9 +31,9 @@ from koff.monitor.requests import (
     FetchGroups,
     FetchLogSizes,
     FetchOffsets,
-    FetchRetention,
     FetchShareLags,
     FetchStoredGroups,
+    FetchTopicConfigs,
     FetchTopics,
     FirstRecordsRead,
     ForgetSaved,
@@ -49,12 +50,12 @@ from koff.monitor.requests import (
     ReadFirstRecords,
     ReadHistory,
     Request,
-    RetentionFetched,
     Save,
     SaveFile,
     SaveIndex,
     ShareLagsFetched,
     StoredGroupsFetched,
+    TopicConfigsFetched,
     TopicsFetched,
     Unreachable,
 )
@@ -84,7 +85,7 @@ _TO_THE_CLUSTER: Mapping[type[Request], str] = {
     FetchOffsets: "offsets",
     FetchGroups: "groups",
     FetchShareLags: "share_lags",
-    FetchRetention: "retention",
+    FetchTopicConfigs: "topic_configs",
     FetchLogSizes: "log_sizes",
     ReadHistory: "history",
 }
@@ -114,6 +115,7 @@ class Core:
         self._record_ages = RecordAges(
             conf.records_per_s, self.tracker, self._ends, self.outbox, self._steady_ms
         )
+        self._retention = RecordRetention(self.tracker, self.outbox, self._find_read_topics)
         self._log_sizes = LogSizes(conf.log_sizes_interval_s, self.outbox)
         self._topics_due_s = self._sample_due_s = now.at_s
         self._topics_sent_s = float("-inf")
@@ -152,7 +154,8 @@ class Core:
         due += [] if (new_s := self._ends.new_due_s()) is None else [new_s]
         more = [self.logs.start.next_due_s(), self._stored.due_s, self.end_times.due_s]
         due += more if self._does_more else [self._began.at_s + PATIENCE_S]
-        due += [self._record_ages.due_s, self._log_sizes.due_s] if self._was_read else []
+        later = [self._record_ages.due_s, self._retention.due_s, self._log_sizes.due_s]
+        due += later if self._was_read else []
         return min(*due, self.logs.next_due_s())
 
     @property
@@ -173,7 +176,8 @@ class Core:
         """Whether nothing more is to be expected soon: all was requested, and was answered or failed."""
         is_answered = self._ends.is_answered and self._stored.is_known
         is_known = is_answered and self._share_lags.is_settled
-        return self._was_read and is_known and self.is_dated and self._record_ages.is_settled
+        is_dated = self.is_dated and self._record_ages.is_settled
+        return self._was_read and is_known and is_dated and self._retention.is_settled
 
     @property
     def refusal(self) -> str | None:
@@ -319,8 +323,8 @@ class Core:
                 self._receive_offsets(given, ask, now)
             case LogSizesFetched(), FetchLogSizes():
                 self._log_sizes.receive(given, ask.asked, now)
-            case RetentionFetched(), FetchRetention():
-                self.logs.receive_retention(ask.request.topic, given)
+            case TopicConfigsFetched(), FetchTopicConfigs():
+                self._receive_configs(given, ask, now)
             case GroupsFetched(), FetchGroups():
                 if len(given.incomplete) < len(given.partitions or ask.request.partitions):
                     self.outbox.note_answer(ask.asked)
@@ -352,6 +356,8 @@ class Core:
             case FetchOffsets():
                 self._ends.give_up(ask)
                 self.end_times.give_up(ask, now, self._steady_ms(now))
+            case FetchTopicConfigs():
+                self._retention.give_up(ask, now)
             case FetchGroups():
                 self.logs.start.give_up_groups(ask, why, now)
             case FetchShareLags():
@@ -396,6 +402,12 @@ class Core:
             pause_s = min(pause_s, MISSING_INTERVAL_S)
         self._topics_due_s = now.at_s + pause_s
 
+    def _receive_configs(self, given: TopicConfigsFetched, ask: Ask[FetchTopicConfigs], now: Moment) -> None:
+        if ask.request.names == SETTINGS:
+            self._retention.receive(given, ask, now)
+        else:
+            self.logs.receive_retention(given)
+
     def _receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
         ask.waiting.difference_update(given.offsets)
         errors = [offset for offset in given.offsets.values() if isinstance(offset, str)]
@@ -436,12 +448,19 @@ class Core:
         self._date(now)
         if self._was_read:
             self._record_ages.request(now)
+            self._retention.request(now)
             self._log_sizes.request(now)
         self._save(now)
 
     def _find_wanted_topics(self) -> frozenset[str]:
         """The topics that groups refer to, and those that are read."""
         return frozenset({topic for topic, _ in self._ends.watched} | {log.topic for log in self.logs.both})
+
+    def _find_read_topics(self) -> frozenset[str]:
+        """The topics that groups refer to, that exist, and that koff may DESCRIBE."""
+        topics, own = self.topics, {log.topic for log in self.logs.both}
+        wanted = self._find_wanted_topics() - own - topics.denied
+        return frozenset(name for name in wanted if topics.topics.get(name) is not None)
 
     def _sample(self, now: Moment) -> None:
         """Requests end offsets when they are due, and those of new partitions soon."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,21 +15,22 @@ from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
 from koff.client.metadata import Metadata, Node
 from koff.client.offsets.lister import OffsetLister
+from koff.client.topic_configs import TopicConfigs, fetch_topic_configs
 from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, KoffError
 from koff.monitor.fetched_groups import fetch_described_groups, fetch_share_lags
 from koff.monitor.requests import (
     Answered,
     FetchGroups,
-    FetchRetention,
     FetchShareLags,
+    FetchTopicConfigs,
     FetchTopics,
     GroupsFetched,
     Input,
     OffsetKind,
-    RetentionFetched,
     ShareLagsFetched,
     Topic,
+    TopicConfigsFetched,
     TopicsFetched,
 )
 from koff.records.topics import OFFSETS_TOPIC
@@ -66,12 +68,19 @@ class Fetching:
         match request:
             case FetchTopics():
                 return self._fetch_topics(request)
-            case FetchRetention():
-                retention_ms = self._cluster.fetch_topic_configs(request.topic).get("delete.retention.ms")
-                if retention_ms is None:
-                    raise ConnectError(f"the broker returned no delete.retention.ms of {request.topic}")
-                return RetentionFetched(request.id, int(retention_ms))
+            case FetchTopicConfigs():
+                return TopicConfigsFetched(request.id, self._fetch_topic_configs(request))
         raise TypeError(f"{type(request).__name__} is not a request to the cluster")
+
+    def _fetch_topic_configs(self, request: FetchTopicConfigs) -> TopicConfigs:
+        if self._lister is not None:
+            brokers, timeout_s = self._lister.brokers, OFFSETS_TIMEOUT_S
+            return fetch_topic_configs(brokers, request.topics, request.names, timeout_s=timeout_s)
+        late_s, configs = time.monotonic() + OFFSETS_TIMEOUT_S, TopicConfigs()
+        for topic in request.topics:
+            if time.monotonic() < late_s:  # else it is asked again later
+                configs[topic] = self._cluster.fetch_topic_configs(topic)
+        return configs
 
     def _fetch_topics(self, request: FetchTopics) -> TopicsFetched:
         metadata = self._cluster.fetch_metadata()

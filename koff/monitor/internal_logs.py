@@ -25,14 +25,14 @@ from koff.monitor.requests import (
     Polled,
     Read,
     ReadFailed,
-    RetentionFetched,
     Start,
     StopReading,
     Topic,
+    TopicConfigsFetched,
 )
 from koff.monitor.savings import Savings
+from koff.monitor.tombstone_retention import TombstoneRetention
 from koff.monitor.topic_list import TopicList
-from koff.monitor.topic_retention import TopicRetention
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import Tracker
 from koff.tracker.shard import BytesColumn
@@ -75,7 +75,7 @@ class InternalLogs:
         self.start = OffsetsStart(
             conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms, topics
         )
-        self._share_retention = TopicRetention(SHARE_STATE_TOPIC, outbox)
+        self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, outbox)
 
     def find(self, topic: str) -> FollowedLog:
         """The log of that topic."""
@@ -192,7 +192,7 @@ class InternalLogs:
             request = FetchOffsets(self._outbox.next_id(), kind, wanted)
             self._outbox.send(request, now, TIMEOUT_S, log.known())
 
-    def _retention(self, log: FollowedLog) -> TopicRetention:
+    def _retention(self, log: FollowedLog) -> TombstoneRetention:
         return self._share_retention if log is self.share else self.start.retention
 
     # --- Results -----------------------------------------------------------------------------------------
@@ -251,9 +251,10 @@ class InternalLogs:
         """Takes a response of coordinators. Records wait up to the watermarks that are requested now."""
         self._fetch_offsets(self.offsets, "end", self.start.receive_groups(given, ask, now), now)
 
-    def receive_retention(self, topic: str, given: RetentionFetched) -> None:
+    def receive_retention(self, given: TopicConfigsFetched) -> None:
         """Takes delete.retention.ms of a topic."""
-        self._retention(self.find(topic)).receive(given.delete_retention_ms)
+        for topic in given.configs:
+            self._retention(self.find(topic)).receive(given)
 
     def receive_polled(self, given: Polled, now: Moment) -> None:
         """Takes what a reader has read."""

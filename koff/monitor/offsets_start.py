@@ -32,8 +32,8 @@ from koff.monitor.requests import (
 )
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.savings import Savings
+from koff.monitor.tombstone_retention import TombstoneRetention
 from koff.monitor.topic_list import TopicList
-from koff.monitor.topic_retention import TopicRetention
 from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, State, Tracker
@@ -74,7 +74,7 @@ class OffsetsStart:
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
         self._steady_ms, self._topics = steady_ms, topics
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
-        self.retention = TopicRetention(log.topic, outbox)
+        self.retention = TombstoneRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
         self._to_replay: set[int] = set()
         # Partitions that responses have removed groups from while the topic may not be read.

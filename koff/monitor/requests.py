@@ -61,11 +61,12 @@ class FetchOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchRetention:
-    """The topic's delete.retention.ms. Answered by `RetentionFetched`."""
+class FetchTopicConfigs:
+    """The settings of these names, of each topic. Answered by `TopicConfigsFetched`."""
 
     id: int
-    topic: str
+    topics: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ class ReadFirstRecords:
 Answered = (
     FetchTopics
     | FetchOffsets
-    | FetchRetention
+    | FetchTopicConfigs
     | FetchGroups
     | FetchShareLags
     | ReadHistory
@@ -321,11 +322,11 @@ class OffsetsFetched:
 
 
 @dataclass(frozen=True, slots=True)
-class RetentionFetched:
-    """The answer to `FetchRetention`."""
+class TopicConfigsFetched:
+    """The answer to `FetchTopicConfigs`: by topic, its settings, or why they are unknown."""
 
     id: int
-    delete_retention_ms: int
+    configs: Mapping[str, Mapping[str, str] | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +528,7 @@ Input = (
     | Done
     | TopicsFetched
     | OffsetsFetched
-    | RetentionFetched
+    | TopicConfigsFetched
     | GroupsFetched
     | ShareLagsFetched
     | Polled

@@ -12,7 +12,6 @@ from typing import Self
 from koff.client import ClusterConf
 from koff.client.cluster import Cluster
 from koff.client.offsets.lister import OffsetLister
-from koff.client.offsets.log_sizes import LogSizeReader
 from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, Denied
 from koff.monitor.conf import MonitorConf
@@ -54,7 +53,6 @@ class Watch:
             cluster,
             self.loop.post,
             lister,
-            LogSizeReader(conf.cluster) if conf.log_sizes and lister is not None else None,
         )
 
     def __enter__(self) -> Self:

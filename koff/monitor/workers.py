@@ -22,7 +22,7 @@ from koff.client import ClusterConf, FeedConf, TopicPartition
 from koff.client.cluster import Cluster
 from koff.client.metadata import Node
 from koff.client.offsets.lister import OffsetLister
-from koff.client.offsets.log_sizes import LogSizeReader
+from koff.client.offsets.log_sizes import fetch_log_sizes
 from koff.errors import KoffError
 from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, OfCoordinators, split_into_chunks
 from koff.monitor.first_records import FirstRecords
@@ -81,7 +81,7 @@ class WorkersConf:
 
 
 class Workers:
-    """Carries out requests in threads of its own. `send` returns at once. Closes `lister` and `log_sizes`."""
+    """Carries out requests in threads of its own. `send` returns at once. Closes `lister`."""
 
     def __init__(
         self,
@@ -89,9 +89,7 @@ class Workers:
         cluster: Cluster,
         post: Post,
         lister: OffsetLister | None = None,
-        log_sizes: LogSizeReader | None = None,
     ) -> None:
-        self._log_sizes = log_sizes
         self._conf, self._cluster, self._post, self._lister = conf, cluster, post, lister
         self._fetching = Fetching(cluster, lister)
         self.zookeeper = ZooKeeper(conf.zookeeper)
@@ -155,8 +153,6 @@ class Workers:
             worker.close()
         if self._lister is not None:
             self._lister.close()
-        if self._log_sizes is not None:
-            self._log_sizes.close()
         deadline = time.monotonic() + STOP_S
         for worker in self._living:
             worker.join(max(0.0, deadline - time.monotonic()))
@@ -184,8 +180,8 @@ class Workers:
 
     def _fetch_log_sizes(self, request: FetchLogSizes) -> None:
         """Fetches the sizes of the logs from each broker."""
-        reader, brokers = self._log_sizes, self._fetching.brokers
-        if reader is None or not brokers:
+        lister, brokers = self._lister, self._fetching.brokers
+        if lister is None or not brokers:
             self._post(LogSizesFetched(request.id, None, "", final=True))
             return
         results = _PartResults(len(brokers), self._post)
@@ -193,7 +189,7 @@ class Workers:
         def fetch(broker: Node) -> None:
             sizes: Mapping[str, int] | str
             try:
-                sizes = reader.fetch(broker, timeout_s=LOG_SIZES_TIMEOUT_S)
+                sizes = fetch_log_sizes(lister.brokers, broker, timeout_s=LOG_SIZES_TIMEOUT_S)
             except KoffError as error:
                 sizes = str(error)
             except Exception as error:  # a fault of koff must not end the process

@@ -144,7 +144,8 @@ FAMILIES: tuple[Family, ...] = (
         "koff_group_allowance_seconds",
         ("group", "source"),
         "seconds",
-        "So late the group may be: its objective, twice what is usual for it, or two minutes (floor).",
+        "So late the group may be: its objective, or twice what is usual for it, two minutes at least "
+        "(floor), half of a topic's retention at most.",
         "nobody has looked yet",
         "koff_group_max_lag_seconds > on(cluster, group) koff_group_allowance_seconds",
         default=False,

@@ -67,7 +67,7 @@ def build_sample(
         at_least=at_least,
         moved_at_s=np.where(shard.moved_at < 0, np.nan, now_s - age_s),
         objective_s=objective_s,
-        retention_s=np.full(len(rows), np.nan),
+        retention_s=partitions.retention_s[rows],
         members=counts,
         epoch=np.array([group.epoch for group in groups], np.int64),
         rebalances=np.array([each.rebalances if each else 0 for each in did], np.int64),

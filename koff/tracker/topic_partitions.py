@@ -25,6 +25,7 @@ from koff.lag import (
     time_lag_s,
 )
 from koff.lag.end_history import TICK_MS
+from koff.lag.samples import Floats
 from koff.proto.primitives import parse_uuid
 from koff.records.key_codes import NameCodes
 from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences, spread_bits
@@ -50,7 +51,8 @@ class PartitionSnapshot:
     `gone` is set if the topic, or that partition of it, does not exist. `topic_id` is the present id of the
     topic (`fold_topic_ids`), 0 if unknown. `sampled_at` is the time of the request for the end offset, in ms
     of the caller's clock. `held_ms` is how long the last stable offset is known to have stayed where it is,
-    below the end offset: so long, at least, the transaction at that offset has been open.
+    below the end offset: so long, at least, the transaction at that offset has been open. `retention_s` is
+    how long the topic keeps a record, NaN if that is unknown.
     """
 
     topic: list[str]
@@ -62,6 +64,7 @@ class PartitionSnapshot:
     held_ms: Ints
     gone: NDArray[np.bool_]
     topic_id: Ints
+    retention_s: Floats
     end_before: Ints | None = None
     """The end offsets `ENDS_SPAN_MS` ago; None if the snapshot was taken without a time."""
     produce: Rates | None = None
@@ -97,6 +100,8 @@ class PartitionTable:
         # identified, it is the id that a restored history was saved with.
         self._topic_ids: dict[str, int] = {}
         self._identified: Collection[str] = ()  # the topics of the last `identify_topics`
+        self.retention_s: Mapping[str, float] = {}
+        """How long topics keep their records, in seconds, as far as that is known."""
         self._history = EndHistory()
         self._reach_s: float | None = None
         self._oldest_ms: float = math.inf  # the age up to which a sample shows the lag at a commit
@@ -492,6 +497,7 @@ class PartitionTable:
             held_ms=self._held_ms(n),
             gone=self._gone[:n].copy(),
             topic_id=self._topic_ids_by_code()[self._topic[:n]],
+            retention_s=self._retention_by_code()[self._topic[:n]],
             end_before=None if now_ms is None else self.ends_at(now_ms - ENDS_SPAN_MS),
             produce=None if now_ms is None else self.produce_rates(),
         )
@@ -503,6 +509,11 @@ class PartitionTable:
     def _topic_ids_by_code(self) -> Ints:
         """The present id of each topic, 0 if unknown, and at last a 0 for code -1."""
         return np.array([*(self._topic_ids.get(name, 0) for name in self._topics.names), 0], np.int64)
+
+    def _retention_by_code(self) -> Floats:
+        """How long each topic keeps its records, and at last a NaN for code -1."""
+        known = self.retention_s
+        return np.array([*(known.get(name, math.nan) for name in self._topics.names), math.nan])
 
     def _grow_columns(self, more: int) -> None:
         size = len(self._topic)

@@ -470,6 +470,10 @@ class Tracker:
             found.setdefault(key, []).append(offset)
         return found
 
+    def set_retention(self, retention_s: Mapping[str, float]) -> None:
+        """Sets how long each topic keeps its records, in seconds. All other topics: unknown."""
+        self._registry.partitions.retention_s = retention_s
+
     def forget_offsets(self, partitions: Iterable[tuple[str, int]], *, gone: bool = True) -> None:
         """Sets the sampled offsets of the partitions to unknown. `gone`: the partitions no longer exist."""
         with self._registry.numbers_change():

@@ -13,6 +13,7 @@ import pytest
 
 from koff.kafkatest import LocalKafka, incidents, wait_until
 from koff.kafkatest.traffic import GROUPS, Traffic
+from tests.integration.test_against_kafka import commit
 from tests.koff_process import monitoring, run_koff
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -146,3 +147,18 @@ def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_
             every_s=1,
             what="groups that have caught up",
         )
+
+
+@pytest.mark.parametrize(
+    ("settings", "allowed"),
+    [
+        ({"retention.ms": "100000"}, (50, "retention")),
+        ({"retention.ms": "100000", "cleanup.policy": "compact"}, (120, "floor")),
+    ],
+)
+def test_a_group_may_be_late_by_half_of_the_retention_at_most(kafka, settings, allowed):
+    topic = kafka.create_topic(config=settings)
+    commit(kafka, f"reads-{topic}", (topic, 0, 0))
+    args = ("lag", "--brokers", kafka.bootstrap, "--group", f"^reads-{topic}$", "--format", "json")
+    (group,) = json.loads(run_koff(*args).stdout)["groups"]
+    assert (group["allowance_s"], group["allowance_from"]) == allowed

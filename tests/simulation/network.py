@@ -17,9 +17,9 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
-    FetchRetention,
     FetchShareLags,
     FetchStoredGroups,
+    FetchTopicConfigs,
     FetchTopics,
     FirstRecord,
     FirstRecordsRead,
@@ -33,12 +33,12 @@ from koff.monitor.requests import (
     ReadHistory,
     RecordPlace,
     Request,
-    RetentionFetched,
     Save,
     SaveFile,
     SaveIndex,
     StopReading,
     Topic,
+    TopicConfigsFetched,
     TopicPartition,
     TopicsFetched,
 )
@@ -127,13 +127,10 @@ class Network:
                 self._ask(request.id, "topics", now_s, lambda: self._list_topics(request))
             case FetchOffsets():
                 self._ask_offsets(request, now_s)
-            case FetchRetention():
-                self._ask(
-                    request.id,
-                    "retention",
-                    now_s,
-                    lambda: RetentionFetched(request.id, self.cluster.retention_ms),
-                )
+            case FetchTopicConfigs():
+                settings = dict.fromkeys(request.names, str(self.cluster.retention_ms))
+                fetched = TopicConfigsFetched(request.id, dict.fromkeys(request.topics, settings))
+                self._ask(request.id, "retention", now_s, lambda: fetched)
             case FetchGroups():
                 self._coordinators.fetch(request, now_s)
             case FetchShareLags():

@@ -146,7 +146,7 @@ class _Leader:
     def __init__(self, lister: OffsetLister, address: Address, topic: str) -> None:
         self.left: dict[int, _Partition] = {}
         self._topic, self._address = topic, address
-        self._connecting = call_in_thread(lambda: lister.connect(address, timeout_s=RESPONSE_S))
+        self._connecting = call_in_thread(lambda: lister.brokers.connect(address, timeout_s=RESPONSE_S))
         self._connection: Connection | None = None
         self._receive: Callable[[], FetchResponse] | None = None
         self._requested: dict[int, int] = {}

@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import (
     PATIENCE_S,
@@ -35,16 +34,15 @@ from koff.client.offsets.messages import (
     encode_list_offsets,
     encode_metadata,
 )
+from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
-from koff.client.wire.pool import Address, ConnectionPool
-from koff.errors import ConfigError, ConnectError, KoffError, copy_error
+from koff.client.wire.pool import Address
+from koff.errors import ConnectError, KoffError, copy_error
 from koff.proto.requests import Api, Request, error_name
 
 CHUNK = 2_000
 """The most partitions, or topics of metadata, in one request. It keeps the responses small."""
-FAILED_S = 60.0
-"""For this time, a broker that did not respond is asked for metadata after the others."""
 PAUSE_S = 5.0
 """When no broker returned metadata, doubted leaders are asked as they are for this time."""
 LATE_S = 0.2
@@ -79,25 +77,19 @@ class OffsetLister(Closing):
         token: TokenSource | None = None,
         cluster_id: str = "",
     ) -> None:
-        self._conf, self._fallback, self._token = conf, fallback, token
+        self._conf, self._fallback = conf, fallback
         self._cluster_id = cluster_id
         self._confirmed_s = time.monotonic() if cluster_id else float("-inf")
         self._other_cluster: tuple[str, set[Address]] = ("", set())
         """Another cluster's id, and the brokers that have returned it since then."""
         self._no_metadata_s = float("-inf")
-        self._bootstrap = list(parse_addresses(conf.brokers))
-        if not self._bootstrap:
-            raise ConfigError("--brokers names no broker")
-        # Each request has a deadline of its own.
-        self._pool = ConnectionPool(replace(conf, request_timeout_s=float("inf")), token=token)
+        self.brokers = Brokers(conf, token=token)
         self._known = KnownLeaders()
         self._fetching = threading.Lock()
-        self._asked_s: dict[Address, float] = {}
-        self._failed_s: dict[Address, float] = {}
 
     def close(self) -> None:
         """Closes the connections. Safe to call twice."""
-        self._pool.close()
+        self.brokers.close()
 
     def list_offsets(
         self,
@@ -145,10 +137,6 @@ class OffsetLister(Closing):
         """
         return self._known.find_addresses(topic)
 
-    def connect(self, address: Address, *, timeout_s: float) -> Connection:
-        """A connection of the caller's own. Raises what `Connection.connect` raises."""
-        return Connection.connect(self._conf, *address, token=self._token, timeout_s=timeout_s)
-
     def refresh_leaders(self, *, timeout_s: float) -> None:
         """Fetches the leaders of all topics whose offsets are requested. Raises `ConnectError`.
 
@@ -160,7 +148,7 @@ class OffsetLister(Closing):
         self._known.forget_unused(time.monotonic())
         topics = self._known.list_topics()
         # All topics from the same two brokers: each call then asks others, however many topics there are.
-        first, *others = self._list_candidates()
+        first, *others = self.brokers.list_candidates()
         asks_second = len(self._known.brokers) > 1
         failure: KoffError | None = None
         for start in range(0, len(topics), CHUNK):
@@ -227,17 +215,15 @@ class OffsetLister(Closing):
             try:
                 listed |= self._send_to_broker(address, chunk, query)
             except KoffError as error:
-                self._note_response(address, responds=False)
                 self._known.doubt(part[first:])
                 return listed | dict.fromkeys(part[first:], copy_error(error))
-        self._note_response(address, responds=True)
         return listed
 
     def _send_to_broker(
         self, address: Address, chunk: list[TopicPartition], query: _Query
     ) -> dict[TopicPartition, _Result]:
         try:
-            response = self._pool.send_request(
+            response = self.brokers.ask(
                 address, lambda connection: query.encode(connection, chunk), deadline=query.deadline
             )
         except UnsupportedVersion:
@@ -284,7 +270,7 @@ class OffsetLister(Closing):
                 # Another thread may have fetched them meanwhile.
                 due = self._known.find_due(topics, time.monotonic())
                 for first in range(0, len(due), CHUNK):
-                    self._add_metadata(due[first : first + CHUNK], deadline, self._list_candidates())
+                    self._add_metadata(due[first : first + CHUNK], deadline)
         except ConnectError:
             self._no_metadata_s = time.monotonic()
             if unknown:
@@ -294,60 +280,34 @@ class OffsetLister(Closing):
     @contextmanager
     def _lock_leaders(self, deadline: float) -> Iterator[None]:
         if not self._fetching.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise self._late()
+            raise self.brokers.make_late_error()
         try:
             yield
         finally:
             self._fetching.release()
 
-    def _late(self) -> ConnectError:
-        return ConnectError(f"no response in time from any of {self._conf.brokers}")
-
-    def _add_metadata(self, topics: list[str], deadline: float, candidates: Iterable[Address]) -> Address:
+    def _add_metadata(
+        self, topics: list[str], deadline: float, candidates: Iterable[Address] | None = None
+    ) -> Address:
         """Fetches the metadata of these topics from the first of the candidates that responds.
 
-        A broker that hangs must not take all the time: after `PATIENCE_S`, the next broker is asked as well.
-        Returns the broker's address. Raises `ConnectError`, or `UnsupportedVersion` if a broker that responds
-        is too old.
+        Returns the broker's address. Raises what `Brokers.ask_any` raises.
         """
-        errors: list[BaseException] = []
-        asking: dict[futures.Future[MetadataResponse], Address] = {}
-        left = list(candidates)
-        while left or asking:
-            if left:
-                address = left.pop(0)
-                asking[call_in_thread(self._fetch_metadata, address, topics, deadline)] = address
-            left_s = deadline - time.monotonic()
-            wait_s = min(PATIENCE_S, left_s) if left else left_s
-            for future in futures.wait(asking, max(0.0, wait_s), futures.FIRST_COMPLETED).done:
-                address, error = asking.pop(future), future.exception()
-                if error is None:
-                    for late in asking.values():
-                        self._note_response(late, responds=False)
-                    self._known.add(future.result(), address, time.monotonic())
-                    self._forget_other_addresses()
-                    return address
-                if isinstance(error, UnsupportedVersion):
-                    raise copy_error(error)
-                errors.append(error)
-            if time.monotonic() >= deadline:
-                break
-        raise copy_error(errors[0]) if errors else self._late()
 
-    def _fetch_metadata(self, address: Address, topics: list[str], deadline: float) -> MetadataResponse:
-        self._asked_s[address] = time.monotonic()
-        try:
-            metadata = self._pool.send_request(
-                address, lambda connection: _encode_metadata(connection, topics), deadline=deadline
-            )
+        def check(metadata: MetadataResponse, address: Address) -> None:
             if not metadata.brokers:  # a broker that starts
                 raise ConnectError(f"Kafka at {address[0]}:{address[1]} knows no brokers yet")
             self._check_cluster(metadata.cluster_id or "", address)
-        except KoffError:
-            self._note_response(address, responds=False)
-            raise
-        self._note_response(address, responds=True)
-        return metadata
+
+        source, metadata = self.brokers.ask_any(
+            lambda connection: _encode_metadata(connection, topics),
+            deadline=deadline,
+            candidates=candidates,
+            check=check,
+        )
+        self._known.add(metadata, source, time.monotonic())
+        self.brokers.set_members(self._known.brokers.values())
+        return source
 
     def _check_cluster(self, cluster_id: str, address: Address) -> None:
         """Raises `ConnectError` for another cluster: an address may have been given to another broker.
@@ -360,7 +320,7 @@ class OffsetLister(Closing):
             other_id, sources = self._other_cluster
             sources = {address} | (sources if other_id == cluster_id else set())
             self._other_cluster = cluster_id, sources
-            needed = min(2, len(self._list_candidates()))
+            needed = min(2, len(self.brokers.list_candidates()))
             if len(sources) < needed or now < self._confirmed_s + BELIEVE_OLDER_S:
                 host, port = address
                 raise ConnectError(
@@ -368,33 +328,6 @@ class OffsetLister(Closing):
                     f"not {self._cluster_id}: check --brokers"
                 )
         self._cluster_id, self._confirmed_s, self._other_cluster = cluster_id, now, ("", set())
-
-    def _list_candidates(self) -> list[Address]:
-        """The brokers to ask for metadata: those that respond first, then the one asked longest ago.
-
-        A bootstrap server may be a broker under another name, so these come after the brokers.
-        """
-        now = time.monotonic()
-        brokers = dict.fromkeys(self._known.brokers.values())
-
-        def rank(address: Address) -> tuple[bool, bool, float]:
-            has_failed = now < self._failed_s.get(address, float("-inf")) + FAILED_S
-            return has_failed, address not in brokers, self._asked_s.get(address, float("-inf"))
-
-        return sorted(brokers | dict.fromkeys(self._bootstrap), key=rank)
-
-    def _forget_other_addresses(self) -> None:
-        """Forgets brokers that are not in the cluster any more."""
-        addresses = {*self._known.brokers.values(), *self._bootstrap}
-        self._pool.keep_only(addresses)
-        self._asked_s = {at: asked_s for at, asked_s in self._asked_s.copy().items() if at in addresses}
-        self._failed_s = {at: failed_s for at, failed_s in self._failed_s.copy().items() if at in addresses}
-
-    def _note_response(self, address: Address, *, responds: bool) -> None:
-        if responds:
-            self._failed_s.pop(address, None)
-        else:
-            self._failed_s[address] = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`LogSizeReader` reads how many bytes the logs of each topic have on a broker.
+"""How many bytes the logs of each topic have on a broker.
 
 Layouts: DescribeLogDirsRequest.json and DescribeLogDirsResponse.json. koff uses the versions that Kafka 2.8
 introduced, and later ones as long as their layout is the same.
@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
-from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
 from koff.client.metadata import Node
 from koff.client.offsets.messages import choose_version, decode_response
+from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import Connection
-from koff.client.wire.credentials import TokenSource
-from koff.client.wire.pool import ConnectionPool
 from koff.errors import ConnectError, Denied
 from koff.proto.requests import Api, Request, error_name
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, array, field, nested, struct
@@ -69,41 +64,29 @@ class DescribeLogDirsResponse:
     directories: tuple[LogDirectory, ...] = field(array(nested(LogDirectory)))
 
 
-class LogSizeReader(Closing):
-    """Reads the sizes of logs over connections of its own. A context manager; for many threads."""
+def fetch_log_sizes(brokers: Brokers, broker: Node, *, timeout_s: float) -> dict[str, int]:
+    """The bytes of each topic's logs on this broker, in all its log directories.
 
-    def __init__(self, conf: ClusterConf, *, token: TokenSource | None = None) -> None:
-        self._pool = ConnectionPool(replace(conf, request_timeout_s=float("inf")), token=token)
-
-    def close(self) -> None:
-        """Closes the connections. Safe to call twice."""
-        self._pool.close()
-
-    def fetch(self, broker: Node, *, timeout_s: float) -> Mapping[str, int]:
-        """The bytes of each topic's logs on this broker, in all its log directories.
-
-        Needs DESCRIBE on the cluster: raises `Denied` without it. Raises `ConnectError`, also if a directory
-        cannot be read: the sizes would be too small.
-        """
-        response = self._pool.send_request(
-            (broker.host, broker.port), _encode, deadline=time.monotonic() + timeout_s
-        )
-        where = f"Kafka at {broker.host}:{broker.port}"
-        # Before version 3 the response has no error, and a broker without a directory cannot run.
-        if error_name(response.error_code) == _DENIED or not (response.error_code or response.directories):
-            raise Denied(f"{where} does not tell the sizes of its logs: grant DESCRIBE on the cluster")
-        for code in (response.error_code, *(each.error_code for each in response.directories)):
-            if code:
-                raise ConnectError(f"{where} cannot read the sizes of all its logs: {error_name(code)}")
-        sizes = Counter[str]()
-        for directory in response.directories:
-            for topic in directory.topics:
-                if any(each.bytes < 0 for each in topic.partitions):
-                    raise ConnectError(f"{where} sends a negative size of a log of {topic.name!r}")
-                sizes[topic.name] += sum(each.bytes for each in topic.partitions)
-        if sizes.total() >= _MAX_BYTES:
-            raise ConnectError(f"{where} sends sizes of logs that are too large: {sizes.total()} bytes")
-        return dict(sizes)
+    Needs DESCRIBE on the cluster: raises `Denied` without it. Raises `ConnectError`, also if a directory
+    cannot be read: the sizes would be too small.
+    """
+    response = brokers.ask((broker.host, broker.port), _encode, deadline=time.monotonic() + timeout_s)
+    where = f"Kafka at {broker.host}:{broker.port}"
+    # Before version 3 the response has no error, and a broker without a directory cannot run.
+    if error_name(response.error_code) == _DENIED or not (response.error_code or response.directories):
+        raise Denied(f"{where} does not tell the sizes of its logs: grant DESCRIBE on the cluster")
+    for code in (response.error_code, *(each.error_code for each in response.directories)):
+        if code:
+            raise ConnectError(f"{where} cannot read the sizes of all its logs: {error_name(code)}")
+    sizes = Counter[str]()
+    for directory in response.directories:
+        for topic in directory.topics:
+            if any(each.bytes < 0 for each in topic.partitions):
+                raise ConnectError(f"{where} sends a negative size of a log of {topic.name!r}")
+            sizes[topic.name] += sum(each.bytes for each in topic.partitions)
+    if sizes.total() >= _MAX_BYTES:
+        raise ConnectError(f"{where} sends sizes of logs that are too large: {sizes.total()} bytes")
+    return dict(sizes)
 
 
 def _encode(connection: Connection) -> Request[DescribeLogDirsResponse]:

@@ -115,7 +115,8 @@ _TOTAL: JsonObject[GroupTotal] = JsonObject(
     JsonField(
         "allowance_from",
         one_of([basis.name.lower() for basis in Basis]),
-        "Where that comes from: two minutes at least, twice `usual_s`, or an objective of the configuration.",
+        "Where that comes from: twice `usual_s`, two minutes at least (floor), half of a topic's retention "
+        "at most, or an objective.",
         lambda total: total.basis.name.lower(),
     ),
     JsonField(

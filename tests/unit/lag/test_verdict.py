@@ -10,7 +10,7 @@ import pytest
 
 from koff.lag.causes import Cause
 from koff.lag.usual_lateness import FLOOR_S, Pause
-from koff.lag.verdict import CLOSED_S, EMPTY_S, SKIPPED_S, UNKNOWN_S, Change, Judge, Judgement, Verdict
+from koff.lag.verdict import CLOSED_S, EMPTY_S, SKIPPED_S, UNKNOWN_S, Basis, Change, Judge, Judgement, Verdict
 from tests.unit.lag.samples import build_sample
 
 OK, WARN, ERR, UNKNOWN = Verdict.OK, Verdict.WARN, Verdict.ERR, Verdict.UNKNOWN
@@ -44,20 +44,21 @@ def test_a_group_is_late_above_its_allowance_and_until_it_is_below_half_of_it():
 
 
 @pytest.mark.parametrize(
-    ("settings", "allowance_s"),
+    ("settings", "allowance_s", "basis"),
     [
-        ({}, FLOOR_S),
-        ({"objective_s": 30.0}, 30),
-        ({"objective_s": 30.0, "retention_s": 10.0}, 30),
-        ({"retention_s": 100.0}, 50),
-        ({"retention_s": np.inf}, FLOOR_S),
+        ({}, FLOOR_S, Basis.FLOOR),
+        ({"objective_s": 30.0}, 30, Basis.OBJECTIVE),
+        ({"objective_s": 30.0, "retention_s": 10.0}, 30, Basis.OBJECTIVE),
+        ({"retention_s": 100.0}, 50, Basis.RETENTION),
+        ({"retention_s": np.inf}, FLOOR_S, Basis.FLOOR),
     ],
 )
 def test_the_allowance_is_the_objective_or_the_floor_and_never_more_than_half_the_retention(
-    settings, allowance_s
+    settings, allowance_s, basis
 ):
     judged = look(one(), 5, behind(10, **settings))
     assert (judged.allowance_s.tolist(), judged.group_allowance_s.tolist()) == ([allowance_s], [allowance_s])
+    assert judged.basis.tolist() == [basis]
 
 
 def test_a_group_may_be_twice_as_late_as_is_usual_for_it():

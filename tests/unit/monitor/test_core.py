@@ -15,8 +15,8 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
-    FetchRetention,
     FetchStoredGroups,
+    FetchTopicConfigs,
     FetchTopics,
     FirstRecord,
     FirstRecordsRead,
@@ -36,10 +36,10 @@ from koff.monitor.requests import (
     RecordPlace,
     Records,
     Request,
-    RetentionFetched,
     Saved,
     StoredGroupsFetched,
     Topic,
+    TopicConfigsFetched,
     TopicsFetched,
 )
 from koff.serve.view import ClusterFacts, TopicFacts
@@ -79,7 +79,7 @@ class Driven:
         for kind, offset in (("start", 0), ("stable", 5)):
             request = next(r for r in self.sent if isinstance(r, FetchOffsets) and r.kind == kind)
             self.give(OffsetsFetched(request.id, {(OFFSETS, 0): offset}, final=True))
-        self.give(Failed(self.last(FetchRetention).id, "may not be asked"))
+        self.give(Failed(self.last(FetchTopicConfigs).id, "may not be asked"))
         return self
 
     def poll(self, *pairs: tuple[Any, Any]) -> None:
@@ -363,7 +363,9 @@ def resume(driven: Driven, stamp: Moment) -> Saved:
     assert state is not None
     saved = Saved(0, 5, -1, stamp, state)
     driven.give(Loaded(driven.last(Load).id, {0: saved}, "nothing was saved"))
-    driven.give(RetentionFetched(driven.last(FetchRetention).id, 60_000))
+    driven.give(
+        TopicConfigsFetched(driven.last(FetchTopicConfigs).id, {OFFSETS: {"delete.retention.ms": "60000"}})
+    )
     for kind, offset in (("start", 0), ("stable", 5)):
         answer_offsets(driven, kind, offset)
     return saved

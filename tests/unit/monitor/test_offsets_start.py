@@ -11,7 +11,7 @@ from koff.monitor.requests import (
     Failed,
     FetchGroups,
     FetchOffsets,
-    FetchRetention,
+    FetchTopicConfigs,
     FetchTopics,
     ForgetSaved,
     GroupsFetched,
@@ -44,7 +44,7 @@ def start(**conf: Any) -> Driven:
         for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == kind]:
             offsets = {at: offset for at in request.partitions if at[0] == OFFSETS}
             driven.give(OffsetsFetched(request.id, offsets, final=True))
-    driven.give(Failed(driven.last(FetchRetention).id, "may not be asked"))
+    driven.give(Failed(driven.last(FetchTopicConfigs).id, "may not be asked"))
     return driven
 
 
@@ -210,7 +210,7 @@ def start_grown(**conf: Any) -> Driven:
                 at: 0 if at[1] >= PARTITIONS else offset for at in request.partitions if at[0] == OFFSETS
             }
             driven.give(OffsetsFetched(request.id, offsets, final=True))
-    driven.give(Failed(driven.last(FetchRetention).id, "may not be asked"))
+    driven.give(Failed(driven.last(FetchTopicConfigs).id, "may not be asked"))
     return driven
 
 
@@ -328,7 +328,7 @@ def test_the_offsets_topic_is_read_once_it_appears() -> None:
     for kind, offset in (("start", 0), ("stable", 5)):
         request = next(r for r in reversed(driven.sent) if isinstance(r, FetchOffsets) and r.kind == kind)
         driven.give(OffsetsFetched(request.id, {(OFFSETS, p): offset for p in range(3)}, final=True))
-    driven.give(Failed(driven.last(FetchRetention).id, "may not be asked"))
+    driven.give(Failed(driven.last(FetchTopicConfigs).id, "may not be asked"))
     assert driven.last(FetchGroups).partition_count == PARTITIONS
     assert driven.last(Read).starts.keys() == {0, 1, 2}
     assert driven.groups() == set()

@@ -10,6 +10,7 @@ from koff.monitor.requests import (
     Failed,
     FetchOffsets,
     FetchShareLags,
+    FetchTopicConfigs,
     FetchTopics,
     FirstRecordsRead,
     OffsetsFetched,
@@ -223,4 +224,6 @@ def test_koff_is_settled_only_after_the_coordinators_have_responded() -> None:
     assert not driven.core.is_settled
     respond(driven, 7)
     driven.give(FirstRecordsRead(driven.last(ReadFirstRecords).id, {}))
+    assert not driven.core.is_settled
+    driven.give(Failed(driven.last(FetchTopicConfigs).id, "may not be asked"))
     assert driven.core.is_settled

@@ -6,7 +6,7 @@ from koff.monitor.requests import (
     Display,
     Failed,
     FetchOffsets,
-    FetchRetention,
+    FetchTopicConfigs,
     FetchTopics,
     Topic,
     TopicsFetched,
@@ -30,7 +30,7 @@ class Watching(Driven):
         self.listed = {**INTERNAL, "t": T, "idle": IDLE}
         self.list_topics()
         self.answer()
-        self.give(Failed(self.last(FetchRetention).id, "may not be asked"))
+        self.give(Failed(self.last(FetchTopicConfigs).id, "may not be asked"))
         self.poll(*[commit("other", "t", 0, number) for number in range(5)])
         self.pass_time(8)
 

@@ -32,9 +32,9 @@ from koff.monitor.requests import (
     FetchGroups,
     FetchLogSizes,
     FetchOffsets,
-    FetchRetention,
     FetchShareLags,
     FetchStoredGroups,
+    FetchTopicConfigs,
     FetchTopics,
     FirstRecord,
     ForgetSaved,
@@ -48,7 +48,6 @@ from koff.monitor.requests import (
     Origin,
     ReadFirstRecords,
     RecordPlace,
-    RetentionFetched,
     Save,
     Saved,
     SaveFile,
@@ -56,6 +55,7 @@ from koff.monitor.requests import (
     ShareLagsFetched,
     StoredGroupsFetched,
     Topic,
+    TopicConfigsFetched,
     TopicsFetched,
 )
 from koff.monitor.state import StateDir
@@ -133,7 +133,7 @@ class FakeSizes:
     def __init__(self) -> None:
         self.release = threading.Event()
 
-    def fetch(self, broker: Node, *, timeout_s: float) -> dict[str, int]:
+    def fetch(self, _: Any, broker: Node, *, timeout_s: float) -> dict[str, int]:
         if broker.id == 1:
             self.release.wait()
         if broker.id == 2:
@@ -142,16 +142,14 @@ class FakeSizes:
             raise AssertionError("odd")
         return {"t": broker.id}
 
-    def close(self) -> None:
-        """Nothing to close."""
 
-
-def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs() -> None:
+def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster, inbox, sizes = FakeCluster(), Inbox(), FakeSizes()
     cluster.metadata = Metadata("id", 1, tuple(Node(number, "host", 9092) for number in (1, 2, 3, 4)), {})
-    given: Any = cluster
-    reader: Any = sizes
-    workers = Workers(WorkersConf(cluster.conf, ()), given, inbox.post, None, reader)
+    monkeypatch.setattr("koff.monitor.workers.fetch_log_sizes", sizes.fetch)
+    workers = make_workers(cluster, inbox, FakeLister({}, {}))
     workers.send(FetchLogSizes(1))
     # No broker is known yet.
     assert inbox.wait(LogSizesFetched) == [LogSizesFetched(1, None, "", final=True)]
@@ -191,16 +189,11 @@ def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
     )
 
 
-def test_the_retention_is_fetched() -> None:
+def test_without_connections_of_its_own_settings_are_fetched_topic_by_topic() -> None:
     cluster: Any = FakeCluster()
-    assert Fetching(cluster).fetch(FetchRetention(1, "t")) == RetentionFetched(1, 1000)
-
-
-def test_a_retention_that_the_broker_leaves_out_is_no_fault_of_koff() -> None:
-    cluster: Any = FakeCluster()
-    cluster.configs = {}
-    with pytest.raises(ConnectError, match=r"no delete\.retention\.ms"):
-        Fetching(cluster).fetch(FetchRetention(1, "t"))
+    request = FetchTopicConfigs(1, ("t", "u"), ("retention.ms",))
+    fetched = dict.fromkeys(request.topics, cluster.configs)
+    assert Fetching(cluster).fetch(request) == TopicConfigsFetched(1, fetched)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +251,7 @@ class FakeLister(FakeCluster):
 
     def __init__(self, known: dict[str, tuple[int, ...]], leaders: dict[str, list[int]]) -> None:
         super().__init__(leaders)
-        self.known = known
+        self.known, self.brokers = known, None
         self.refreshed: list[float] = []
         self.refresh_fault: Exception | None = None
         self.closed = False

@@ -429,7 +429,7 @@ def test_a_connection_that_cannot_be_opened_is_given_up(
     def refuse(address: Any, *, timeout_s: float) -> Any:
         raise ConnectError("no route")
 
-    monkeypatch.setattr(lister, "connect", refuse)
+    monkeypatch.setattr(lister.brokers, "connect", refuse)
     with HistoryFetch(lister, TOPIC) as history:
         assert Read(history, p0=(0, 300)).until_ended(0).ended == {0: (0, -1)}
 
@@ -496,7 +496,7 @@ def test_a_connection_that_opens_after_the_end_is_closed(
     brokers: FakeBrokers, lister: OffsetLister, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Any] = []
-    connect = lister.connect
+    connect = lister.brokers.connect
     release = threading.Event()
 
     def delay(address: Any, *, timeout_s: float) -> Any:
@@ -504,7 +504,7 @@ def test_a_connection_that_opens_after_the_end_is_closed(
         opened.append(connect(address, timeout_s=timeout_s))
         return opened[-1]
 
-    monkeypatch.setattr(lister, "connect", delay)
+    monkeypatch.setattr(lister.brokers, "connect", delay)
     with HistoryFetch(lister, TOPIC) as history:
         history.add({0: HistoryStart(0, 300)})
         assert history.fetch(0.01) == HistoryFetched()

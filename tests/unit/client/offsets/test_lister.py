@@ -14,6 +14,7 @@ from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import ListedOffset
 from koff.client.offsets import known_leaders, lister
 from koff.client.offsets.lister import CHUNK, Listed, OffsetLister
+from koff.client.wire import brokers as brokers_module
 from koff.errors import Closed, ConfigError, ConnectError, KoffError
 from koff.kafkatest import wait_until
 from koff.proto.requests import Api
@@ -81,7 +82,7 @@ def test_the_addresses_of_leaders_are_known_without_a_request(brokers, offsets):
     # A leader that has failed is not used until other metadata comes.
     offsets._known.doubt(at("t", 0))
     assert offsets.find_leader_addresses("t").keys() == {1}
-    with offsets.connect(one, timeout_s=30) as connection:
+    with offsets.brokers.connect(one, timeout_s=30) as connection:
         assert not connection.closed
 
 
@@ -255,7 +256,7 @@ def test_a_topic_that_is_created_again_is_found_and_the_old_one_does_not_come_ba
 
 def test_each_refresh_asks_two_brokers_and_the_next_one_two_others(brokers, monkeypatch):
     monkeypatch.setattr(lister, "CHUNK", 1)
-    monkeypatch.setattr(lister, "PATIENCE_S", 60.0)  # a busy machine is no reason to ask another broker
+    monkeypatch.setattr(brokers_module, "PATIENCE_S", 60.0)  # a busy machine is no reason to ask others
     with FakeBrokers(4) as four, make_lister(four, 1) as offsets:
         for name in ("a", "b", "c"):
             four.add_topic(name, [1])
@@ -287,7 +288,7 @@ def test_topics_are_found_again_in_every_chunk_although_two_of_four_brokers_are_
 
 def test_one_broker_that_hangs_delays_a_refresh_once(brokers, monkeypatch):
     monkeypatch.setattr(lister, "CHUNK", 1)
-    monkeypatch.setattr(lister, "PATIENCE_S", 2.0)  # broker 1 must respond sooner
+    monkeypatch.setattr(brokers_module, "PATIENCE_S", 2.0)  # broker 1 must respond sooner
     with FakeBrokers(2) as two, make_lister(two, 1) as offsets:
         for number in range(20):
             two.add_topic(f"t{number}", [1])
@@ -420,7 +421,7 @@ def test_after_a_failure_metadata_is_not_requested_in_each_call(brokers, offsets
 
 def test_known_leaders_are_asked_soon_although_nobody_returns_metadata(brokers, offsets, monkeypatch):
     """Each call that waits for metadata in vain would delay healthy partitions."""
-    monkeypatch.setattr(lister, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(brokers_module, "PATIENCE_S", 0.2)
     brokers.add_topic("t", [1, 2])
     offsets.list_offsets(at("t", 0, 1))
     brokers[2].hangs = {Api.LIST_OFFSETS}
@@ -488,7 +489,7 @@ def test_it_is_an_error_when_no_leader_responds(brokers, offsets):
 
 @pytest.mark.parametrize("hanging", [{Api.METADATA}, {Api.METADATA, Api.API_VERSIONS, Api.LIST_OFFSETS}])
 def test_leaders_come_from_a_broker_that_responds_although_most_hang(monkeypatch, hanging):
-    monkeypatch.setattr(lister, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(brokers_module, "PATIENCE_S", 0.1)
     monkeypatch.setattr(known_leaders, "FETCH_AGAIN_S", 0.0)
     with FakeBrokers(6) as brokers, make_lister(brokers) as offsets:
         brokers.add_topic("t", [6])
@@ -496,7 +497,7 @@ def test_leaders_come_from_a_broker_that_responds_although_most_hang(monkeypatch
             brokers[number].hangs = hanging
         assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}
         # From now on, the brokers that hang come last. Broker 6 responds sooner than this.
-        monkeypatch.setattr(lister, "PATIENCE_S", 60.0)
+        monkeypatch.setattr(brokers_module, "PATIENCE_S", 60.0)
         asked = [len(brokers[number].requests) for number in range(1, 6)]
         for number in range(2, 5):
             offsets._known.doubt(at("t", 0))
@@ -504,8 +505,8 @@ def test_leaders_come_from_a_broker_that_responds_although_most_hang(monkeypatch
             assert brokers[6].count(Api.METADATA) == number
         assert [len(brokers[number].requests) for number in range(1, 6)] == asked
         # Later they get another chance.
-        monkeypatch.setattr(lister, "PATIENCE_S", 0.1)
-        monkeypatch.setattr(lister, "FAILED_S", 0.0)
+        monkeypatch.setattr(brokers_module, "PATIENCE_S", 0.1)
+        monkeypatch.setattr(brokers_module, "FAILED_S", 0.0)
         offsets._known.doubt(at("t", 0))
         offsets.list_offsets(at("t", 0))
         wait_until(

@@ -13,7 +13,8 @@ from kio.static.constants import EntityType
 
 from koff.client import ClusterConf
 from koff.client.metadata import Node
-from koff.client.offsets.log_sizes import VERSIONS, LogSizeReader
+from koff.client.offsets.log_sizes import VERSIONS, fetch_log_sizes
+from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import UnsupportedVersion
 from koff.errors import ConnectError, Denied
 from koff.proto.requests import Api
@@ -64,8 +65,8 @@ def broker() -> Iterator[FakeBroker]:
 
 
 def fetch(broker: FakeBroker, timeout_s: float = 20.0) -> Any:
-    with LogSizeReader(ClusterConf("unused:1")) as reader:
-        return reader.fetch(Node(1, "127.0.0.1", broker.port), timeout_s=timeout_s)
+    with Brokers(ClusterConf("unused:1")) as brokers:
+        return fetch_log_sizes(brokers, Node(1, "127.0.0.1", broker.port), timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("version", range(VERSIONS[0], VERSIONS[1] + 1))

@@ -8,16 +8,22 @@ from koff.monitor.outbox import Outbox
 from koff.monitor.requests import (
     Failed,
     FetchOffsets,
-    FetchRetention,
+    FetchTopicConfigs,
     FetchTopics,
     Moment,
     OffsetsFetched,
     Read,
-    RetentionFetched,
     Topic,
+    TopicConfigsFetched,
     TopicsFetched,
 )
-from koff.monitor.topic_retention import AGAIN_S, ASSUMED_RETENTION_MS, RETRY_S, TopicRetention
+from koff.monitor.tombstone_retention import (
+    AGAIN_S,
+    ASSUMED_RETENTION_MS,
+    RETRY_S,
+    SETTING,
+    TombstoneRetention,
+)
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, pass_time
 
@@ -25,9 +31,15 @@ SHARE = "__share_group_state"
 DAY_S = 86_400
 
 
+def know_retention(driven: Driven, topic: str, retention_ms: int) -> None:
+    """The newest request for the setting of this topic is answered."""
+    asked = [r.id for r in driven.sent if isinstance(r, FetchTopicConfigs) and r.topics == (topic,)]
+    driven.give(TopicConfigsFetched(asked[-1], {topic: {SETTING: str(retention_ms)}}))
+
+
 def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then() -> None:
     outbox = Outbox()
-    retention = TopicRetention("t", outbox)
+    retention = TombstoneRetention("t", outbox)
     retention.request(Moment(0, 0))
     assert retention.is_first_requested
     retention.request(Moment(retention.due_s - 1, 0))
@@ -35,7 +47,7 @@ def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then()
     retention.request(Moment(retention.due_s, 0))
     assert len(outbox.take_requests()) == 1
     assert retention.retention_ms == ASSUMED_RETENTION_MS
-    retention.receive(5000)
+    retention.receive(TopicConfigsFetched(1, {"t": {SETTING: "5000"}}))
     sent_s = retention.due_s - AGAIN_S
     assert (retention.retention_ms, sent_s) == (5000, RETRY_S)
     retention.request(Moment(retention.due_s - 1, 0))
@@ -52,9 +64,9 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
     driven.give(TopicsFetched(driven.last(FetchTopics).id, ids))
     for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
         driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
-    retentions = {r.topic: r.id for r in driven.sent if isinstance(r, FetchRetention)}
-    driven.give(Failed(retentions[OFFSETS], "denied"))
-    driven.give(RetentionFetched(retentions[SHARE], share_retention_s * 1000))
+    retentions = {r.topics: r.id for r in driven.sent if isinstance(r, FetchTopicConfigs)}
+    driven.give(Failed(retentions[OFFSETS,], "denied"))
+    know_retention(driven, SHARE, share_retention_s * 1000)
     for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == "end"]:
         driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
     assert [request.topic for request in driven.sent if isinstance(request, Read)] == [OFFSETS, SHARE]
@@ -67,9 +79,9 @@ def test_a_retention_that_was_lowered_decides_which_partitions_are_read_anew() -
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
     pass_time(driven, round(RETRY_S) + 2)
-    driven.give(RetentionFetched(driven.last(FetchRetention).id, DAY_S * 1000))
+    know_retention(driven, OFFSETS, DAY_S * 1000)
     driven.give(None, after_s=AGAIN_S)
     assert list(driven.core.logs.offsets.reading())
-    driven.give(RetentionFetched(driven.last(FetchRetention).id, 60_000))
+    know_retention(driven, OFFSETS, 60_000)
     driven.give(None, after_s=10)
     assert not list(driven.core.logs.offsets.reading())
