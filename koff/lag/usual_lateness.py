@@ -26,6 +26,7 @@ RETURNS, LEARNED_S = 3, 86_400.0
 """The histogram is used after so many returns from above `FLOOR_S`, or after so many seconds."""
 HALF_LIFE_S = 3.5 * 86_400
 _DECAY_EVERY_S = 600.0
+_NOTHING = 0.01  # records
 _POINTS = (np.arange(8) + 0.5) / 8  # the records of one commit are spread over so many points
 
 
@@ -44,46 +45,106 @@ def find_classes(late_s: Floats) -> NDArray[np.int64]:
     return classes
 
 
-class UsualLateness:
-    """The histograms of `size` groups, 26 numbers each. The pending copies take memory only while in use."""
+class _Histograms:
+    """A histogram for some of `size` groups; the others take four bytes each."""
 
     def __init__(self, size: int = 0) -> None:
-        self.counts = np.zeros((size, CLASSES), np.float32)
+        self._slot = np.full(size, -1, np.int32)
+        self._counts = np.zeros((0, CLASSES), np.float32)
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The groups that have one."""
+        return np.flatnonzero(self._slot >= 0)
+
+    def read(self, groups: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        """The histograms of these groups, which have one (N, CLASSES)."""
+        counts: NDArray[np.float32] = self._counts[self._slot[groups]]
+        return counts
+
+    def add(self, groups: NDArray[np.integer[Any]], counts: NDArray[np.float32]) -> None:
+        """Adds to the histograms of these groups (N,), each of which is there once."""
+        new = groups[self._slot[groups] < 0]
+        if len(new):
+            self._slot[new] = np.arange(len(self._counts), len(self._counts) + len(new))
+            self._counts = np.concatenate([self._counts, np.zeros((len(new), CLASSES), np.float32)])
+        self._counts[self._slot[groups]] += counts
+
+    def drop(self, groups: NDArray[np.integer[Any]]) -> None:
+        """Forgets the histograms of these groups."""
+        self._slot[groups] = -1
+        kept = self.groups
+        self._counts = self._counts[self._slot[kept]]
+        self._slot[kept] = np.arange(len(kept))
+
+    def select(self, groups: NDArray[np.integer[Any]]) -> _Histograms:
+        """A copy for other groups: for each its number in this one, -1 for a new group."""
+        copy, old = _Histograms(len(groups)), groups >= 0
+        copy._slot[old] = self._slot[groups[old]]
+        copy._counts = self._counts
+        copy.drop(groups[:0])
+        return copy
+
+    def scale(self, factor: float) -> None:
+        """Multiplies all counts. Forgets histograms in which next to nothing is left."""
+        self._counts *= np.float32(factor)
+        groups = self.groups
+        self.drop(groups[self.read(groups).sum(axis=1) < _NOTHING])
+
+
+class UsualLateness:
+    """The histograms of `size` groups. A group that is never late takes few bytes."""
+
+    def __init__(self, size: int = 0) -> None:
         self.returns = np.zeros(size, np.uint8)
         self.since_s = np.full(size, np.nan, np.float32)
-        self._slot = np.full(size, -1, np.int32)
-        self._pending = np.zeros((0, CLASSES), np.float32)
+        self._punctual = np.zeros(size, np.float32)  # the first class
+        self._late = _Histograms(size)  # the others
+        self._pending = _Histograms(size)
         self._is_unseen = np.zeros(size, np.bool_)
         self._is_away = np.zeros(size, np.bool_)
         self.decayed_s = np.nan
 
+    @property
+    def counts(self) -> NDArray[np.float32]:
+        """The histograms of all groups (N, CLASSES), a copy, without those that are pending."""
+        counts = np.zeros((len(self.returns), CLASSES), np.float32)
+        counts[self._late.groups] = self._late.read(self._late.groups)
+        counts[:, 0] += self._punctual
+        return counts
+
+    def add_counts(self, counts: NDArray[np.float32]) -> None:
+        """Adds histograms of all groups, as `counts` returns them."""
+        self._learn(np.arange(len(counts)), counts)
+
     def select(self, groups: NDArray[np.integer[Any]]) -> UsualLateness:
         """A copy for other groups: for each its number in this one, -1 for a new group."""
         copy, old = UsualLateness(len(groups)), groups >= 0
-        for name in ("counts", "returns", "since_s", "_slot", "_is_unseen", "_is_away"):
+        for name in ("returns", "since_s", "_punctual", "_is_unseen", "_is_away"):
             getattr(copy, name)[old] = getattr(self, name)[groups[old]]
-        used = np.flatnonzero(copy._slot >= 0)
-        copy._pending = self._pending[copy._slot[used]]
-        copy._slot[used] = np.arange(len(used))
+        copy._late, copy._pending = self._late.select(groups), self._pending.select(groups)
         copy.decayed_s = self.decayed_s
         return copy
 
     def seed(self, group: int, records: int, pauses: Iterable[Pause]) -> None:
         """Adds a row's history in the log: `records` in all, of which those of the `pauses` were late."""
+        counts = np.zeros((1, CLASSES), np.float32)
         for pause in pauses:
             late_s = pause.late_before_s + (pause.late_after_s - pause.late_before_s) * _POINTS
-            np.add.at(self.counts[group], find_classes(late_s), pause.records / len(_POINTS))
+            np.add.at(counts[0], find_classes(late_s), pause.records / len(_POINTS))
             self.returns[group] = min(int(self.returns[group]) + 1, 255)
             records -= pause.records
-        self.counts[group, 0] += max(records, 0)
+        counts[0, 0] += max(records, 0)
+        self._learn(np.array([group]), counts)
 
     def find_usual_s(self, now_s: float) -> Floats:
         """Within how many seconds four of five records are committed (G,). 0: too little is known."""
-        sums = np.cumsum(self.counts, axis=1, dtype=np.float64)
-        total = sums[:, -1]
-        usual_s = EDGES_S[np.argmax(sums >= QUANTILE * total[:, None], axis=1)]
+        usual_s = np.where(self._punctual > 0, EDGES_S[0], 0.0)
+        late = self._late.groups
+        sums = np.cumsum(self._late.read(late), axis=1, dtype=np.float64) + self._punctual[late, None]
+        usual_s[late] = EDGES_S[np.argmax(sums >= QUANTILE * sums[:, -1:], axis=1)]
         is_known = (self.returns >= RETURNS) | (now_s - self.since_s >= LEARNED_S)
-        return np.where(is_known & (total > 0), usual_s, 0.0)
+        return np.where(is_known, usual_s, 0.0)
 
     def add(
         self,
@@ -105,40 +166,43 @@ class UsualLateness:
         # An excursion of which koff has not seen the begin teaches nothing.
         self._is_unseen |= (late_s > FLOOR_S) & ~(late_before_s <= FLOOR_S) & ~self._is_away
         self._is_away |= late_s > FLOOR_S
-        added = np.zeros((len(late_s), CLASSES), np.float32)
         punctual = before_s <= EDGES_S[0]
-        added[:, 0] = np.bincount(group[punctual], weights=records[punctual], minlength=len(late_s))
+        in_time = np.bincount(group[punctual], weights=records[punctual], minlength=len(late_s))
         own, count = group[~punctual].astype(np.int64), records[~punctual] / len(_POINTS)
+        some = np.union1d(np.flatnonzero(self._is_away), own)
+        counts = np.zeros((len(some), CLASSES), np.float32)
+        counts[:, 0] = in_time[some]
         for point in _POINTS:
             spread_s = before_s[~punctual] + (after_s[~punctual] - before_s[~punctual]) * point
-            place = own * CLASSES + find_classes(spread_s)
-            added += np.bincount(place, weights=count, minlength=added.size).reshape(added.shape)
-        self._put_aside(np.flatnonzero(self._is_away), added)
-        self.counts[~self._is_away] += added[~self._is_away]
+            place = np.searchsorted(some, own) * CLASSES + find_classes(spread_s)
+            counts += np.bincount(place, weights=count, minlength=counts.size).reshape(counts.shape)
+        in_time[some] = 0
+        self._punctual += in_time.astype(np.float32)
+        is_away = self._is_away[some]
+        self._pending.add(some[is_away], counts[is_away])
+        self._learn(some[~is_away], counts[~is_away])
         self._take_back(np.flatnonzero(self._is_away & (late_s <= FLOOR_S)))
 
-    def _put_aside(self, groups: NDArray[np.int64], added: NDArray[np.float32]) -> None:
-        new = groups[self._slot[groups] < 0]
-        if len(new):
-            self._slot[new] = np.arange(len(self._pending), len(self._pending) + len(new))
-            self._pending = np.concatenate([self._pending, np.zeros((len(new), CLASSES), np.float32)])
-        self._pending[self._slot[groups]] += added[groups]
+    def _learn(self, groups: NDArray[np.integer[Any]], counts: NDArray[np.float32]) -> None:
+        """Adds to the histograms of these groups, each of which is there once."""
+        self._punctual[groups] += counts[:, 0]
+        late = counts[:, 1:].any(axis=1)
+        self._late.add(groups[late], np.where(np.arange(CLASSES) > 0, counts[late], np.float32(0)))
 
     def _take_back(self, groups: NDArray[np.int64]) -> None:
         """These groups have come back by themselves."""
         if not len(groups):
             return
         seen = groups[~self._is_unseen[groups]]
-        self.counts[seen] += self._pending[self._slot[seen]]
+        self._learn(seen, self._pending.read(seen))
+        self._pending.drop(groups)
         self.returns[seen] = np.minimum(self.returns[seen], 254) + 1
         self._is_away[groups] = self._is_unseen[groups] = False
-        self._slot[groups] = -1
-        used = np.flatnonzero(self._slot >= 0)
-        self._pending = self._pending[self._slot[used]]
-        self._slot[used] = np.arange(len(used))
 
     def _decay(self, now_s: float) -> None:
         if not now_s - self.decayed_s < _DECAY_EVERY_S:
             if self.decayed_s < now_s:
-                self.counts *= np.float32(0.5 ** ((now_s - self.decayed_s) / HALF_LIFE_S))
+                factor = 0.5 ** ((now_s - self.decayed_s) / HALF_LIFE_S)
+                self._punctual *= np.float32(factor)
+                self._late.scale(factor)
             self.decayed_s = now_s

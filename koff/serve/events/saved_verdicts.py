@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.usual_lateness import CLASSES
 from koff.lag.verdict import GROUP_STATE, Judge
 from koff.serve.events.known import KnownShard, Places
 from koff.serve.incidents import Incident, IncidentLog
 from koff.tracker import Group, State
 
-_USUAL = ("counts", "returns", "since_s")
+_USUAL = ("returns", "since_s")
 _AHEAD_S = 60.0
 
 
@@ -33,7 +34,8 @@ def save_verdicts(shards: Mapping[int, KnownShard], incidents: IncidentLog) -> S
             }
         )
         of_shard = {name: judge.groups[name] for name in GROUP_STATE.names or ()}
-        of_shard |= {name: getattr(judge.usual, name).ravel() for name in _USUAL}
+        of_shard |= {name: getattr(judge.usual, name) for name in _USUAL}
+        of_shard["counts"] = judge.usual.counts.ravel()
         of_shard |= {"group": known.group, "place": place.astype(np.int32), "highest": judge.rows["highest"]}
         columns |= {f"{number}:{name}": np.array(column) for name, column in of_shard.items()}
     return State({"shards": facts, "incidents": [each.save() for each in incidents.list_all()]}, columns)
@@ -58,7 +60,8 @@ def restore_verdicts(state: State, incidents: IncidentLog, now_ms: int) -> dict[
         judge.groups["late_most_s"] = np.nan  # what happened meanwhile is not known, and teaches nothing
         judge.rows["highest"] = of_shard["highest"]
         for name in _USUAL:
-            getattr(judge.usual, name)[...] = of_shard[name].reshape(getattr(judge.usual, name).shape)
+            getattr(judge.usual, name)[...] = of_shard[name]
+        judge.usual.add_counts(of_shard["counts"].reshape(len(names), CLASSES))
         judge.base_s, judge.at_s, judge.usual.decayed_s = map(float, facts["times"])
         if judge.base_s + judge.at_s > now_ms / 1000 + _AHEAD_S:
             raise ValueError("the clock was set back")
