@@ -12,7 +12,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-unit test-long test-versions test-benches test-installs check lint format \
+.PHONY: help demo test test-all kerberos test-unit test-long test-versions test-benches test-installs check lint format \
   lock bench jars audit dist release-check clean check-python
 
 help: ## print this list
@@ -24,8 +24,12 @@ demo: .venv-demo/.installed ## a Kafka with live consumer groups, koff watching 
 test: lint jars ## what check looks at, then the tests, on a real Kafka started here (about fifteen minutes)
 	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
-test-all: lint jars ## the same, and the thorough tests: Spark, images, installs, more faults (about fifty minutes)
+test-all: lint jars kerberos ## the same, and the thorough tests: Spark, images, installs, more faults (about fifty minutes)
 	@$(BIN)/pytest -n $(WORKERS) -m "thorough or not thorough" $(ARGS)
+
+kerberos: $(INSTALLED)
+	@$(BIN)/python -c 'import gssapi' 2>/dev/null || ! command -v krb5-config >/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements-kerberos.lock
 
 test-long: $(INSTALLED) jars ## more of the same: thousands of simulated runs, each broker broken, minutes of churn
 	@$(BIN)/pytest -n $(WORKERS) -m "long and (thorough or not thorough)" $(ARGS)

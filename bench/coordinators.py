@@ -1,7 +1,7 @@
-"""How fast coordinators tell all groups and their offsets: by koff's own requests, and by the admin API.
+"""How fast coordinators tell all groups and their offsets.
 
 Prints JSON. The groups are commits written straight into `__consumer_offsets` of a fresh broker, which is
-then started again, so that its coordinator knows them. Both ways, and a process of its own, in one run.
+then started again, so that its coordinator knows them.
 
     python -m bench.coordinators --groups 20000
 """
@@ -20,9 +20,7 @@ from confluent_kafka import Consumer
 
 from bench.catchup import PARTITIONS_A_GROUP, commit, write
 from koff.client import ClusterConf
-from koff.client.groups.admin import fetch_through_admin
 from koff.client.groups.coordinators import fetch_from_coordinators
-from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
 from koff.kafkatest import LocalKafka
 
@@ -30,8 +28,8 @@ ALONE = """
 import sys, time
 began = time.perf_counter()
 from koff.client import ClusterConf
-from koff.client.groups.all_groups import fetch_groups
-answers = fetch_groups(ClusterConf(sys.argv[1]))
+from koff.client.groups.coordinators import fetch_from_coordinators
+answers = fetch_from_coordinators(ClusterConf(sys.argv[1]))
 print(time.perf_counter() - began, answers.seconds, len(answers.offsets))
 """
 
@@ -78,7 +76,6 @@ def main(groups: int, times: int) -> None:
         conf = ClusterConf(kafka.bootstrap)
         cold = fetch_from_coordinators(conf)
         warm = [fetch_from_coordinators(conf) for _ in range(times)]
-        admin = fetch_through_admin(conf, FetchOptions(deadline_s=120))
         process = in_a_process(kafka.bootstrap)
     best = min(warm, key=lambda answers: answers.seconds)
     median = statistics.median(answers.seconds for answers in warm)
@@ -86,8 +83,6 @@ def main(groups: int, times: int) -> None:
         "cold": report(cold),
         "warm": {**report(best), "median_seconds": round(median, 3)},
         "process": process,
-        "admin": report(admin),
-        "times_as_fast_as_admin": round(admin.seconds / median, 1),
     }
     click.echo(json.dumps(result, indent=2))
 

@@ -90,7 +90,7 @@ def median_of(samples: list[dict[str, float]]) -> dict[str, float]:
 
 def on_stub(partitions: int) -> dict[str, Any]:
     wanted = name_partitions(partitions, PARTITIONS_A_TOPIC)
-    with stub(partitions) as conf, OffsetLister(conf, refuse) as lister:
+    with stub(partitions) as conf, OffsetLister(conf) as lister:
         first = measure(lambda: in_chunks(lister.list_offsets, wanted), partitions)
         later = [measure(lambda: in_chunks(lister.list_offsets, wanted), partitions) for _ in range(SAMPLES)]
         refresh = [measure(lambda: lister.refresh_leaders(timeout_s=120), partitions) for _ in range(3)]
@@ -109,7 +109,7 @@ def on_kafka(partitions: int) -> dict[str, Any]:
         for topic in dict.fromkeys(each.topic for each in wanted):
             kafka.create_topic(topic, partitions=per_topic)
         conf = ClusterConf(kafka.bootstrap, request_timeout_s=60)
-        with Cluster(conf) as cluster, OffsetLister(conf, refuse) as lister:
+        with Cluster(conf) as cluster, OffsetLister(conf) as lister:
             # A broker that has just become the leader of a partition may not know it yet.
             wait_until(
                 lambda: not any(isinstance(each, str) for each in lister.list_offsets(wanted).values())

@@ -31,9 +31,9 @@ IMPORTS = "import koff.cli, koff.cli.monitor, koff.monitor.run"
 ASKING = """
 import sys
 from koff.client import ClusterConf
-from koff.client.groups.all_groups import fetch_groups
-print(fetch_groups(ClusterConf(sys.argv[1])).seconds)
-print(fetch_groups(ClusterConf(sys.argv[1])).seconds)
+from koff.client.groups.coordinators import fetch_from_coordinators
+print(fetch_from_coordinators(ClusterConf(sys.argv[1])).seconds)
+print(fetch_from_coordinators(ClusterConf(sys.argv[1])).seconds)
 """
 
 

@@ -14,7 +14,6 @@ from koff.client.cluster import Cluster, ClusterConf
 from koff.client.metadata import Metadata, Node
 from koff.client.probe import CONNECT_S, Finding, probe_address
 from koff.client.rights import Rights, fetch_broker_settings, fetch_rights
-from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
@@ -55,7 +54,6 @@ def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
             metadata = cluster.fetch_metadata()
             yield _describe_cluster(metadata)
             yield from _check_listeners(metadata.brokers)
-            yield from _check_own_connections(conf.cluster)
             rights = _fetch_rights(conf)
             yield from _check_internal_topics(conf, cluster, metadata, rights)
             yield from _check_rights(conf, rights)
@@ -102,15 +100,6 @@ def _check_listeners(brokers: Iterable[Node]) -> Iterator[Check]:
         yield Check(Level.FAILURE, "listeners", f"not reachable: {_list(unreachable)}", cure)
     else:
         yield Check(Level.OK, "listeners", "every broker can be reached at the address that it advertises")
-
-
-def _check_own_connections(conf: ClusterConf) -> Iterator[Check]:
-    supported = check_support(conf)
-    if supported:
-        yield Check(Level.OK, "log-in", "koff's own connections support these properties")
-    else:
-        text = f"koff uses librdkafka's admin client, which is slower and knows less: {supported.reason}"
-        yield Check(Level.NOTE, "log-in", text)
 
 
 def _fetch_rights(conf: MonitorConf) -> Rights | None:

@@ -69,8 +69,8 @@ class Refusals:
         self._lock = threading.Lock()
         self._known: dict[Identity, dict[Address, _Refusal]] = defaultdict(dict)
         self._owners: WeakSet[HasClient] = WeakSet()
-        self.prove: Callable[[Any, Address], bool] = lambda conf, address: False
-        """Connects to a broker, as `Connection.connect`. Returns False if koff cannot do that for `conf`."""
+        self.prove: Callable[[Any, Address], None] = lambda conf, at: self.check(identify(conf), at)
+        """Proves that a broker accepts the log-in, or raises `KoffError`."""
 
     def add_owner(self, owner: HasClient) -> None:
         """From now on, the owner drops its client when all brokers refuse it."""
@@ -173,8 +173,7 @@ def check_log_in(conf: HasLogIn) -> None:
     identity, refusal = identify(conf), ""
     for address in parse_addresses(conf.brokers):
         try:
-            if not REFUSALS.prove(conf, address):
-                REFUSALS.check(identity, address)
+            REFUSALS.prove(conf, address)
         except LogInRefused as error:
             refusal = str(error)
         except KoffError:  # it does not respond: it proves nothing

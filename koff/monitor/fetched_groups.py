@@ -8,7 +8,6 @@ from functools import partial
 import structlog
 
 from koff.client.cluster import Cluster
-from koff.client.groups.all_groups import fetch_groups
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
@@ -42,14 +41,12 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         known=request.known,
         share_offsets="not",  # a request of its own asks for them, where they are needed
     )
-    fetched = fetch_groups(cluster.conf, options)
+    fetched = fetch_from_coordinators(cluster.conf, options)
     write = log.debug if quiet else log.info
     write(
         "asked the coordinators",
         groups=len(fetched.groups),
         offsets=len(fetched.offsets),
-        by=fetched.source,
-        **({"why": fetched.reason} if fetched.reason else {}),
         seconds=round(fetched.seconds, 3),
     )
     ids = _find_topic_ids(cluster, fetched)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from koff.client.cluster import Cluster
 from koff.client.metadata import Metadata, Node
 from koff.client.offsets.lister import OffsetLister
 from koff.client.topic_configs import TopicConfigs, fetch_topic_configs
-from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, KoffError
 from koff.monitor.fetched_groups import fetch_described_groups, fetch_share_lags
 from koff.monitor.requests import (
@@ -41,24 +39,18 @@ log = structlog.get_logger(component="monitor.fetching")
 OFFSETS_TIMEOUT_S = 8.0
 """Less than the core waits, so that it learns why there is no offset."""
 CHUNK = 2_000
-"""So many partitions in one call for offsets: the results come piece by piece, and librdkafka's cost grows
-faster than their number."""
+"""So many partitions in one call for offsets: the results come piece by piece."""
 _UNKNOWN_LEADER = -1
 _Item = TypeVar("_Item")
 OfCoordinators = TypeVar("OfCoordinators", FetchGroups, FetchShareLags)
 
 
 class Fetching:
-    """Requests to the cluster. Any thread may call any method.
+    """Requests to the cluster. Any thread may call any method. `lister` lists offsets."""
 
-    `lister` lists offsets, or `cluster` if there is none.
-    """
-
-    def __init__(self, cluster: Cluster, lister: OffsetLister | None = None) -> None:
+    def __init__(self, cluster: Cluster, lister: OffsetLister) -> None:
         self._cluster, self._lister = cluster, lister
         self._leaders: Mapping[str, tuple[int, ...]] = {}
-        # The admin API asks all brokers for all groups.
-        self._can_ask_one_coordinator = bool(check_support(cluster.conf))
         self._has_fetched_groups = False
         self.brokers: tuple[Node, ...] = ()
         """The brokers of the newest list of topics."""
@@ -73,14 +65,8 @@ class Fetching:
         raise TypeError(f"{type(request).__name__} is not a request to the cluster")
 
     def _fetch_topic_configs(self, request: FetchTopicConfigs) -> TopicConfigs:
-        if self._lister is not None:
-            brokers, timeout_s = self._lister.brokers, OFFSETS_TIMEOUT_S
-            return fetch_topic_configs(brokers, request.topics, request.names, timeout_s=timeout_s)
-        late_s, configs = time.monotonic() + OFFSETS_TIMEOUT_S, TopicConfigs()
-        for topic in request.topics:
-            if time.monotonic() < late_s:  # else it is asked again later
-                configs[topic] = self._cluster.fetch_topic_configs(topic)
-        return configs
+        brokers, timeout_s = self._lister.brokers, OFFSETS_TIMEOUT_S
+        return fetch_topic_configs(brokers, request.topics, request.names, timeout_s=timeout_s)
 
     def _fetch_topics(self, request: FetchTopics) -> TopicsFetched:
         metadata = self._cluster.fetch_metadata()
@@ -130,13 +116,10 @@ class Fetching:
         return list(by_leader.values())
 
     def _find_leaders(self, topic: str) -> tuple[int, ...]:
-        leaders = self._lister.find_leaders(topic) if self._lister is not None else ()
-        return leaders or self._leaders.get(topic, ())
+        return self._lister.find_leaders(topic) or self._leaders.get(topic, ())
 
     def refresh_leaders(self) -> None:
         """Fetches the leaders that are asked for offsets. Raises nothing."""
-        if self._lister is None:
-            return
         try:
             self._lister.refresh_leaders(timeout_s=OFFSETS_TIMEOUT_S)
         except KoffError as error:  # the leaders that are known are asked
@@ -148,7 +131,7 @@ class Fetching:
         """A request for each coordinator, as of the newest list of topics; they have the same id."""
         by_leader: dict[int, set[int]] = defaultdict(set)
         known = self._leaders.get(OFFSETS_TOPIC, ())
-        is_known = self._can_ask_one_coordinator and len(known) == request.partition_count
+        is_known = len(known) == request.partition_count
         if isinstance(request, FetchGroups) and request.together:
             return [request]
         for number in request.partitions:
@@ -194,9 +177,7 @@ class Fetching:
             spec = OffsetSpec.EARLIEST
         isolation = Isolation.READ_COMMITTED if kind == "stable" else Isolation.READ_UNCOMMITTED
         try:
-            listed = (self._lister or self._cluster).list_offsets(
-                wanted, spec, isolation, timeout_s=OFFSETS_TIMEOUT_S
-            )
+            listed = self._lister.list_offsets(wanted, spec, isolation, timeout_s=OFFSETS_TIMEOUT_S)
         except ConnectError as error:
             first = min(wanted)
             why = f"the leader of {first.topic}-{first.partition} does not respond: {error}"

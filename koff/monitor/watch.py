@@ -12,7 +12,6 @@ from typing import Self
 from koff.client import ClusterConf
 from koff.client.cluster import Cluster
 from koff.client.offsets.lister import OffsetLister
-from koff.client.wire.credentials import check_support
 from koff.errors import ConnectError, Denied
 from koff.monitor.conf import MonitorConf
 from koff.monitor.core_conf import CoreConf
@@ -45,9 +44,7 @@ class Watch:
         self._conf = conf
         self.loop = Loop(build_core_conf(conf, cluster.id, saves=state_dir is not None))
         topics = conf.offsets_topic, SHARE_STATE_TOPIC
-        lister: OffsetLister | None = None
-        if check_support(conf.cluster):
-            lister = OffsetLister(conf.cluster, cluster.list_offsets, cluster_id=cluster.id)
+        lister = OffsetLister(conf.cluster, cluster_id=cluster.id)
         self._workers = Workers(
             WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper, conf.feed),
             cluster,

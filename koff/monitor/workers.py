@@ -88,7 +88,7 @@ class Workers:
         conf: WorkersConf,
         cluster: Cluster,
         post: Post,
-        lister: OffsetLister | None = None,
+        lister: OffsetLister,
     ) -> None:
         self._conf, self._cluster, self._post, self._lister = conf, cluster, post, lister
         self._fetching = Fetching(cluster, lister)
@@ -151,8 +151,7 @@ class Workers:
         self._records.stop()
         for worker in self._living:
             worker.close()
-        if self._lister is not None:
-            self._lister.close()
+        self._lister.close()
         deadline = time.monotonic() + STOP_S
         for worker in self._living:
             worker.join(max(0.0, deadline - time.monotonic()))
@@ -180,8 +179,8 @@ class Workers:
 
     def _fetch_log_sizes(self, request: FetchLogSizes) -> None:
         """Fetches the sizes of the logs from each broker."""
-        lister, brokers = self._lister, self._fetching.brokers
-        if lister is None or not brokers:
+        brokers = self._fetching.brokers
+        if not brokers:
             self._post(LogSizesFetched(request.id, None, "", final=True))
             return
         results = _PartResults(len(brokers), self._post)
@@ -189,7 +188,7 @@ class Workers:
         def fetch(broker: Node) -> None:
             sizes: Mapping[str, int] | str
             try:
-                sizes = fetch_log_sizes(lister.brokers, broker, timeout_s=LOG_SIZES_TIMEOUT_S)
+                sizes = fetch_log_sizes(self._lister.brokers, broker, timeout_s=LOG_SIZES_TIMEOUT_S)
             except KoffError as error:
                 sizes = str(error)
             except Exception as error:  # a fault of koff must not end the process

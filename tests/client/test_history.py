@@ -22,7 +22,7 @@ Found = dict[int, list[tuple[int, bytes | None, bytes | None]]]
 def lister(kafka: KafkaCluster) -> Iterator[OffsetLister]:
     with (
         Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster,
-        OffsetLister(cluster.conf, refuse) as made,
+        OffsetLister(cluster.conf) as made,
     ):
         yield made
 

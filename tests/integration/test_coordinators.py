@@ -1,4 +1,4 @@
-"""Coordinators asked for all groups at once, over connections of our own and by the admin client."""
+"""Coordinators asked for all groups at once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from confluent_kafka.admin import (
 from koff.client import ClusterConf
 from koff.client.cluster import check_properties
 from koff.client.feed.feed import Feed
-from koff.client.groups.admin import fetch_through_admin
-from koff.client.groups.all_groups import fetch_groups
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
@@ -109,8 +107,7 @@ def kafkas_offsets(kafka: LocalKafka, names: list[str]) -> Rows:
 
 
 def test_all_groups_of_all_coordinators_are_found_with_their_offsets(three):
-    answers = fetch_groups(ClusterConf(three.bootstrap))
-    assert answers.source == "wire"
+    answers = fetch_from_coordinators(ClusterConf(three.bootstrap))
     assert answers.brokers == 3
     assert not answers.failed
     assert not answers.incomplete
@@ -187,32 +184,6 @@ def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(th
     (member,) = group.members
     assert {task: sorted(of) for task, of in member.assigned.items()} == {"0": [0, 1, 2], "1": [0, 1, 2]}
     assert all(row.metadata for row in answers.offsets.rows())
-
-
-def test_both_ways_agree(three):
-    conf = ClusterConf(three.bootstrap)
-    wire, admin = fetch_from_coordinators(conf), fetch_through_admin(conf)
-    assert admin.source == "admin"
-    assert offsets(admin) == {key: row for key, row in offsets(wire).items() if key[0] != "streams"}
-    ours, theirs = groups(wire), groups(admin)
-    assert theirs.keys() == ours.keys() - {"shared", "streams"}
-    for name in ("classic", "modern", SIMPLE[0]):
-        a, b = ours[name], theirs[name]
-        assert (a.type, a.state, a.protocol_type, a.protocol) == (
-            b.type,
-            b.state,
-            b.protocol_type,
-            b.protocol,
-        )
-        for member, same in zip(a.members, b.members, strict=True):
-            assert (member.id, member.client_id, member.client_host) == (
-                same.id,
-                same.client_id,
-                same.client_host,
-            )
-            assert {t: set(p) for t, p in member.assigned.items()} == {
-                t: set(p) for t, p in same.assigned.items()
-            }
 
 
 def test_groups_are_left_out_by_the_filter_and_descriptions_when_not_asked_for(three):
@@ -336,8 +307,7 @@ def sasl(kafka: LocalKafka, user: str, password: str, mechanism: str = "PLAIN") 
 
 
 def test_sasl_plain_lets_in_who_knows_the_password(secured):
-    answers = fetch_groups(sasl(secured, "admin", "admin-secret"))
-    assert answers.source == "wire"
+    answers = fetch_from_coordinators(sasl(secured, "admin", "admin-secret"))
     assert groups(answers).keys() == {"seen", "hidden"}
 
 
@@ -401,10 +371,8 @@ def test_tokens_of_a_provider_let_in_both_kinds_of_connections(secured):
             "sasl.oauthbearer.client.secret": "oidc-secret",
         }
         conf = ClusterConf(secured.sasl_bootstrap, properties)
-        answers = fetch_groups(conf)
-        assert answers.source == "wire"
+        answers = fetch_from_coordinators(conf)
         assert groups(answers).keys() == {"seen", "hidden"}
-        assert groups(fetch_through_admin(conf)).keys() == {"seen", "hidden"}
         assert can_read(conf)
 
 
@@ -427,10 +395,8 @@ def test_tokens_for_msk_let_in_both_kinds_of_connections(secured, monkeypatch):
     )
     check_properties(conf)
     assert not regions  # a check of the configuration asks AWS for nothing
-    answers = fetch_groups(conf)
-    assert answers.source == "wire"
+    answers = fetch_from_coordinators(conf)
     assert groups(answers).keys() == {"seen", "hidden"}
-    assert groups(fetch_through_admin(conf)).keys() == {"seen", "hidden"}
     assert can_read(conf)
     assert set(regions) == {"eu-central-1"}
 
@@ -451,16 +417,15 @@ def _list_groups() -> object:
 
 def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
     conf = sasl(secured, "reader", "reader-secret")
-    wire, admin = fetch_groups(conf), fetch_through_admin(conf)
-    for answers in (wire, admin):
-        assert groups(answers).keys() == {"seen"}
-        assert offsets(answers).keys() == {("seen", "orders", 0)}
-        assert not answers.failed
-        assert not answers.incomplete
+    answers = fetch_from_coordinators(conf)
+    assert groups(answers).keys() == {"seen"}
+    assert offsets(answers).keys() == {("seen", "orders", 0)}
+    assert not answers.failed
+    assert not answers.incomplete
 
 
 def test_a_user_without_any_right_sees_nothing(secured):
-    answers = fetch_groups(sasl(secured, "half", "half-secret"))
+    answers = fetch_from_coordinators(sasl(secured, "half", "half-secret"))
     assert answers.groups == ()
     assert len(answers.offsets) == 0
 
@@ -476,8 +441,7 @@ def test_a_coordinator_that_has_just_started_is_waited_for(secured):
 
 def test_tls_with_the_right_authority_works(secured):
     properties = {"security.protocol": "ssl", "ssl.ca.location": str(secured.ca_pem)}
-    answers = fetch_groups(ClusterConf(secured.ssl_bootstrap, properties))
-    assert answers.source == "wire"
+    assert fetch_from_coordinators(ClusterConf(secured.ssl_bootstrap, properties)).brokers == 1
     port = secured.nodes[0].ports.ssl
     unchecked = {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
     assert fetch_from_coordinators(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
@@ -504,15 +468,6 @@ def test_the_wrong_protocol_is_said(secured):
 def test_brokers_that_do_not_answer_are_named_with_the_cause():
     address = f"127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(ConnectError, match=f"cannot reach Kafka at {address}: Connection refused"):
-        fetch_groups(ClusterConf(address))
+        fetch_from_coordinators(ClusterConf(address))
     with pytest.raises(ConnectError, match="cannot find Kafka"):
-        fetch_groups(ClusterConf("no-such-host.invalid:9092"))
-
-
-def test_what_is_for_librdkafka_alone_goes_through_the_admin_client(secured):
-    conf = sasl(secured, "admin", "admin-secret")
-    properties = {**conf.properties, "ssl.curves.list": "P-256", "security.protocol": "ssl"}
-    properties["ssl.ca.location"] = str(secured.ca_pem)
-    answers = fetch_groups(ClusterConf(secured.ssl_bootstrap, properties))
-    assert answers.source == "admin"
-    assert "ssl.curves.list" in answers.reason
+        fetch_from_coordinators(ClusterConf("no-such-host.invalid:9092"))

@@ -54,7 +54,7 @@ SPECS: list[OffsetSpec | int] = [OffsetSpec.LATEST, OffsetSpec.EARLIEST, 0, 2**6
 def test_offsets_are_those_that_librdkafka_lists(kafka, written, open_transaction, isolation):
     conf = ClusterConf(kafka.bootstrap)
     specs = [*SPECS, time.time_ns() // 1_000_000 - 1000]
-    with Cluster(conf) as cluster, OffsetLister(conf, refuse_fallback) as lister:
+    with Cluster(conf) as cluster, OffsetLister(conf) as lister:
         for spec in specs:
             by_librdkafka = cluster.list_offsets(written, spec, isolation)
             assert lister.list_offsets(written, spec, isolation) == by_librdkafka, spec
@@ -66,7 +66,7 @@ def test_offsets_are_those_that_librdkafka_lists(kafka, written, open_transactio
 
 def test_errors_name_their_partitions(kafka, written):
     wanted = [written[0], TopicPartition(written[0].topic, 3), TopicPartition("never-created", 0)]
-    with OffsetLister(ClusterConf(kafka.bootstrap), refuse_fallback) as lister:
+    with OffsetLister(ClusterConf(kafka.bootstrap)) as lister:
         listed = lister.list_offsets(wanted)
     assert not isinstance(listed[wanted[0]], str)
     assert [listed[at] for at in wanted[1:]] == ["UNKNOWN_TOPIC_OR_PARTITION"] * 2
@@ -88,14 +88,14 @@ def test_offsets_come_over_tls_and_after_a_log_in(more_kafka, protocol):
     }[protocol]
     brokers = kafka.ssl_bootstrap if protocol == "ssl" else kafka.sasl_bootstrap
     conf = ClusterConf(brokers, {"security.protocol": protocol, **properties})
-    with OffsetLister(conf, refuse_fallback) as lister:
+    with OffsetLister(conf) as lister:
         (found,) = lister.list_offsets([TopicPartition(topic, 0)]).values()
         assert not isinstance(found, str)
         assert found.offset == 0
     if protocol == "sasl_plaintext":
         wrong = ClusterConf(brokers, {**conf.properties, "sasl.password": "wrong"})
         with (
-            OffsetLister(wrong, refuse_fallback) as lister,
+            OffsetLister(wrong) as lister,
             pytest.raises(Denied, match="refused the log-in"),
         ):
             lister.list_offsets([TopicPartition(topic, 0)])
@@ -107,7 +107,7 @@ def test_offsets_come_from_the_new_leader_after_a_broker_has_died():
         topic = kafka.create_topic(partitions=6, replicas=3)
         wanted = [TopicPartition(topic, number) for number in range(6)]
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "acks": "all"})
-        with OffsetLister(ClusterConf(kafka.bootstrap), refuse_fallback) as lister:
+        with OffsetLister(ClusterConf(kafka.bootstrap)) as lister:
             wait_until(lambda: all(each == 0 for each in ends(lister, wanted)), what="the leaders")
             for number in range(6):
                 producer.produce(topic, b"v", partition=number)

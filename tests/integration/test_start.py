@@ -107,7 +107,7 @@ def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
         assert backfill_remaining(monitor) == 0
         assert monitor.stop() == 0, monitor.text
     (asked,) = monitor.events(ASKED)
-    assert (asked["groups"], asked["by"]) == (35, "wire")
+    assert asked["groups"] == 35
     assert not reasons_to_replay(monitor)
 
 
@@ -298,28 +298,6 @@ def test_another_topic_than_kafkas_own_is_replayed(settled):
         monitor.wait_until_ready()
         assert committed(monitor) == {("written", "orders", 0): 5}
         assert not monitor.events(ASKED)
-
-
-def hiding(module: str, folder: Path) -> dict[str, str]:
-    """An environment in which that module is not installed."""
-    (folder / "sitecustomize.py").write_text(
-        "from importlib.machinery import PathFinder\n"
-        "find = PathFinder.find_spec\n"
-        "PathFinder.find_spec = lambda name, *more: "
-        f"None if name.split('.')[0] == {module!r} else find(name, *more)\n"
-    )
-    return {"PYTHONPATH": str(folder)}
-
-
-def test_without_kio_the_admin_client_asks(settled, tmp_path):
-    with monitoring(settled.bootstrap, env=hiding("kio", tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        found = committed(monitor)
-        assert found["backwards", "orders", 0] == 12
-        assert {at[0] for at in found} >= {"classic", "modern", *(f"simple-{n}" for n in range(30))}
-    (asked,) = monitor.events(ASKED)
-    assert asked["by"] == "admin"
-    assert "kio is not installed" in asked["why"]
 
 
 def test_groups_that_a_coordinator_has_yet_to_load_are_waited_for(more_kafka):

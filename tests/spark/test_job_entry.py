@@ -33,10 +33,10 @@ class FakeConnection:
         self.opened.remove(self)
 
 
-def make_lister(cluster: FakeConnection) -> FakeConnection | None:
-    if cluster.conf.brokers == "unusable":
+def make_lister(conf: ClusterConf, *, cluster_id: str) -> FakeConnection:
+    if conf.brokers == "unusable":
         raise ConfigError("koff cannot use a property")
-    return None if cluster.conf.brokers == "kerberos" else FakeConnection(cluster.conf)
+    return FakeConnection(conf)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[FakeConnection]:
     found: list[FakeConnection] = []
     monkeypatch.setattr(FakeConnection, "opened", found, raising=False)
     monkeypatch.setattr(module, "Cluster", FakeConnection)
-    monkeypatch.setattr(module, "make_lister", make_lister)
+    monkeypatch.setattr(module, "OffsetLister", make_lister)
     return found
 
 
@@ -61,9 +61,7 @@ def test_a_cluster_that_fails_is_named_and_all_connections_are_closed(
     assert opened == []
 
 
-def test_a_job_has_a_connection_for_librdkafka_and_one_of_koffs_own_where_it_can(
-    opened: list[FakeConnection],
-) -> None:
-    with Job(watch("first", "kerberos")):
-        assert len(opened) == 3
+def test_a_job_closes_the_connections_to_each_cluster(opened: list[FakeConnection]) -> None:
+    with Job(watch("first", "second")):
+        assert len(opened) == 4
     assert opened == []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from koff.client import TopicPartition
-from koff.client.cluster import Cluster, ListedOffset, TopicInfo
+from koff.client.cluster import ListedOffset, TopicInfo
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
@@ -90,19 +90,27 @@ class OneTopic:
     ) -> dict[TopicPartition, ListedOffset | str]:
         return dict.fromkeys(partitions, ListedOffset(7, 0))
 
+    def refresh_leaders(self, *, timeout_s: float) -> None:
+        """They stay."""
+
+
+def sample_one_topic() -> EndOffsetSampler:
+    cluster: Any = OneTopic()
+    return EndOffsetSampler(cluster, cluster)
+
 
 def test_what_is_watched_by_its_topics_id_is_sampled_by_name_and_once() -> None:
-    (sample,) = EndOffsetSampler(cast(Cluster, OneTopic())).take_sample([(NEW, 0), ("new", 0)])
+    (sample,) = sample_one_topic().take_sample([(NEW, 0), ("new", 0)])
     assert (sample.topic, sample.topic_id, sample.end_offset, sample.gone) == ("new", NEW, 7, False)
 
 
 def test_what_is_watched_by_an_id_that_nobody_has_is_gone() -> None:
-    (sample,) = EndOffsetSampler(cast(Cluster, OneTopic())).take_sample([("AAAAAAAAAAAAAAAAAAAAAg", 0)])
+    (sample,) = sample_one_topic().take_sample([("AAAAAAAAAAAAAAAAAAAAAg", 0)])
     assert (sample.topic, sample.gone) == ("AAAAAAAAAAAAAAAAAAAAAg", True)
 
 
 def test_a_partition_that_cannot_be_is_gone_and_is_not_requested() -> None:
     """A record may name any partition; librdkafka refuses a request with a name that has a zero byte."""
-    rows = EndOffsetSampler(cast(Cluster, OneTopic())).take_sample([("new", -1), ("a\0b", -5), ("new", 0)])
+    rows = sample_one_topic().take_sample([("new", -1), ("a\0b", -5), ("new", 0)])
     assert [(row.topic, row.partition, row.end_offset) for row in rows if not row.gone] == [("new", 0, 7)]
     assert len(rows) == 3

@@ -1,4 +1,4 @@
-"""End offsets are the same by koff's own connections and by librdkafka; unknown ones are null."""
+"""Samples of end offsets; unknown ones are null."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import pytest
 from confluent_kafka import TopicPartition as Place
 
 from koff.client import ClusterConf, TopicPartition
-from koff.client.cluster import Cluster, ListedOffset
-from koff.client.offsets.lister import CHUNK, Listed, OffsetLister
+from koff.client.cluster import Cluster
+from koff.client.offsets.lister import OffsetLister
 from koff.errors import ConnectError
 from koff.kafkatest import KafkaCluster as Kafka
-from koff.spark.job.end_offsets import EndOffsetSampler, fetch_offsets, list_by_chunks, make_lister
+from koff.spark.job.end_offsets import EndOffsetSampler, fetch_offsets
 from tests.fake_brokers import FakeBrokers
 from tests.kafka_groups import produce
 
 
 @pytest.mark.kafka
-def test_koffs_own_connections_give_the_rows_that_librdkafka_gives(kafka: Kafka) -> None:
+def test_a_sample_has_each_watched_partition_with_its_three_offsets(kafka: Kafka) -> None:
     orders, clicks = kafka.create_topic(partitions=3), kafka.create_topic(partitions=2)
     produce(kafka, orders, 5)
     produce(kafka, clicks, 4, partition=1)
@@ -29,13 +29,10 @@ def test_koffs_own_connections_give_the_rows_that_librdkafka_gives(kafka: Kafka)
     assert producer.flush(60) == 0
     watched = [(orders, number) for number in range(4)] + [(clicks, 0), (clicks, 1), ("never-made", 0)]
     with Cluster(ClusterConf(kafka.bootstrap)) as cluster:
-        lister = make_lister(cluster.connect())
-        assert lister is not None
-        with lister:
+        cluster.connect()
+        with OffsetLister(cluster.conf, cluster_id=cluster.id) as lister:
             rows = EndOffsetSampler(cluster, lister).take_sample(watched)
-        by_librdkafka = EndOffsetSampler(cluster).take_sample(watched)
     producer.abort_transaction(60)
-    assert [each[1:] for each in by_librdkafka] == [each[1:] for each in rows]
     offsets = {each[1:3]: (each.start_offset, each.end_offset, each.stable_offset) for each in rows}
     assert offsets[orders, 0] == (2, 5, 5)
     assert offsets[clicks, 0] == (0, 1, 0)
@@ -44,37 +41,13 @@ def test_koffs_own_connections_give_the_rows_that_librdkafka_gives(kafka: Kafka)
 
 def test_partitions_whose_leader_does_not_respond_are_unknown_and_the_rest_stays() -> None:
     partitions = [TopicPartition("t", number) for number in range(3)]
-    with FakeBrokers() as brokers, OffsetLister(brokers.conf, refuse) as lister:
+    with FakeBrokers() as brokers, OffsetLister(brokers.conf) as lister:
         brokers.add_topic("t", [1, 2, 3])
-        assert fetch_offsets(lister.list_offsets, partitions)[1][1] == (1, 1001, 1000)
+        assert fetch_offsets(lister, partitions)[1][1] == (1, 1001, 1000)
         brokers.stop(2)
-        _, found = fetch_offsets(lister.list_offsets, partitions)
+        _, found = fetch_offsets(lister, partitions)
         assert found == [(0, 1000, 999), (None, None, None), (2, 1002, 1001)]
         for number in (1, 3):
             brokers.stop(number)
         with pytest.raises(ConnectError):
-            fetch_offsets(lister.list_offsets, partitions)
-
-
-def refuse(*_: object, **__: object) -> Listed:
-    raise AssertionError("librdkafka is not needed")
-
-
-def test_librdkafka_lists_offsets_in_chunks_and_only_a_cluster_without_any_response_is_an_error() -> None:
-    partitions = [TopicPartition("t", number) for number in range(3 * CHUNK - 1)]
-    down = {TopicPartition("t", 0), TopicPartition("t", CHUNK)}
-    sizes: list[int] = []
-
-    def list_offsets(chunk: list[TopicPartition], *_: object) -> Listed:
-        sizes.append(len(chunk))
-        if down & {*chunk}:
-            raise ConnectError("no leader responds")
-        return dict.fromkeys(chunk, ListedOffset(7, 0))
-
-    _, found = fetch_offsets(list_by_chunks(list_offsets), partitions)
-    assert sorted(sizes) == sorted(3 * [CHUNK, CHUNK, CHUNK - 1])
-    assert found == 2 * CHUNK * [(None, None, None)] + (CHUNK - 1) * [(7, 7, 7)]
-    assert fetch_offsets(list_by_chunks(list_offsets), [])[1] == []
-    down.add(TopicPartition("t", 2 * CHUNK))
-    with pytest.raises(ConnectError, match="no leader responds"):
-        fetch_offsets(list_by_chunks(list_offsets), partitions)
+            fetch_offsets(lister, partitions)

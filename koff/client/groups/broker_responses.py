@@ -155,7 +155,5 @@ def _build_offset_requests(
 ) -> Iterator[Request[offset_fetch.FetchedOffsets]]:
     version = min(connection.highest_version(Api.OFFSET_FETCH) or 0, offset_fetch.LAST_VERSION)
     if version < offset_fetch.FIRST_VERSION:
-        raise UnsupportedVersion(
-            f"Kafka at {connection.address} takes only one group in an OffsetFetch request (older than 3.0)"
-        )
+        raise UnsupportedVersion(f"Kafka at {connection.address} is older than Kafka 2.8: upgrade the broker")
     return offset_fetch.build_requests(groups, version, max_bytes=MAX_REQUEST_BYTES)

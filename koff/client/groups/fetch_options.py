@@ -1,4 +1,4 @@
-"""The options of `fetch_groups`: which groups, what of them, and for how long koff tries."""
+"""The options of `fetch_from_coordinators`: which groups, what of them, and for how long koff tries."""
 
 from __future__ import annotations
 

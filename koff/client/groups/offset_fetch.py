@@ -1,6 +1,7 @@
 """OffsetFetch for up to 1,000 groups in a request: encodes requests, and decodes responses into columns.
 
-koff uses versions 8 and 9 (KIP-709: many groups in a request). Version 10 has topic ids in place of names.
+koff uses versions 8 and 9 (KIP-709: many groups in a request), and 7 with brokers before Kafka 3.0 (one group
+in a request). Version 10 has topic ids in place of names.
 These are the topics' present ids, not the ids at the time of the commits, so they add nothing; and version 10
 leaves out commits for deleted topics (seen with 4.3.1). kio takes four times as long to decode a response,
 and ten times as long to encode a request. Layouts: OffsetFetchRequest.json and OffsetFetchResponse.json.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from koff.client.groups.responses import PackedOffsets
 from koff.proto.primitives import JAVA_REPLACEMENT, Malformed, read_uvarint, write_uvarint
 from koff.proto.requests import Api, Request, error_name, skip_tags
 
-FIRST_VERSION, LAST_VERSION = 8, 9
+FIRST_VERSION, LAST_VERSION = 7, 9
 BATCH_GROUPS = 1000
 """The most groups in one request."""
 
@@ -29,9 +31,12 @@ _ROW = np.dtype(
     }
 )
 _ROW_BYTES = _ROW.itemsize
+_ONE_GROUP = 7
+_REST = b"\0\0"
+"""What follows the groups: require_stable false, no tags."""
 _PLAIN_END = b"\x01\0\0\0"
 """The end of a plain row: empty metadata, no error, no tags. Nearly all rows of a response end so."""
-_ALL_TOPICS = {8: b"\0\0", 9: b"\0\xff\xff\xff\xff\0\0"}
+_ALL_TOPICS = {7: b"\0", 8: b"\0\0", 9: b"\0\xff\xff\xff\xff\0\0"}
 """What follows a group's name: member null, member epoch -1 (both only 9), topics null (all), no tags."""
 
 
@@ -64,6 +69,8 @@ def build_requests(
         write_uvarint(head, len(name) + 1)
         entries.append(bytes(head) + name + all_topics)
         size += len(entries[-1])
+        if version == _ONE_GROUP:
+            yield Request(Api.OFFSET_FETCH, version, entries.pop() + _REST, partial(decode_one, group))
     if entries:
         yield _build_request(entries, version)
 
@@ -72,19 +79,24 @@ def _build_request(entries: list[bytes], version: int) -> Request[FetchedOffsets
     body = bytearray()
     write_uvarint(body, len(entries) + 1)
     body += b"".join(entries)
-    body += b"\0\0"  # require_stable false; no tags
+    body += _REST
     return Request(Api.OFFSET_FETCH, version, bytes(body), decode_response)
 
 
-def decode_response(buffer: bytes, at: int) -> FetchedOffsets:
+def decode_one(group: str, buffer: bytes, at: int) -> FetchedOffsets:
+    """Decodes a response in version 7, which is about this group. Raises what `decode_response` raises."""
+    return decode_response(buffer, at, group=group)
+
+
+def decode_response(buffer: bytes, at: int, *, group: str | None = None) -> FetchedOffsets:
     """Decodes a response's body from `at` on. Raises `Malformed` or IndexError for an invalid response."""
     try:
         reader = _ResponseReader(buffer)
-        rows = reader.read_response(at + 4)  # 4: the throttle time
+        rows = reader.read_response(at + 4, group)  # 4: the throttle time
     except (Malformed, IndexError):
         # A row was not plain although the last row of its topic was: read the response again, row by row.
         reader = _ResponseReader(buffer, careful=True)
-        rows = reader.read_response(at + 4)
+        rows = reader.read_response(at + 4, group)
     return FetchedOffsets(
         PackedOffsets(
             names=reader.names,
@@ -130,20 +142,27 @@ class _ResponseReader:
         self._rows = 0
         self._topic_names = _TopicNames()
 
-    def read_response(self, at: int) -> npt.NDArray[np.void]:
-        """All rows of the response whose list of groups is at `at`. The attributes have the other columns."""
-        count, at = read_uvarint(self._buffer, at)
-        for _ in range(count - 1):
-            at = self._read_group(at)
-        if self._skip_tags(at) != len(self._buffer):
+    def read_response(self, at: int, group: str | None) -> npt.NDArray[np.void]:
+        """All rows of the response whose list of groups is at `at`. The attributes have the other columns.
+
+        A response about one `group` has no list.
+        """
+        if group is not None:
+            end = self._read_group(group, at)
+        else:
+            count, at = read_uvarint(self._buffer, at)
+            for _ in range(count - 1):
+                length, at = read_uvarint(self._buffer, at)
+                start, at = at, at + length - 1
+                at = self._read_group(self._buffer[start:at].decode("utf-8", JAVA_REPLACEMENT), at)
+            end = self._skip_tags(at)
+        if end != len(self._buffer):
             raise Malformed("the response does not end where it should")
         return _decode_plain_rows(self.blocks)
 
-    def _read_group(self, at: int) -> int:
+    def _read_group(self, name: str, at: int) -> int:
+        """Reads what follows the group's name. Returns the position behind it."""
         buffer = self._buffer
-        length, at = read_uvarint(buffer, at)
-        start, at = at, at + length - 1
-        name = buffer[start:at].decode("utf-8", JAVA_REPLACEMENT)
         rows_before = len(self.names), len(self.blocks), self._rows
         first_error = 0
         count, at = read_uvarint(buffer, at)

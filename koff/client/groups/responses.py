@@ -143,7 +143,7 @@ class FetchedGroups:
     their names belong to, or although that partition is empty: after the offsets topic has grown, a broker
     uses the earlier partition count until it is restarted. Groups that the caller's filter has excluded are
     among them.
-    `brokers` is how many brokers listed their groups in the last round (0 through the admin client).
+    `brokers` is how many brokers listed their groups in the last round.
     """
 
     offsets: OffsetColumns
@@ -155,10 +155,6 @@ class FetchedGroups:
     elsewhere: frozenset[str] = frozenset()
     unlisted: Mapping[str, str] = field(default_factory=dict)
     incomplete: tuple[str, ...] = ()
-    source: str = "wire"
-    """"wire" (koff's own connections) or "admin" (confluent-kafka's admin client)."""
-    reason: str = ""
-    """Why koff's own connections were not used."""
     rounds: int = 1
     bytes_read: int = 0
     seconds_by_step: Mapping[str, float] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from koff.client.offsets.messages import (
     encode_metadata,
 )
 from koff.client.wire.brokers import Brokers
-from koff.client.wire.connection import Connection, UnsupportedVersion
+from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError, KoffError, copy_error
@@ -57,28 +57,23 @@ _LEADER_CHANGED = frozenset(
 Listed = dict[TopicPartition, ListedOffset | str]
 """The offset of each partition, or why there is none."""
 _Result = ListedOffset | str | KoffError
-ListOffsets = Callable[..., Listed]
-"""`Cluster.list_offsets`, or another function with its parameters."""
 
 
 class OffsetLister(Closing):
     """Lists offsets over connections that stay open. A context manager; several threads may use it.
 
-    `fallback` lists the offsets of the partitions whose leader is older than Kafka 2.8. `token` returns the
-    bearer token if the properties ask for SASL/OAUTHBEARER. `cluster_id`, if it is known, must be that of the
-    brokers. Raises `ConfigError` for invalid addresses.
+    Needs Kafka 2.8 or later. `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER.
+    `cluster_id`, if it is known, must be that of the brokers. Raises `ConfigError` for invalid addresses.
     """
 
     def __init__(
         self,
         conf: ClusterConf,
-        fallback: ListOffsets,
         *,
         token: TokenSource | None = None,
         cluster_id: str = "",
     ) -> None:
-        self._conf, self._fallback = conf, fallback
-        self._cluster_id = cluster_id
+        self._conf, self._cluster_id = conf, cluster_id
         self._confirmed_s = time.monotonic() if cluster_id else float("-inf")
         self._other_cluster: tuple[str, set[Address]] = ("", set())
         """Another cluster's id, and the brokers that have returned it since then."""
@@ -185,8 +180,6 @@ class OffsetLister(Closing):
             half_s = (time.monotonic() + query.deadline) / 2
             if self._fetch_leaders({at.topic for at in unknown}, doubted, half_s):
                 parts, unknown, _ = self._known.split_by_address(partitions)
-        except UnsupportedVersion:  # a broker is older than Kafka 2.8
-            return self._fall_back([at for of_topic in partitions.values() for at in of_topic], query)
         except KoffError as error:
             failure = copy_error(error)
         listed: dict[TopicPartition, _Result] = {
@@ -222,12 +215,9 @@ class OffsetLister(Closing):
     def _send_to_broker(
         self, address: Address, chunk: list[TopicPartition], query: _Query
     ) -> dict[TopicPartition, _Result]:
-        try:
-            response = self.brokers.ask(
-                address, lambda connection: query.encode(connection, chunk), deadline=query.deadline
-            )
-        except UnsupportedVersion:
-            return self._fall_back(chunk, query)
+        response = self.brokers.ask(
+            address, lambda connection: query.encode(connection, chunk), deadline=query.deadline
+        )
         lowest = -1 if isinstance(query.spec, int) else 0
         found: dict[tuple[str, int], _Result] = {
             (topic.name, each.partition): (
@@ -239,17 +229,6 @@ class OffsetLister(Closing):
             for each in topic.partitions
         }
         return {at: found.get(at, "the broker returned no offset") for at in chunk}
-
-    def _fall_back(self, partitions: list[TopicPartition], query: _Query) -> dict[TopicPartition, _Result]:
-        listed: dict[TopicPartition, _Result] = {}
-        for first in range(0, len(partitions), CHUNK):
-            left_s = max(0.1, query.deadline - time.monotonic())
-            chunk = partitions[first : first + CHUNK]
-            try:
-                listed |= self._fallback(chunk, query.spec, query.isolation, timeout_s=left_s)
-            except KoffError as error:
-                listed |= dict.fromkeys(chunk, copy_error(error))
-        return listed
 
     # --- The leaders are fetched ---------------------------------------------------------------------------
 

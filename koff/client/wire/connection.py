@@ -30,11 +30,10 @@ from koff.client.wire.credentials import (
     Credentials,
     TokenSource,
     build_tls_context,
-    check_support,
     read_credentials,
 )
 from koff.client.wire.sasl import Refused
-from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
+from koff.errors import Closed, ConfigError, ConnectError, KoffError, LogInRefused, copy_error
 from koff.proto.requests import (
     Api,
     Request,
@@ -75,7 +74,7 @@ class Connection(Closing):
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.deadline = float("inf")
         self.bytes_read = 0
-        self._conf = conf
+        self._conf, self._host = conf, host
         self._client_id = conf.properties.get("client.id", conf.client_id)
         self._max_response_bytes = int(conf.properties.get("receive.message.max.bytes", "100000000"))
         self._socket: socket.socket | None = opened
@@ -241,7 +240,7 @@ class Connection(Closing):
             raise self._refuse(
                 f"the broker does not offer the SASL mechanism {credentials.mechanism} (it offers {offered})"
             )
-        exchange = credentials.start_exchange()
+        exchange = credentials.start_exchange(self._host)
         try:
             message = next(exchange)
             while True:
@@ -334,12 +333,14 @@ class Connection(Closing):
             raise
 
 
-def _prove_log_in(conf: ClusterConf, address: tuple[str, int]) -> bool:
+def _prove_log_in(conf: ClusterConf, address: tuple[str, int]) -> None:
     """See `Refusals.prove`."""
-    if not check_support(conf):
-        return False
+    try:
+        read_credentials(conf)
+    except ConfigError:  # librdkafka may support them
+        REFUSALS.check(identify(conf), address)
+        return
     Connection.connect(conf, *address, timeout_s=_PROOF_S).close()
-    return True
 
 
 REFUSALS.prove = _prove_log_in

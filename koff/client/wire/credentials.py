@@ -6,16 +6,15 @@ Property names and defaults are librdkafka's (its CONFIGURATION.md).
 from __future__ import annotations
 
 import ssl
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 from koff.client import msk_iam
 from koff.client.cluster import ClusterConf
-from koff.client.wire import oidc, sasl
+from koff.client.wire import kerberos, oidc, sasl
 from koff.errors import ConfigError
 
 TokenSource = Callable[[], str]
@@ -24,29 +23,19 @@ TokenSource = Callable[[], str]
 _PROTOCOLS = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 """librdkafka's spellings of a boolean, in any case (rd_kafka_anyconf_set_prop0)."""
-_ENDPOINT_CHECKS = {"https": True, "none": False}
-_LIBRDKAFKA_ONLY = (
+_CERTIFICATE = (
     "ssl.keystore.location",
-    "ssl.certificate.pem",
-    "ssl.key.pem",
-    "ssl.crl.location",
+    *(f"ssl.{name}.{kind}" for name in ("certificate", "key") for kind in ("pem", "location")),
+)
+_ENDPOINT_CHECKS = {"https": True, "none": False}
+_UNSUPPORTED = (
     "ssl.engine.location",
     "ssl.engine.id",
     "ssl.providers",
     "ssl.curves.list",
     "ssl.sigalgs.list",
 )
-"""TLS properties that librdkafka supports, but Python's ssl or koff does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class SupportCheck:
-    """Whether koff's own connections support the properties; if not, `reason` is why not."""
-
-    reason: str = ""
-
-    def __bool__(self) -> bool:
-        return not self.reason
+"""TLS properties of librdkafka that Python's ssl has nothing for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,58 +44,46 @@ class Credentials:
 
     tls: bool = False
     mechanism: str = ""
-    username: str = ""
-    password: str = field(default="", repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     token: TokenSource | None = field(default=None, repr=False)
-    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def start_exchange(self) -> sasl.Exchange:
-        """The client's side of the SASL exchange, before its first message."""
-        if self.mechanism == "PLAIN":
-            return sasl.plain_exchange(self.username, self.password)
+    def start_exchange(self, host: str) -> sasl.Exchange:
+        """The client's side of the SASL exchange with the broker at `host`, before its first message."""
+        if self.mechanism == "GSSAPI":
+            return kerberos.kerberos_exchange(self.properties, host)
         if self.mechanism == "OAUTHBEARER":
             assert self.token is not None
-            return sasl.oauthbearer_exchange(self.token(), self.extensions)
-        return sasl.scram_exchange(self.mechanism, self.username, self.password)
-
-
-def check_support(conf: ClusterConf, *, token: TokenSource | None = None) -> SupportCheck:
-    """Whether `Connection` supports these properties. confluent-kafka's clients may support them anyway."""
-    if find_spec("kio") is None:
-        return SupportCheck("kio is not installed (pip install kio)")
-    properties = conf.properties
-    protocol = _security_protocol(properties)
-    if protocol not in _PROTOCOLS:
-        return SupportCheck(f"koff does not know security.protocol {protocol!r}")
-    if protocol.endswith("ssl"):
-        unsupported = next((name for name in _LIBRDKAFKA_ONLY if properties.get(name)), None)
-        if unsupported:
-            return SupportCheck(f"only librdkafka supports {unsupported}")
-    if not protocol.startswith("sasl"):
-        return SupportCheck()
-    mechanism = _sasl_mechanism(properties)
-    if mechanism == "OAUTHBEARER" and not token:
-        return SupportCheck(oidc.find_unsupported(properties))
-    if mechanism == msk_iam.MECHANISM:
-        return SupportCheck()
-    if mechanism not in sasl.MECHANISMS:
-        return SupportCheck(f"only librdkafka supports the SASL mechanism {mechanism}")
-    return SupportCheck()
+            extensions = oidc.parse_extensions(self.properties.get("sasl.oauthbearer.extensions", ""))
+            return sasl.oauthbearer_exchange(self.token(), extensions)
+        username, password = self.properties["sasl.username"], self.properties["sasl.password"]
+        if self.mechanism == "PLAIN":
+            return sasl.plain_exchange(username, password)
+        return sasl.scram_exchange(self.mechanism, username, password)
 
 
 def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> Credentials:
-    """The credentials in the properties. Raises `ConfigError` if they are unsupported or incomplete."""
-    support = check_support(conf, token=token)
-    if not support:
-        raise ConfigError(f"koff cannot open connections of its own: {support.reason}")
+    """The credentials in the properties.
+
+    Raises `ConfigError` if they are unsupported or incomplete, or need a library that is not installed.
+    """
     properties, protocol = conf.read_properties(), _security_protocol(conf.properties)
+    if protocol not in _PROTOCOLS:
+        raise ConfigError(f"security.protocol is {protocol!r}: it must be one of {', '.join(_PROTOCOLS)}")
+    if protocol.endswith("ssl"):
+        for name in _UNSUPPORTED:
+            if properties.get(name):
+                raise ConfigError(f"koff does not support {name}")
     if not protocol.startswith("sasl"):
         return Credentials(tls=protocol == "ssl")
     mechanism = _sasl_mechanism(properties)
     if mechanism == msk_iam.MECHANISM:
         mechanism, token = "OAUTHBEARER", lambda: msk_iam.sign_token(conf.brokers)[0]
     elif mechanism == "OAUTHBEARER":
-        token = token or partial(oidc.fetch_token, properties)
+        token = token or oidc.find_token_source(properties)
+    elif mechanism == "GSSAPI":
+        kerberos.import_gssapi()
+    elif mechanism not in sasl.MECHANISMS:
+        raise ConfigError(f"koff does not support the SASL mechanism {mechanism}")
     else:
         for name in ("sasl.username", "sasl.password"):
             if not properties.get(name):
@@ -114,10 +91,8 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
     return Credentials(
         tls=protocol == "sasl_ssl",
         mechanism=mechanism,
-        username=properties.get("sasl.username", ""),
-        password=properties.get("sasl.password", ""),
+        properties=properties,
         token=token,
-        extensions=oidc.parse_extensions(properties.get("sasl.oauthbearer.extensions", "")),
     )
 
 
@@ -131,12 +106,7 @@ def build_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     context.check_hostname = verify and by_name  # before `verify_mode`: Python refuses the other order
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
     _load_ca(context, properties)
-    certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
-    if certificate:
-        with _map_file_errors("ssl.certificate.location, ssl.key.location and ssl.key.password"):
-            # Without `ssl.key.location`, the key must be in the certificate's file. Always give a password:
-            # otherwise OpenSSL asks at the terminal for the password of an encrypted key.
-            context.load_cert_chain(certificate, key or None, properties.get("ssl.key.password", ""))
+    _load_certificate(context, properties)
     if properties.get("ssl.cipher.suites"):
         with _map_file_errors("ssl.cipher.suites"):
             context.set_ciphers(properties["ssl.cipher.suites"])
@@ -155,6 +125,67 @@ def _load_ca(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
             context.load_verify_locations(cadata=pem)
     elif not location or location == "probe":
         context.load_default_certs()
+    if revoked := properties.get("ssl.crl.location"):
+        with _map_file_errors("ssl.crl.location"):
+            context.load_verify_locations(cafile=revoked)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _load_certificate(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    """The client's certificate, if the properties name one: PEM files, PEM texts, or a PKCS12 keystore."""
+    password = properties.get("ssl.key.password", "")
+    if keystore := properties.get("ssl.keystore.location"):
+        text, password = _read_keystore(keystore, properties.get("ssl.keystore.password", "")), ""
+        files: tuple[AbstractContextManager[str], ...] = _as_file(text), _as_file("")
+    else:
+        files = _find_file(properties, "certificate"), _find_file(properties, "key")
+    with files[0] as certificate_path, files[1] as key_path:
+        if certificate_path:
+            with _map_file_errors(", ".join(name for name in _CERTIFICATE if properties.get(name))):
+                # Without a key, it must be in the certificate's file. Always give a password: otherwise
+                # OpenSSL asks at the terminal for the password of an encrypted key.
+                context.load_cert_chain(certificate_path, key_path or None, password)
+
+
+def _find_file(properties: Mapping[str, str], name: str) -> AbstractContextManager[str]:
+    text, location = properties.get(f"ssl.{name}.pem"), properties.get(f"ssl.{name}.location", "")
+    return _as_file(text) if text else nullcontext(location)
+
+
+def _read_keystore(location: str, password: str) -> str:
+    """The key and the certificates of a PKCS12 keystore, as PEM."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError as error:
+        raise ConfigError("ssl.keystore.location needs cryptography: pip install 'koff[pkcs12]'") from error
+    with _map_file_errors("ssl.keystore.location"):
+        data = Path(location).read_bytes()
+    try:
+        store = pkcs12.load_pkcs12(data, password.encode() or None)
+    except ValueError as error:
+        raise ConfigError("cannot use ssl.keystore.location and ssl.keystore.password") from error
+    if store.key is None or store.cert is None:
+        raise ConfigError(f"the keystore {location} has no key with a certificate")
+    pem = serialization.Encoding.PEM
+    key = store.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    chain = [store.cert, *store.additional_certs]
+    return b"".join([key, *(each.certificate.public_bytes(pem) for each in chain)]).decode()
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """The path of a file with that text, which only this user can read; "" without a text.
+
+    Python reads certificates from files only.
+    """
+    if not text:
+        yield ""
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="koff-", suffix=".pem") as file:
+        file.write(text)
+        file.flush()
+        yield file.name
 
 
 @contextmanager

@@ -15,8 +15,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 from koff.client.cluster import call_in_thread
@@ -38,14 +38,14 @@ _UNSUPPORTED = (
 _NEEDED = ("token.endpoint.url", "client.id", "client.secret")
 
 
-def find_unsupported(properties: Mapping[str, str]) -> str:
-    """Why koff cannot fetch tokens with these properties; "" if it can."""
+def find_token_source(properties: Mapping[str, str]) -> Callable[[], str]:
+    """Fetches a token each time it is called. Raises `ConfigError` if koff cannot with these properties."""
     if properties.get("sasl.oauthbearer.method", "").lower() != "oidc":
-        return "only librdkafka makes SASL/OAUTHBEARER tokens unless sasl.oauthbearer.method is oidc"
+        raise ConfigError("SASL/OAUTHBEARER needs sasl.oauthbearer.method=oidc, or a token of the program")
     for name in _UNSUPPORTED:
         if properties.get(name) not in (None, "", "client_credentials"):
-            return f"only librdkafka supports {name}"
-    return ""
+            raise ConfigError(f"koff does not support {name}={properties[name]}")
+    return partial(fetch_token, properties)
 
 
 def fetch_token(properties: Mapping[str, str]) -> str:

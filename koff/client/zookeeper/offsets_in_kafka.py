@@ -16,10 +16,8 @@ from koff.client.foreign_errors import (
     convert_foreign_error,
     extract_kafka_error,
     make_connect_error,
-    map_foreign_errors,
 )
 from koff.client.librdkafka import close_consumer, has_no_broker, new_client
-from koff.client.wire.credentials import check_support
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
 from koff.errors import ConnectError, KoffError, copy_error
@@ -43,13 +41,10 @@ class KafkaOffsetManager(PeriodicOffsets):
             "enable.auto.commit": "false",
         }
         self._consumer: Any = new_client(Consumer, self._properties)
-        # confluent-kafka reads past the end of metadata that another client has committed. koff's own
-        # requests do not, but do not support every log-in: Kerberos is left to librdkafka.
-        self._coordinator: GroupCoordinator | None = None
-        if check_support(cluster):
-            self._coordinator = GroupCoordinator(
-                cluster, OffsetCoordinatorConf(group.name, retry_err_limit=2, retry_err_wait_s=_RETRY_S)
-            )
+        # confluent-kafka reads past the end of metadata that another client has committed.
+        self._coordinator = GroupCoordinator(
+            cluster, OffsetCoordinatorConf(group.name, retry_err_limit=2, retry_err_wait_s=_RETRY_S)
+        )
         super().__init__(group.owns, conf or OffsetManagerConf(group.commit_interval_s))
 
     def close(self) -> None:
@@ -58,8 +53,7 @@ class KafkaOffsetManager(PeriodicOffsets):
             super().close()
         finally:
             close_consumer(self._consumer)
-            if self._coordinator is not None:
-                self._coordinator.close()
+            self._coordinator.close()
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
@@ -67,23 +61,8 @@ class KafkaOffsetManager(PeriodicOffsets):
             raise error  # the first one
 
     def _load_offset(self, partition: TopicPartition) -> int | None:
-        if self._coordinator is None:
-            return self._load_by_librdkafka(partition)
         offset, _ = self._coordinator.offset(*partition)
         return offset if offset >= 0 else None
-
-    def _load_by_librdkafka(self, partition: TopicPartition) -> int | None:
-        try:
-            with map_foreign_errors("the committed offset cannot be fetched", self._make_error):
-                requested = [confluent_kafka.TopicPartition(*partition)]
-                (committed,) = self._consumer.committed(requested, timeout=self._timeout_s)
-        except ConnectError:
-            self._replace_consumer_without_brokers(partition.topic)
-            raise
-        if committed.error is not None:
-            raise self._make_error([committed.error])
-        # The offset is OFFSET_INVALID (-1001) if none is committed.
-        return committed.offset if committed.offset >= 0 else None
 
     def _store_offsets(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, KoffError]:
         failed: dict[TopicPartition, KoffError] = {}

@@ -127,7 +127,7 @@ class ClusterStream:
         progress: Callable[[Progress], None],
         lease: Lease,
         *,
-        lister: OffsetLister | None = None,
+        lister: OffsetLister,
         fresh: bool = False,
     ) -> None:
         self.watched, self.conf = watched, conf

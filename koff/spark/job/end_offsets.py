@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from itertools import repeat
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -14,8 +12,7 @@ import structlog
 
 from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
-from koff.client.offsets.lister import CHUNK, Listed, ListOffsets, OffsetLister
-from koff.client.wire.credentials import check_support
+from koff.client.offsets.lister import Listed, OffsetLister
 from koff.errors import ConnectError, KoffError
 
 log = structlog.get_logger(component="spark.job")
@@ -24,8 +21,6 @@ TOPICS_INTERVAL_S = 30.0
 LEADERS_TIMEOUT_S = 10.0
 MOST_REASONS = 5
 """A log line names at most so many reasons."""
-MOST_CALLS = 32
-"""So many calls of librdkafka run at the same time."""
 
 
 class Sample(NamedTuple):
@@ -63,14 +58,11 @@ _UNKNOWN: PartitionOffsets = (None, None, None)
 class EndOffsetSampler:
     """Takes samples of one cluster.
 
-    `lister` is what `make_lister` returns for the cluster. Without it, librdkafka lists the offsets.
+    `lister` lists the offsets.
     """
 
-    def __init__(self, cluster: Cluster, lister: OffsetLister | None = None) -> None:
+    def __init__(self, cluster: Cluster, lister: OffsetLister) -> None:
         self._cluster, self._lister = cluster, lister
-        self._list_offsets: ListOffsets = list_by_chunks(cluster.list_offsets)
-        if lister is not None:
-            self._list_offsets = lister.list_offsets
         self._partitions: dict[str, int] = {}
         self._ids: dict[str, str] = {}
         self._due = 0.0
@@ -90,11 +82,10 @@ class EndOffsetSampler:
         self._partitions = self._cluster.fetch_partition_counts()
         described = self._cluster.describe_topics(self._partitions)
         self._ids = {topic.name: topic.topic_id for topic in described.values() if topic.topic_id}
-        if self._lister is not None:
-            try:
-                self._lister.refresh_leaders(timeout_s=LEADERS_TIMEOUT_S)
-            except KoffError as error:
-                log.debug("the leaders of partitions are as before", why=str(error))
+        try:
+            self._lister.refresh_leaders(timeout_s=LEADERS_TIMEOUT_S)
+        except KoffError as error:
+            log.debug("the leaders of partitions are as before", why=str(error))
         self._due = time.monotonic() + TOPICS_INTERVAL_S
 
     def take_sample(self, watched: Collection[tuple[str, int]]) -> list[Sample]:
@@ -111,7 +102,7 @@ class EndOffsetSampler:
         partitions = sorted({TopicPartition(names.get(topic, topic), number) for topic, number in watched})
         present = self._select_present(partitions)
 
-        now, found = fetch_offsets(self._list_offsets, present)
+        now, found = fetch_offsets(self._lister, present)
         offsets = dict(zip(present, found, strict=True))
         return [
             Sample(
@@ -127,7 +118,7 @@ class EndOffsetSampler:
 
     def fetch_ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """The end offset of each partition that exists and has a leader. Raises `KoffError`."""
-        listed = self._list_offsets(self._select_present(partitions))
+        listed = self._lister.list_offsets(self._select_present(partitions))
         return {at: found.offset for at, found in listed.items() if not isinstance(found, str)}
 
     def _select_present(self, partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
@@ -137,48 +128,8 @@ class EndOffsetSampler:
         return [TopicPartition(topic, p) for topic, p in partitions if 0 <= p < counts.get(topic, 0)]
 
 
-def make_lister(cluster: Cluster) -> OffsetLister | None:
-    """Lists offsets over connections of koff's own; None if only librdkafka supports the properties.
-
-    The caller closes it. librdkafka's cost for a call grows with the square of the number of partitions.
-    """
-    if not check_support(cluster.conf):
-        return None
-    return OffsetLister(cluster.conf, cluster.list_offsets, cluster_id=cluster.id)
-
-
-def list_by_chunks(list_offsets: ListOffsets) -> ListOffsets:
-    """The function, called for `CHUNK` partitions at a time. It raises only if no chunk gets a response.
-
-    The calls run at the same time: a leader that does not respond delays its own chunks only.
-    """
-
-    def list_chunk(
-        chunk: Sequence[TopicPartition], query: Sequence[OffsetSpec | Isolation]
-    ) -> Listed | ConnectError:
-        try:
-            return list_offsets(chunk, *query)
-        except ConnectError as error:
-            return error
-
-    def list_in_chunks(partitions: Iterable[TopicPartition], *query: OffsetSpec | Isolation) -> Listed:
-        wanted = list(partitions)
-        chunks = [wanted[first : first + CHUNK] for first in range(0, len(wanted), CHUNK)]
-        with ThreadPoolExecutor(MOST_CALLS) as pool:
-            results = list(pool.map(list_chunk, chunks, repeat(query)))
-        failures = [result for result in results if isinstance(result, ConnectError)]
-        if failures and len(failures) == len(chunks):
-            raise failures[0]
-        listed: Listed = {}
-        for chunk, result in zip(chunks, results, strict=True):
-            listed |= dict.fromkeys(chunk, str(result)) if isinstance(result, ConnectError) else result
-        return listed
-
-    return list_in_chunks
-
-
 def fetch_offsets(
-    list_offsets: ListOffsets, partitions: Sequence[TopicPartition]
+    lister: OffsetLister, partitions: Sequence[TopicPartition]
 ) -> tuple[datetime, list[PartitionOffsets]]:
     """The time of the request for end offsets, and the offsets of each partition, in their order.
 
@@ -186,10 +137,10 @@ def fetch_offsets(
     """
     try:
         # The end offsets come last: lag needs commits of about the same time, which are read after this.
-        starts = list_offsets(partitions, OffsetSpec.EARLIEST)
-        stables = list_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        starts = lister.list_offsets(partitions, OffsetSpec.EARLIEST)
+        stables = lister.list_offsets(partitions, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
         now = datetime.now(UTC)
-        ends = list_offsets(partitions)
+        ends = lister.list_offsets(partitions)
     except ConnectError:
         raise
     except KoffError as error:  # no broker accepts koff's requests

@@ -16,7 +16,6 @@ from koff.client.offsets.lister import OffsetLister
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
-from koff.spark.job.end_offsets import make_lister
 from koff.spark.rows.decoding import DataLost
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
@@ -65,7 +64,7 @@ class Job:
         self._watched, self.progress = clusters, progress
         self._open = ExitStack()
         self._clusters: list[Cluster] = []
-        self._listers: list[OffsetLister | None] = []
+        self._listers: list[OffsetLister] = []
         self._stopping = threading.Event()
         self._streams: list[ClusterStream] = []
         self.errors: dict[int, KoffError] = {}
@@ -85,14 +84,13 @@ class Job:
             cluster = self._open.enter_context(Cluster(watched.conf))
             try:
                 cluster.connect()
-                lister = make_lister(cluster)
+                lister = OffsetLister(cluster.conf, cluster_id=cluster.id)
             except KoffError as error:
                 self._open.close()  # __exit__ is not called when __enter__ raises
                 raise type(error)(f"cluster {watched.name or watched.conf.brokers}: {error}") from error
             self._clusters.append(cluster)
             self._listers.append(lister)
-            if lister is not None:
-                self._open.enter_context(lister)
+            self._open.enter_context(lister)
             self.names.append(watched.name or cluster.id)
         return self
 

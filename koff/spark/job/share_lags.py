@@ -20,7 +20,6 @@ from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
 from koff.client.wire.connection import UnsupportedVersion
-from koff.client.wire.credentials import check_support
 from koff.errors import KoffError
 from koff.tracker.groups import GroupTable
 
@@ -78,7 +77,7 @@ class ShareRow(NamedTuple):
 class ShareLags:
     """The lags of one cluster's share groups. For each sample, call `load`, then `fetch`, then read `rows`.
 
-    No lag is known with `asks` False, or if koff's own connections do not support the cluster's properties.
+    No lag is known with `asks` False.
     `topics` is a regular expression that the name of a topic must match.
     """
 
@@ -125,10 +124,6 @@ class ShareLags:
         The lag of a group whose coordinator does not return it stays not current. Raises nothing.
         """
         if not self._groups or not self._asks or time.monotonic() < self._ask_at:
-            return
-        if reason := check_support(self._cluster.conf).reason:
-            self._asks = False
-            self._note(reason)
             return
         options = FetchOptions(
             group_filter=self._groups.__contains__,

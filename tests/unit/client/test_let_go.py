@@ -22,7 +22,6 @@ from koff.client import ClusterConf, TopicPartition, rights
 from koff.client.broker.async_calls import AsyncCalls
 from koff.client.cluster import Cluster, call_in_thread, get_result
 from koff.client.feed.offset_requests import OffsetRequests
-from koff.client.groups import admin as groups_admin
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.history.history_fetch import HistoryFetched, _Leader
@@ -102,7 +101,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
     made = Made()
     monkeypatch.setattr("koff.client.cluster.PATIENCE_S", 0.02)
     monkeypatch.setattr("koff.client.cluster.new_client", made.make)
-    monkeypatch.setattr(groups_admin, "new_client", made.make)
     monkeypatch.setattr(rights, "new_client", made.make)
     return made
 
@@ -149,20 +147,6 @@ def test_a_right_that_is_missing_keeps_no_client(made: Made, monkeypatch: pytest
     monkeypatch.setattr(FailingAdmin, "describe_cluster", describe)
     monkeypatch.setattr(rights.Rights, "authorized_operations", None, raising=False)
     assert rights.fetch_rights(ABSENT, ["t"]).topics == {"t": frozenset()}
-    made.wait_until_gone()
-
-
-def test_groups_that_cannot_be_listed_keep_no_client(made: Made) -> None:
-    with pytest.raises(ConnectError):
-        groups_admin.fetch_through_admin(ABSENT)
-    made.wait_until_gone()
-
-
-def test_a_group_without_a_response_keeps_no_client(made: Made) -> None:
-    fetch = groups_admin._AdminFetch(ABSENT, FetchOptions())
-    assert list(fetch._send_for_each(["g"], lambda _: fail_later(KafkaError._TRANSPORT))) == []
-    assert fetch._failed == {"g": "_TRANSPORT"}
-    del fetch
     made.wait_until_gone()
 
 
@@ -225,7 +209,7 @@ class _Done:
 
 def test_a_lister_without_an_answer_is_let_go() -> None:
     def make() -> weakref.ref[Any]:
-        with OffsetLister(ABSENT, Cluster.list_offsets) as lister:
+        with OffsetLister(ABSENT) as lister:
             with pytest.raises(ConnectError):
                 lister.list_offsets([TopicPartition("t", 0)])
             lister._known.note_requested({"t": []}, 0.0)
@@ -248,7 +232,7 @@ def test_coordinators_without_an_answer_keep_nothing() -> None:
 
 def test_a_leader_that_refuses_the_connection_is_let_go() -> None:
     def make() -> weakref.ref[Any]:
-        with OffsetLister(ABSENT, Cluster.list_offsets) as lister:
+        with OffsetLister(ABSENT) as lister:
             leader, fetched = _Leader(lister, ("127.0.0.1", free_ports(1)[0]), "t"), HistoryFetched()
             wait_until(leader._connecting.done, what="a refusal")
             leader.advance(fetched)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -15,8 +14,6 @@ from koff.client import ClusterConf, FeedConf, TopicPartition, log_ins, rights
 from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed
 from koff.client.feed.record_times import Place, RecordTimes
-from koff.client.groups import all_groups
-from koff.client.groups.all_groups import fetch_groups
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.log_ins import REFUSALS, check_log_in, note_error, note_success
@@ -78,7 +75,7 @@ def ask_everything(conf: ClusterConf) -> int:
             times.read([Place("t", 0, 0)], 5)
 
     def list_offsets() -> None:
-        with OffsetLister(conf, Cluster.list_offsets) as lister:
+        with OffsetLister(conf) as lister:
             lister.list_offsets([TopicPartition("t", 0)])
 
     refused = 0
@@ -194,9 +191,10 @@ def test_a_broker_that_does_not_respond_proves_nothing(broker: SaslBroker) -> No
         check_log_in(conf)
 
 
-def kerberos(broker: SaslBroker) -> ClusterConf:
+def own_token(broker: SaslBroker) -> ClusterConf:
     """A log-in that koff's own connections do not support."""
-    return ClusterConf(broker.conf().brokers, {"security.protocol": "sasl_plaintext"})
+    properties = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
+    return ClusterConf(broker.conf().brokers, properties)
 
 
 def make_refusal(broker: SaslBroker) -> KafkaError:
@@ -207,7 +205,7 @@ def make_refusal(broker: SaslBroker) -> KafkaError:
 def test_without_connections_of_its_own_koff_lets_one_caller_try(
     broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conf = kerberos(broker)
+    conf = own_token(broker)
     assert note_error(conf, make_refusal(broker))
     with pytest.raises(LogInRefused, match="no such user"):
         check_log_in(conf)
@@ -218,29 +216,6 @@ def test_without_connections_of_its_own_koff_lets_one_caller_try(
     note_success(conf)
     check_log_in(conf)
     assert not note_error(conf, KafkaError(KafkaError._TRANSPORT))
-
-
-def test_a_log_in_that_librdkafka_alone_supports_is_not_repeated_by_a_process_for_groups(
-    broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    def call(*args: Any, **_: Any) -> Any:
-        calls.append(args)
-        raise LogInRefused("refused")
-
-    monkeypatch.setattr(all_groups, "call_in_own_process", call)
-    for _ in range(2):
-        with pytest.raises(LogInRefused, match="refused"):
-            fetch_groups(kerberos(broker))
-    assert len(calls) == 1
-
-
-def test_groups_through_the_admin_client_are_refused_at_once(broker: SaslBroker) -> None:
-    from koff.client.groups.admin import fetch_through_admin
-
-    with pytest.raises(LogInRefused, match="no such user"):
-        fetch_through_admin(broker.conf(), FetchOptions(deadline_s=30))
 
 
 def test_a_refused_log_in_is_no_missing_right() -> None:

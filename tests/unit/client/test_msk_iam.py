@@ -12,7 +12,7 @@ import pytest
 from koff.client import ClusterConf
 from koff.client.cluster import Cluster
 from koff.client.msk_iam import TokenCallback, sign_token
-from koff.client.wire.credentials import check_support, read_credentials
+from koff.client.wire.credentials import read_credentials
 from koff.errors import ConfigError, ConnectError
 
 PROPERTIES = {"security.protocol": "SASL_SSL", "sasl.mechanisms": "aws_msk_iam"}
@@ -44,7 +44,6 @@ def test_the_region_is_that_of_the_brokers_or_of_the_environment(
     monkeypatch.setenv(variable, "ap-south-1")
     assert sign_token(brokers) == (token, 1.5)
     conf = ClusterConf(brokers, PROPERTIES)
-    assert check_support(conf)
     credentials = read_credentials(conf)
     assert (credentials.mechanism, credentials.tls) == ("OAUTHBEARER", True)
     assert credentials.token is not None

@@ -36,7 +36,6 @@ from koff.client.broker.producer import PartitionProducer
 from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed
 from koff.client.feed.record_times import Place, RecordTimes, Unread
-from koff.client.groups.admin import fetch_through_admin
 from koff.client.zookeeper.session import Session
 from koff.errors import KoffError
 
@@ -153,7 +152,6 @@ CALLS: dict[str, Call] = {
     "Feed.fetch": lambda made: made["feed"].fetch(10, 0.1),
     "Feed.reconnect": lambda made: made["feed"].reconnect(),
     "RecordTimes.read": lambda made: _raise_text(made["times"].read([Place("t", 0, 5)], 0.2)),
-    "fetch_through_admin": lambda made: fetch_through_admin(CLUSTER),
 }
 """Each public call that reaches a library. A result that is an error is raised, too."""
 

@@ -39,13 +39,13 @@ def make_conf(password: Path) -> ClusterConf:
 def test_each_connection_gets_the_present_content(password: Path) -> None:
     conf = make_conf(password)
     for expected in ("first", "second"):
-        assert read_credentials(conf).password == expected
+        assert read_credentials(conf).properties["sasl.password"] == expected
         assert conf.librdkafka_properties()["sasl.password"] == expected
         password.write_text("second\n")
     password.write_text("")  # it is being written
-    assert read_credentials(conf).password == "first"
+    assert read_credentials(conf).properties["sasl.password"] == "first"
     password.unlink()
-    assert read_credentials(conf).password == "first"
+    assert read_credentials(conf).properties["sasl.password"] == "first"
 
 
 def test_a_client_gets_a_new_password_once(password: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ class FakeCluster:
         self.leaders = dict(leaders or {})
         self.hanging: dict[int, threading.Event] = {}
         self.calls: list[tuple[list[TopicPartition], Any, Isolation]] = []
-        self.configs: dict[str, str] = {"delete.retention.ms": "1000"}
+        self.brokers = None
         self.starts: dict[TopicPartition, int | str] = {}
         self.fault: Exception | None = None
         self.undescribed: set[str] = set()
@@ -91,8 +91,14 @@ class FakeCluster:
     def find_denied_topics(self, names: Iterable[str]) -> set[str]:
         return self.denied.intersection(names)
 
-    def fetch_topic_configs(self, topic: str) -> dict[str, str]:
-        return self.configs
+    def find_leaders(self, topic: str) -> tuple[int, ...]:
+        return ()
+
+    def refresh_leaders(self, *, timeout_s: float) -> None:
+        """They stay."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def list_offsets(
         self,

@@ -34,7 +34,6 @@ from koff.monitor.requests import (
     FetchOffsets,
     FetchShareLags,
     FetchStoredGroups,
-    FetchTopicConfigs,
     FetchTopics,
     FirstRecord,
     ForgetSaved,
@@ -55,7 +54,6 @@ from koff.monitor.requests import (
     ShareLagsFetched,
     StoredGroupsFetched,
     Topic,
-    TopicConfigsFetched,
     TopicsFetched,
 )
 from koff.monitor.state import StateDir
@@ -83,7 +81,7 @@ def threads_end() -> Iterator[None]:
 def make_workers(cluster: FakeCluster, inbox: Inbox, lister: Any = None, **conf: Any) -> Workers:
     """Workers whose living threads are not started: requests to the cluster have threads of their own."""
     given: Any = cluster
-    return Workers(WorkersConf(cluster.conf, (), **conf), given, inbox.post, lister)
+    return Workers(WorkersConf(cluster.conf, (), **conf), given, inbox.post, lister or given)
 
 
 def fetch_topics(workers: Workers, inbox: Inbox) -> None:
@@ -122,7 +120,7 @@ def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
     cluster = FakeCluster({"a": [1, -1, 2], "b": [1], "just deleted": [1]})
     cluster.undescribed = {"just deleted"}
     given: Any = cluster
-    fetched = Fetching(given).fetch(FetchTopics(1))
+    fetched = Fetching(given, given).fetch(FetchTopics(1))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.topics == {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
 
@@ -149,7 +147,7 @@ def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs(
     cluster, inbox, sizes = FakeCluster(), Inbox(), FakeSizes()
     cluster.metadata = Metadata("id", 1, tuple(Node(number, "host", 9092) for number in (1, 2, 3, 4)), {})
     monkeypatch.setattr("koff.monitor.workers.fetch_log_sizes", sizes.fetch)
-    workers = make_workers(cluster, inbox, FakeLister({}, {}))
+    workers = make_workers(cluster, inbox)
     workers.send(FetchLogSizes(1))
     # No broker is known yet.
     assert inbox.wait(LogSizesFetched) == [LogSizesFetched(1, None, "", final=True)]
@@ -177,7 +175,7 @@ def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
     cluster = FakeCluster({"t": [1, -1], "__consumer_offsets": [2, -1]})
     cluster.metadata = Metadata("id", 1, nodes, topics)
     given: Any = cluster
-    fetched = Fetching(given).fetch(FetchTopics(1))
+    fetched = Fetching(given, given).fetch(FetchTopics(1))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.facts == ClusterFacts(
         2,
@@ -187,13 +185,6 @@ def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
         },
         coordinators=(2, -1),
     )
-
-
-def test_without_connections_of_its_own_settings_are_fetched_topic_by_topic() -> None:
-    cluster: Any = FakeCluster()
-    request = FetchTopicConfigs(1, ("t", "u"), ("retention.ms",))
-    fetched = dict.fromkeys(request.topics, cluster.configs)
-    assert Fetching(cluster).fetch(request) == TopicConfigsFetched(1, fetched)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +242,7 @@ class FakeLister(FakeCluster):
 
     def __init__(self, known: dict[str, tuple[int, ...]], leaders: dict[str, list[int]]) -> None:
         super().__init__(leaders)
-        self.known, self.brokers = known, None
+        self.known = known
         self.refreshed: list[float] = []
         self.refresh_fault: Exception | None = None
         self.closed = False

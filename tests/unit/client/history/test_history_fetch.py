@@ -78,7 +78,7 @@ def lister(brokers: FakeBrokers, topic: FakeTopic) -> Iterator[OffsetLister]:
     def refuse(*args: Any, **options: Any) -> Any:
         raise AssertionError("librdkafka is not needed")
 
-    with OffsetLister(brokers.conf, refuse) as made:
+    with OffsetLister(brokers.conf) as made:
         made.list_offsets([TopicPartition(TOPIC, p) for p in range(3)], OffsetSpec.LATEST)
         yield made
 

@@ -15,7 +15,8 @@ from koff.client.cluster import ListedOffset
 from koff.client.offsets import known_leaders, lister
 from koff.client.offsets.lister import CHUNK, Listed, OffsetLister
 from koff.client.wire import brokers as brokers_module
-from koff.errors import Closed, ConfigError, ConnectError, KoffError
+from koff.client.wire.connection import UnsupportedVersion
+from koff.errors import Closed, ConfigError, ConnectError
 from koff.kafkatest import wait_until
 from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic
@@ -37,11 +38,7 @@ def offsets(brokers) -> Iterator[OffsetLister]:
 
 def make_lister(brokers: FakeBrokers, *bootstrap: int) -> OffsetLister:
     conf = brokers.conf_of(*bootstrap) if bootstrap else brokers.conf
-    return OffsetLister(conf, refuse_fallback)
-
-
-def refuse_fallback(partitions, spec=None, isolation=None, *, timeout_s=None) -> Listed:
-    raise AssertionError("librdkafka is not needed")
+    return OffsetLister(conf)
 
 
 def at(topic: str, *numbers: int) -> list[TopicPartition]:
@@ -335,7 +332,7 @@ def test_a_single_broker_of_another_cluster_is_not_believed_after_an_outage_eith
 
 def test_the_first_broker_may_not_be_of_another_cluster_either(brokers):
     brokers.add_topic("t", [1])
-    with OffsetLister(brokers.conf_of(1), refuse_fallback, cluster_id="ours") as offsets:
+    with OffsetLister(brokers.conf_of(1), cluster_id="ours") as offsets:
         with pytest.raises(ConnectError, match="belongs to another cluster, fake, not ours"):
             offsets.list_offsets(at("t", 0))
         brokers[1].cluster_id = "ours"
@@ -554,47 +551,22 @@ def test_a_broker_that_moves_is_found_through_the_others(brokers):
 # --- Older brokers ----------------------------------------------------------------------------------------
 
 
-def test_partitions_of_a_broker_that_is_too_old_are_listed_by_the_fallback(brokers):
-    calls = []
-
-    def fall_back(partitions, spec=None, isolation=None, *, timeout_s=None) -> Listed:
-        calls.append((list(partitions), spec, isolation))
-        return {each: ListedOffset(7, 7) for each in partitions}
-
-    brokers.add_topic("t", [1] + [2] * (CHUNK + 1))
-    brokers[2].versions[Api.LIST_OFFSETS] = (0, 5)
-    with OffsetLister(brokers.conf, fall_back) as offsets:
-        listed = offsets.list_offsets(at("t", *range(CHUNK + 2)), OffsetSpec.EARLIEST)
-    assert listed[TopicPartition("t", 0)] == ListedOffset(0, 0)
-    assert listed[TopicPartition("t", CHUNK + 1)] == ListedOffset(7, 7)
-    assert [len(call[0]) for call in calls] == [CHUNK, 1]
-    assert {call[1:] for call in calls} == {(OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED)}
-
-
-def test_a_broker_that_fails_hides_no_partition_of_an_old_one(brokers):
-    def fall_back(partitions, spec=None, isolation=None, *, timeout_s=None) -> Listed:
-        raise KoffError("librdkafka cannot do it either")
-
+def test_a_broker_that_is_too_old_hides_only_its_own_partitions(brokers):
     brokers.add_topic("t", [1, 2])
     brokers[2].versions[Api.LIST_OFFSETS] = (0, 5)
-    with OffsetLister(brokers.conf, fall_back) as offsets:
-        assert ends(offsets.list_offsets(at("t", 0, 1))) == {
-            ("t", 0): 1000,
-            ("t", 1): "librdkafka cannot do it either",
-        }
+    with OffsetLister(brokers.conf) as offsets:
+        found = ends(offsets.list_offsets(at("t", 0, 1)))
+    assert found["t", 0] == 1000
+    assert "supports no version of LIST_OFFSETS" in str(found["t", 1])
 
 
-def test_a_cluster_that_is_too_old_is_left_to_the_fallback(brokers):
+def test_a_cluster_that_is_too_old_is_an_error(brokers):
     for broker in brokers.brokers.values():
         broker.versions[Api.METADATA] = (0, 9)
     brokers.stop(1)  # and one of them is dead
     brokers.add_topic("t", [1])
-
-    def fall_back(partitions, spec=None, isolation=None, *, timeout_s=None) -> Listed:
-        return dict.fromkeys(partitions, "old")
-
-    with OffsetLister(brokers.conf, fall_back) as offsets:
-        assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): "old"}
+    with OffsetLister(brokers.conf) as offsets, pytest.raises(UnsupportedVersion, match="METADATA"):
+        offsets.list_offsets(at("t", 0))
 
 
 # --- Many at once, and the end ----------------------------------------------------------------------------
@@ -633,4 +605,4 @@ def test_after_close_nothing_is_sent(brokers):
 def test_a_lister_needs_an_address(brokers):
     conf = brokers.conf
     with pytest.raises(ConfigError, match="names no broker"):
-        OffsetLister(type(conf)(","), refuse_fallback)
+        OffsetLister(type(conf)(","))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from koff.client import ClusterConf
 from koff.client.wire import oidc
-from koff.client.wire.credentials import check_support, read_credentials
+from koff.client.wire.credentials import read_credentials
 from koff.errors import ConfigError, ConnectError
 from tests.token_provider import Provider, make_answer, providing_tokens
 
@@ -37,7 +38,6 @@ def make_properties(provider: Provider, **more: str) -> dict[str, str]:
 
 def fetch(properties: dict[str, str]) -> str:
     conf = ClusterConf("127.0.0.1:1", properties)
-    assert check_support(conf)
     source = read_credentials(conf).token
     assert source is not None
     return source()
@@ -166,15 +166,15 @@ def test_properties_that_are_missing_or_wrong_are_named(
         ("sasl.oauthbearer.metadata.authentication.type", "azure_imds"),
     ],
 )
-def test_what_only_librdkafka_can_is_left_to_it(provider: Provider, name: str, value: str) -> None:
-    support = check_support(ClusterConf("a:1", {**make_properties(provider), name: value}))
-    assert "only librdkafka" in support.reason
+def test_what_only_librdkafka_can_is_named(provider: Provider, name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        read_credentials(ClusterConf("a:1", {**make_properties(provider), name: value}))
 
 
 def test_extensions_are_sent(provider: Provider) -> None:
     properties = make_properties(
         provider, sasl_oauthbearer_extensions="logicalCluster=lkc-1,identityPoolId=p"
     )
-    exchange = read_credentials(ClusterConf("a:1", properties)).start_exchange()
+    exchange = read_credentials(ClusterConf("a:1", properties)).start_exchange("broker")
     expected = b"n,,\x01auth=Bearer token\x01logicalCluster=lkc-1\x01identityPoolId=p\x01\x01"
     assert next(exchange) == expected
