@@ -59,7 +59,7 @@ def test_a_cluster_where_all_is_right(secured):
     assert {level for level, _, _ in lines} == {"ok", "note"}
     names = [name for _, name, _ in lines]
     assert names == [
-        *("address", "cluster", "listeners", "log-in", "__consumer_offsets", "__share_group_state"),
+        *("address", "cluster", "listeners", "__consumer_offsets", "__share_group_state"),
         *("rights", "retention", "groups", "cost"),
     ]
     (groups,) = [text for _, name, text in lines if name == "groups"]
