@@ -215,14 +215,15 @@ class FakeBrokers(Closing):
     ) -> bytes:
         kinds = load_payload_module(Api.METADATA, version, EntityType.response)
         listed = []
-        for each in request.topics:
-            topic = topics.get(each.name)
+        asked = topics if request.topics is None else [each.name for each in request.topics]
+        for name in asked:
+            topic = topics.get(name)
             error = ErrorCode.unknown_topic_or_partition if topic is None else topic.error
             partitions = [] if topic is None or error else list(enumerate(topic.leaders))
             listed.append(
                 kinds.MetadataResponseTopic(
                     error_code=error,
-                    name=each.name,
+                    name=name,
                     topic_id=topic.id if topic else None,
                     partitions=tuple(
                         kinds.MetadataResponsePartition(

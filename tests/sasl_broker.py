@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 from contextlib import suppress
-from typing import Self
+from typing import Any, Self
+
+from kio.index import load_payload_module
+from kio.schema.errors import ErrorCode
+from kio.static.constants import EntityType
 
 from koff.client import ClusterConf
 from koff.client.closing import Closing
-from koff.proto.requests import Api
+from koff.proto.requests import Api, build_response, decode_request, encode_response
 
-_VERSIONS = {Api.API_VERSIONS: 0, Api.SASL_HANDSHAKE: 1, Api.SASL_AUTHENTICATE: 0, Api.METADATA: 4}
-"""The highest version of each request. All are from before flexible versions."""
-_UNSUPPORTED_VERSION, _SASL_AUTHENTICATION_FAILED = 35, 58
+_VERSIONS = {Api.API_VERSIONS: 3, Api.SASL_HANDSHAKE: 1, Api.SASL_AUTHENTICATE: 2, Api.METADATA: 12}
+"""The highest version of each request."""
 
 
 class SaslBroker(Closing):
@@ -68,28 +70,33 @@ class SaslBroker(Closing):
     def _serve(self, client: socket.socket) -> None:
         with client, client.makefile("rb") as stream, suppress(OSError):
             while len(head := stream.read(4)) == 4:
-                frame = stream.read(int.from_bytes(head, "big"))
-                api, version, correlation, size = struct.unpack_from(">hhih", frame)
-                response = struct.pack(">i", correlation) + self._respond(api, version, frame[10 + size :])
-                client.sendall(struct.pack(">i", len(response)) + response)
-                if api == Api.SASL_AUTHENTICATE and response[4:6] != b"\0\0":
+                header, request = decode_request(stream.read(int.from_bytes(head, "big")))
+                response = self._respond(Api(header.api), header.version, request)
+                client.sendall(encode_response(response, header.correlation))
+                if header.api == Api.SASL_AUTHENTICATE and response.error_code:
                     return
 
-    def _respond(self, api: int, version: int, body: bytes) -> bytes:
-        if api == Api.API_VERSIONS:
-            known = b"".join(struct.pack(">hhh", api, 0, last) for api, last in _VERSIONS.items())
-            return struct.pack(">hi", _UNSUPPORTED_VERSION if version else 0, len(_VERSIONS)) + known
-        if api == Api.SASL_HANDSHAKE:
-            return struct.pack(">hi", 0, 1) + _pack("PLAIN")
-        if api == Api.SASL_AUTHENTICATE:
-            self.log_ins += 1
-            if body.endswith(b"\0" + self.password.encode()):
-                return struct.pack(">hhi", 0, -1, 0)
-            return struct.pack(">h", _SASL_AUTHENTICATION_FAILED) + _pack("no such user") + bytes(4)
-        assert (api, version) == (Api.METADATA, 4)
-        broker = struct.pack(">i", 1) + _pack("127.0.0.1") + struct.pack(">ih", self.port, -1)
-        return bytes(4) + struct.pack(">i", 1) + broker + _pack("fake") + struct.pack(">ii", 1, 0)
-
-
-def _pack(text: str) -> bytes:
-    return struct.pack(">h", len(text)) + text.encode()
+    def _respond(self, api: Api, version: int, request: Any) -> Any:
+        match api:
+            case Api.API_VERSIONS:
+                kinds = load_payload_module(api, version, EntityType.response)
+                keys = (
+                    kinds.ApiVersion(api_key=key, min_version=0, max_version=last)
+                    for key, last in _VERSIONS.items()
+                )
+                return build_response(api, version, error_code=ErrorCode.none, api_keys=tuple(keys))
+            case Api.SASL_HANDSHAKE:
+                return build_response(api, version, error_code=ErrorCode.none, mechanisms=("PLAIN",))
+            case Api.SASL_AUTHENTICATE:
+                self.log_ins += 1
+                if request.auth_bytes.endswith(b"\0" + self.password.encode()):
+                    return build_response(api, version, error_code=ErrorCode.none, auth_bytes=b"")
+                refusal = {
+                    "error_code": ErrorCode.sasl_authentication_failed,
+                    "error_message": "no such user",
+                }
+                return build_response(api, version, **refusal, auth_bytes=b"")
+        assert api is Api.METADATA
+        kinds = load_payload_module(api, version, EntityType.response)
+        broker = kinds.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port, rack=None)
+        return build_response(api, version, brokers=(broker,), cluster_id="fake", controller_id=1, topics=())

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from koff.client.addresses import parse_addresses
-from koff.client.cluster import Cluster, ClusterConf
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf
 from koff.client.metadata import Metadata, Node
 from koff.client.probe import CONNECT_S, Finding, probe_address
 from koff.client.rights import Rights, fetch_broker_settings, fetch_rights
@@ -54,10 +55,10 @@ def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
             metadata = cluster.fetch_metadata()
             yield _describe_cluster(metadata)
             yield from _check_listeners(metadata.brokers)
-            rights = _fetch_rights(conf)
+            rights = _fetch_rights(conf, cluster)
             yield from _check_internal_topics(conf, cluster, metadata, rights)
             yield from _check_rights(conf, rights)
-            yield from _check_settings(conf, metadata)
+            yield from _check_settings(cluster, metadata)
     except KoffError as error:
         yield Check(Level.FAILURE, "connect", str(error))
         return
@@ -102,9 +103,9 @@ def _check_listeners(brokers: Iterable[Node]) -> Iterator[Check]:
         yield Check(Level.OK, "listeners", "every broker can be reached at the address that it advertises")
 
 
-def _fetch_rights(conf: MonitorConf) -> Rights | None:
+def _fetch_rights(conf: MonitorConf, cluster: Cluster) -> Rights | None:
     try:
-        return fetch_rights(conf.cluster, [conf.offsets_topic, SHARE_STATE_TOPIC])
+        return fetch_rights(cluster, [conf.offsets_topic, SHARE_STATE_TOPIC])
     except ConnectError:
         return None
 
@@ -135,7 +136,7 @@ def _check_internal_topics(
 
 def _check_policy(cluster: Cluster, topic: str) -> Iterator[Check]:
     try:
-        policy = cluster.fetch_topic_configs(topic).get("cleanup.policy", "")
+        policy = cluster.fetch_topic_configs(topic, "cleanup.policy").get("cleanup.policy", "")
     except Denied:
         return  # the rights say it
     if "compact" not in policy:
@@ -185,11 +186,11 @@ def _format_acls(conf: ClusterConf, resource: str, operations: Iterable[str]) ->
     return f"kafka-acls.sh {server} --add --allow-principal {principal} {resource}{words}"
 
 
-def _check_settings(conf: MonitorConf, metadata: Metadata) -> Iterator[Check]:
+def _check_settings(cluster: Cluster, metadata: Metadata) -> Iterator[Check]:
     if not metadata.brokers:
         return
     try:
-        settings = fetch_broker_settings(conf.cluster, metadata.brokers[0].id)
+        settings = fetch_broker_settings(cluster, metadata.brokers[0].id)
     except ConnectError as error:
         yield Check(Level.NOTE, "retention", f"the settings of a broker are not known: {error}")
         return

@@ -20,7 +20,7 @@ from koff.client.broker.interfaces import Client, Consumer, DistributingProducer
 from koff.client.broker.merge import Mx, merge
 from koff.client.broker.offset_reset import OffsetChange, plan_reset
 from koff.client.broker.partitioners import HashProducer, RandomProducer, RoundRobinProducer
-from koff.client.cluster import ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster_conf import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import (
     CoordinatorError,
     InvalidMessage,

@@ -14,7 +14,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, Protocol
-from weakref import WeakSet
 
 from confluent_kafka import KafkaError
 
@@ -43,23 +42,11 @@ class HasLogIn(Protocol):
         """librdkafka's properties."""
 
 
-class HasClient(Protocol):
-    """The owner of a librdkafka client that may be idle: nobody sees its errors then."""
-
-    @property
-    def conf(self) -> HasLogIn:
-        """How the client logs in."""
-
-    def drop_client(self) -> None:
-        """Lets the client go. The next request makes a new one."""
-
-
 class _Refusal(NamedTuple):
-    """When the broker may be asked again, and what it has said. `is_tried`: it is asked just now."""
+    """When the broker may be asked again, and what it has said."""
 
     again_s: float
     text: str
-    is_tried: bool = False
 
 
 class Refusals:
@@ -68,19 +55,8 @@ class Refusals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[Identity, dict[Address, _Refusal]] = defaultdict(dict)
-        self._owners: WeakSet[HasClient] = WeakSet()
         self.prove: Callable[[Any, Address], None] = lambda conf, at: self.check(identify(conf), at)
         """Proves that a broker accepts the log-in, or raises `KoffError`."""
-
-    def add_owner(self, owner: HasClient) -> None:
-        """From now on, the owner drops its client when all brokers refuse it."""
-        with self._lock:
-            self._owners.add(owner)
-
-    def list_owners(self) -> list[HasClient]:
-        """The owners that live."""
-        with self._lock:
-            return list(self._owners)
 
     def has_any(self, identity: Identity | None = None) -> bool:
         """Whether a broker has refused this log-in, or any log-in."""
@@ -99,7 +75,7 @@ class Refusals:
                 return
             if now < known.again_s:
                 raise LogInRefused(known.text)
-            self._known[identity][address] = _Refusal(now + REFUSED_S, known.text, is_tried=True)
+            self._known[identity][address] = _Refusal(now + REFUSED_S, known.text)
 
     def note(self, identity: Identity, address: Address, refusal: str) -> None:
         """Notes the result of an attempt. `refusal` is "" if the broker did not refuse the log-in."""
@@ -113,13 +89,6 @@ class Refusals:
                 self._known[who] = kept
                 if not kept:
                     del self._known[who]
-
-    def end_trial(self, identity: Identity, address: Address) -> None:
-        """Forgets the refusal of a broker that is tried just now: somebody has logged in."""
-        with self._lock:
-            known = self._known.get(identity, {}).get(address)
-        if known is not None and known.is_tried:
-            self.note(identity, address, "")
 
 
 REFUSALS = Refusals()
@@ -144,19 +113,6 @@ def note_error(conf: HasLogIn, error: KafkaError) -> bool:
     return True
 
 
-def note_refusal(conf: HasLogIn, error: LogInRefused) -> None:
-    """Notes that all brokers have refused the log-in."""
-    for address in parse_addresses(conf.brokers):
-        REFUSALS.note(identify(conf), address, str(error))
-
-
-def note_success(conf: HasLogIn) -> None:
-    """Notes that librdkafka has logged in, which ends the trial of `check_log_in`."""
-    if REFUSALS.has_any():
-        for address in parse_addresses(conf.brokers):
-            REFUSALS.end_trial(identify(conf), address)
-
-
 def was_refused(conf: HasLogIn) -> bool:
     """Whether a broker has refused the log-in lately."""
     return REFUSALS.has_any() and REFUSALS.has_any(identify(conf))
@@ -170,7 +126,7 @@ def check_log_in(conf: HasLogIn) -> None:
     """
     if not was_refused(conf):
         return
-    identity, refusal = identify(conf), ""
+    refusal = ""
     for address in parse_addresses(conf.brokers):
         try:
             REFUSALS.prove(conf, address)
@@ -182,7 +138,4 @@ def check_log_in(conf: HasLogIn) -> None:
             return
     if not refusal:
         return
-    for owner in REFUSALS.list_owners():
-        if identify(owner.conf) == identity:
-            owner.drop_client()
     raise LogInRefused(refusal)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 class Node(NamedTuple):
@@ -40,19 +40,4 @@ class Metadata:
     controller: int
     brokers: tuple[Node, ...]
     topics: Mapping[str, tuple[PartitionMetadata, ...]]
-
-
-def convert_metadata(listed: Any) -> Metadata:
-    """The `Metadata` of a `ClusterMetadata` of confluent-kafka."""
-    brokers = (Node(broker.id, broker.host, broker.port) for broker in listed.brokers.values())
-    topics = {
-        name: tuple(
-            PartitionMetadata(
-                partition.id, partition.leader, tuple(partition.replicas), tuple(partition.isrs)
-            )
-            for _, partition in sorted(topic.partitions.items())
-        )
-        for name, topic in listed.topics.items()
-        if topic.error is None
-    }
-    return Metadata(str(listed.cluster_id), listed.controller_id, tuple(sorted(brokers)), topics)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)

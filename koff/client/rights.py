@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from koff.client.cluster import Cluster
+from koff.client.configs import fetch_broker_configs
+from koff.client.wire.connection import Connection
+from koff.errors import ConnectError
+from koff.proto.requests import Api, Request, encode_request, error_name
 
-from koff.client.cluster import ClusterConf, get_result
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error
-from koff.client.librdkafka import new_client
-from koff.client.log_ins import check_log_in
-
-_ABSENT = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
+_ABSENT, _DENIED = "UNKNOWN_TOPIC_OR_PARTITION", "CLUSTER_AUTHORIZATION_FAILED"
+_OPERATIONS = {
+    3: "READ",
+    4: "WRITE",
+    5: "CREATE",
+    6: "DELETE",
+    7: "ALTER",
+    8: "DESCRIBE",
+    9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS",
+    11: "ALTER_CONFIGS",
+    12: "IDEMPOTENT_WRITE",
+}
+"""Kafka's AclOperation, by the bit that stands for it."""
+_NOT_SAID = -(1 << 31)
 Operations = frozenset[str]
 """Names of Kafka's operations: READ, DESCRIBE, DESCRIBE_CONFIGS, ..."""
 
@@ -31,61 +44,42 @@ class Rights:
     topics: Mapping[str, Operations | None] = field(default_factory=dict)
 
 
-def fetch_rights(conf: ClusterConf, topics: Collection[str], timeout_s: float = 10.0) -> Rights:
+def fetch_rights(cluster: Cluster, topics: Collection[str], timeout_s: float = 10.0) -> Rights:
     """The rights on the cluster and on these topics. Raises `ConnectError`."""
-    admin = _new_admin(conf)
-    try:
-        cluster = admin.describe_cluster(include_authorized_operations=True, request_timeout=timeout_s)
-        described = admin.describe_topics(
-            TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=timeout_s
-        )
-        operations = get_result(cluster, timeout_s + 1).authorized_operations
-    except (KafkaException, TimeoutError) as error:
-        raise _map_error(conf, error) from error
+    deadline = time.monotonic() + timeout_s
+
+    def build_describe(connection: Connection) -> Request[Any]:
+        flags = {"include_cluster_authorized_operations": True}
+        return encode_request(connection.build_request(Api.DESCRIBE_CLUSTER, **flags))
+
+    def build_metadata(connection: Connection) -> Request[Any]:
+        named = (connection.build_struct(Api.METADATA, "MetadataRequestTopic", name=name) for name in topics)
+        flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
+        return encode_request(connection.build_request(Api.METADATA, topics=tuple(named), **flags))
+
+    _, described = cluster.brokers.ask_any(build_describe, deadline=deadline)
+    _, metadata = cluster.brokers.ask_any(build_metadata, deadline=deadline)
     found: dict[str, Operations | None] = {}
-    for name, future in described.items():
-        try:
-            allowed = get_result(future, timeout_s + 1).authorized_operations
-            if allowed is not None:
-                found[name] = _name_operations(allowed)
-        except TimeoutError as error:
-            raise _map_error(conf, error) from error
-        except KafkaException as error:
-            kafka_error = extract_kafka_error(error)
-            is_absent = kafka_error is not None and kafka_error.name() in _ABSENT
-            found[name] = None if is_absent else Operations()
-    return Rights(None if operations is None else _name_operations(operations), found)
+    for topic in metadata.topics:
+        if topic.error_code:
+            found[topic.name] = None if error_name(topic.error_code) == _ABSENT else Operations()
+        elif (operations := _read_operations(topic.topic_authorized_operations)) is not None:
+            found[topic.name] = operations
+    return Rights(_read_operations(described.cluster_authorized_operations), found)
 
 
-def fetch_broker_settings(conf: ClusterConf, broker: int, timeout_s: float = 10.0) -> dict[str, str] | None:
+def fetch_broker_settings(cluster: Cluster, broker: int, timeout_s: float = 10.0) -> dict[str, str] | None:
     """The settings of a broker; None without DESCRIBE_CONFIGS on the cluster. Raises `ConnectError`."""
-    resource = ConfigResource(ResourceType.BROKER, str(broker))
-    admin = _new_admin(conf)  # a client that is not referred to gives up its requests
-    try:
-        future = admin.describe_configs([resource], request_timeout=timeout_s)[resource]
-        entries = get_result(future, timeout_s + 1)
-    except (KafkaException, TimeoutError) as error:
-        kafka_error = extract_kafka_error(error)
-        if kafka_error is not None and kafka_error.name() == "CLUSTER_AUTHORIZATION_FAILED":
-            return None
-        raise _map_error(conf, error) from error
-    return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+    address = cluster.find_address(broker)
+    settings = fetch_broker_configs(cluster.brokers, address, broker, timeout_s=timeout_s)
+    if settings == _DENIED:
+        return None
+    if isinstance(settings, str):
+        raise ConnectError(f"broker {broker} does not return its settings: {settings}")
+    return settings
 
 
-def _new_admin(conf: ClusterConf) -> AdminClient:
-    check_log_in(conf)
-    admin: AdminClient = new_client(AdminClient, conf.librdkafka_properties(), error_cb=_ignore_error)
-    return admin
-
-
-def _ignore_error(_: Any) -> None:
-    """The request has its own error."""
-
-
-def _name_operations(operations: Collection[Any]) -> Operations:
-    return Operations(operation.name for operation in operations)
-
-
-def _map_error(conf: ClusterConf, error: BaseException) -> Exception:
-    kafka_error = extract_kafka_error(error)
-    return make_connect_error(conf.brokers, [kafka_error] if kafka_error else [], was_up=True)
+def _read_operations(bits: int) -> Operations | None:
+    if bits == _NOT_SAID:
+        return None
+    return Operations(name for bit, name in _OPERATIONS.items() if bits >> bit & 1)

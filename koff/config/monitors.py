@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from koff.client import ClusterConf
-from koff.client.cluster import check_properties
+from koff.client.cluster_conf import check_properties
 from koff.config.keys import DEFAULTS_KEYS, TOP_KEYS
 from koff.config.koff_yaml import KoffYaml
 from koff.config.label_names import find_clash

@@ -21,7 +21,7 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
-from koff.client.cluster import call_in_thread, get_result
+from koff.client.calls import call_in_thread, get_result
 from koff.errors import KoffError, copy_error
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.multicluster.conf import ReaderConf, WriterConf
 from koff.client.multicluster.reader import list_subscriptions
 from koff.errors import ConfigError, ConnectError

@@ -21,7 +21,7 @@ from typing import Any
 import confluent_kafka
 
 from koff.client.closing import Closing
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.message import Message
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.error_queue import ErrorQueue

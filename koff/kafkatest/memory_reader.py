@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from koff.client.closing import Closing
-from koff.client.cluster import OffsetSpec, TopicPartition
+from koff.client.cluster_conf import OffsetSpec, TopicPartition
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import ReaderConf

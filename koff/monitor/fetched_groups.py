@@ -105,9 +105,9 @@ def _find_topic_ids(cluster: Cluster, fetched: FetchedGroups) -> dict[str, str]:
     }
     if unknown:
         try:
-            present = cluster.describe_topics(unknown & cluster.fetch_partition_counts().keys())
+            present = cluster.fetch_metadata().topic_ids
         except ConnectError as error:  # only names of assigned topics are missing then
             log.debug("no ids of assigned topics", why=str(error))
             return ids
-        ids |= {topic.name: topic.topic_id for topic in present.values() if topic.topic_id}
+        ids |= {name: present[name] for name in unknown & present.keys()}
     return ids

@@ -12,9 +12,8 @@ import structlog
 
 from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
+from koff.client.configs import Configs, fetch_topic_configs
 from koff.client.metadata import Metadata, Node
-from koff.client.offsets.lister import OffsetLister
-from koff.client.topic_configs import TopicConfigs, fetch_topic_configs
 from koff.errors import ConnectError, KoffError
 from koff.monitor.fetched_groups import fetch_described_groups, fetch_share_lags
 from koff.monitor.requests import (
@@ -46,10 +45,10 @@ OfCoordinators = TypeVar("OfCoordinators", FetchGroups, FetchShareLags)
 
 
 class Fetching:
-    """Requests to the cluster. Any thread may call any method. `lister` lists offsets."""
+    """Requests to the cluster. Any thread may call any method."""
 
-    def __init__(self, cluster: Cluster, lister: OffsetLister) -> None:
-        self._cluster, self._lister = cluster, lister
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._lister = cluster, cluster.lister
         self._leaders: Mapping[str, tuple[int, ...]] = {}
         self._has_fetched_groups = False
         self.brokers: tuple[Node, ...] = ()
@@ -64,8 +63,8 @@ class Fetching:
                 return TopicConfigsFetched(request.id, self._fetch_topic_configs(request))
         raise TypeError(f"{type(request).__name__} is not a request to the cluster")
 
-    def _fetch_topic_configs(self, request: FetchTopicConfigs) -> TopicConfigs:
-        brokers, timeout_s = self._lister.brokers, OFFSETS_TIMEOUT_S
+    def _fetch_topic_configs(self, request: FetchTopicConfigs) -> Configs:
+        brokers, timeout_s = self._cluster.brokers, OFFSETS_TIMEOUT_S
         return fetch_topic_configs(brokers, request.topics, request.names, timeout_s=timeout_s)
 
     def _fetch_topics(self, request: FetchTopics) -> TopicsFetched:
@@ -74,20 +73,15 @@ class Fetching:
         self._leaders = {
             name: tuple(partition.leader for partition in partitions) for name, partitions in listed.items()
         }
-        ids: dict[str, str] = {}
-        for names in split_into_chunks(list(listed), CHUNK):
-            described = self._cluster.describe_topics(names)
-            ids |= {name: topic.topic_id for name, topic in described.items()}
         topics = {
             name: Topic(
-                ids[name], len(leaders), frozenset(p for p, leader in enumerate(leaders) if leader < 0)
+                metadata.topic_ids.get(name, ""),
+                len(leaders),
+                frozenset(p for p, leader in enumerate(leaders) if leader < 0),
             )
             for name, leaders in self._leaders.items()
-            if name in ids
         }
-        denied: set[str] = set()
-        for names in split_into_chunks(sorted(request.wanted - listed.keys()), CHUNK):
-            denied |= self._cluster.find_denied_topics(names)
+        denied = self._cluster.find_denied_topics(sorted(request.wanted - listed.keys()))
         return TopicsFetched(request.id, topics, self._gather_facts(metadata, frozenset(denied)))
 
     def _gather_facts(self, metadata: Metadata, denied: frozenset[str]) -> ClusterFacts:

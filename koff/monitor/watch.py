@@ -11,7 +11,6 @@ from typing import Self
 
 from koff.client import ClusterConf
 from koff.client.cluster import Cluster
-from koff.client.offsets.lister import OffsetLister
 from koff.errors import ConnectError, Denied
 from koff.monitor.conf import MonitorConf
 from koff.monitor.core_conf import CoreConf
@@ -44,12 +43,10 @@ class Watch:
         self._conf = conf
         self.loop = Loop(build_core_conf(conf, cluster.id, saves=state_dir is not None))
         topics = conf.offsets_topic, SHARE_STATE_TOPIC
-        lister = OffsetLister(conf.cluster, cluster_id=cluster.id)
         self._workers = Workers(
             WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper, conf.feed),
             cluster,
             self.loop.post,
-            lister,
         )
 
     def __enter__(self) -> Self:

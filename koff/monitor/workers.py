@@ -21,7 +21,6 @@ import structlog
 from koff.client import ClusterConf, FeedConf, TopicPartition
 from koff.client.cluster import Cluster
 from koff.client.metadata import Node
-from koff.client.offsets.lister import OffsetLister
 from koff.client.offsets.log_sizes import fetch_log_sizes
 from koff.errors import KoffError
 from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, OfCoordinators, split_into_chunks
@@ -81,21 +80,20 @@ class WorkersConf:
 
 
 class Workers:
-    """Carries out requests in threads of its own. `send` returns at once. Closes `lister`."""
+    """Carries out requests in threads of its own. `send` returns at once."""
 
     def __init__(
         self,
         conf: WorkersConf,
         cluster: Cluster,
         post: Post,
-        lister: OffsetLister,
     ) -> None:
-        self._conf, self._cluster, self._post, self._lister = conf, cluster, post, lister
-        self._fetching = Fetching(cluster, lister)
+        self._conf, self._cluster, self._post = conf, cluster, post
+        self._fetching = Fetching(cluster)
         self.zookeeper = ZooKeeper(conf.zookeeper)
         self._records = FirstRecords(conf.cluster)
         self._readers = {
-            topic: TopicReader(conf.cluster, topic, conf.feed, post, lister) for topic in conf.topics
+            topic: TopicReader(conf.cluster, topic, conf.feed, post, cluster.lister) for topic in conf.topics
         }
         self._history = HistoryReader(cluster, conf.feed, post)
         self._in_order = {
@@ -151,7 +149,6 @@ class Workers:
         self._records.stop()
         for worker in self._living:
             worker.close()
-        self._lister.close()
         deadline = time.monotonic() + STOP_S
         for worker in self._living:
             worker.join(max(0.0, deadline - time.monotonic()))
@@ -188,7 +185,7 @@ class Workers:
         def fetch(broker: Node) -> None:
             sizes: Mapping[str, int] | str
             try:
-                sizes = fetch_log_sizes(self._lister.brokers, broker, timeout_s=LOG_SIZES_TIMEOUT_S)
+                sizes = fetch_log_sizes(self._cluster.brokers, broker, timeout_s=LOG_SIZES_TIMEOUT_S)
             except KoffError as error:
                 sizes = str(error)
             except Exception as error:  # a fault of koff must not end the process

@@ -31,7 +31,7 @@ from koff.client import (
     merge,
 )
 from koff.client.addresses import parse_addresses
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.groups.offset_fetch import build_requests
 from koff.client.multicluster import WriteErrors, Writer, WriterConf
 from koff.client.wire.connection import Connection

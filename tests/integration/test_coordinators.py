@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 )
 
 from koff.client import ClusterConf
-from koff.client.cluster import check_properties
+from koff.client.cluster_conf import check_properties
 from koff.client.feed.feed import Feed
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions

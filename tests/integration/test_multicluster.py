@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from koff.client import cluster
-from koff.client.cluster import ClusterConf
+from koff.client import cluster_conf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
     FIRST_OFFSET,
@@ -629,11 +629,11 @@ def test_a_member_is_told_which_partitions_it_gets_and_gives_up(two: Two, topic:
     owned: dict[str, set[int]] = {"first": set(), "second": set()}
 
     def conf(member: str) -> ReaderConf:
-        def on_assigned(partitions: Sequence[cluster.TopicPartition]) -> None:
+        def on_assigned(partitions: Sequence[cluster_conf.TopicPartition]) -> None:
             owned[member].update(each.partition for each in partitions)
             raise RuntimeError("a fault of the application")  # does not end the member
 
-        def on_revoked(partitions: Sequence[cluster.TopicPartition]) -> None:
+        def on_revoked(partitions: Sequence[cluster_conf.TopicPartition]) -> None:
             owned[member].difference_update(each.partition for each in partitions)
 
         return ReaderConf(

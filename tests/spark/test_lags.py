@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from koff.client import TopicPartition
-from koff.client.cluster import ListedOffset, TopicInfo
+from koff.client.cluster_conf import ListedOffset
+from koff.client.metadata import Metadata, PartitionMetadata
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.end_offsets import EndOffsetSampler, Sample
 from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
@@ -79,11 +80,11 @@ def test_a_topic_whose_name_was_not_known_when_it_was_assigned_goes_by_its_name(
 class OneTopic:
     """A cluster whose only topic was made a moment ago."""
 
-    def fetch_partition_counts(self) -> dict[str, int]:
-        return {"new": 1}
+    def __init__(self) -> None:
+        self.lister = self
 
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        return {name: TopicInfo(name, 1, NEW) for name in names}
+    def fetch_metadata(self) -> Metadata:
+        return Metadata("id", 1, (), {"new": (PartitionMetadata(0, 1),)}, {"new": NEW})
 
     def list_offsets(
         self, partitions: Iterable[TopicPartition], *_: object
@@ -96,7 +97,7 @@ class OneTopic:
 
 def sample_one_topic() -> EndOffsetSampler:
     cluster: Any = OneTopic()
-    return EndOffsetSampler(cluster, cluster)
+    return EndOffsetSampler(cluster)
 
 
 def test_what_is_watched_by_its_topics_id_is_sampled_by_name_and_once() -> None:

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from koff.client import Isolation, OffsetSpec, TopicPartition
-from koff.client.cluster import Cluster, TopicInfo
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import TopicInfo
 from koff.spark.job.log_progress import LogProgress
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_position import LogPosition

@@ -29,9 +29,7 @@ def test_a_sample_has_each_watched_partition_with_its_three_offsets(kafka: Kafka
     assert producer.flush(60) == 0
     watched = [(orders, number) for number in range(4)] + [(clicks, 0), (clicks, 1), ("never-made", 0)]
     with Cluster(ClusterConf(kafka.bootstrap)) as cluster:
-        cluster.connect()
-        with OffsetLister(cluster.conf, cluster_id=cluster.id) as lister:
-            rows = EndOffsetSampler(cluster, lister).take_sample(watched)
+        rows = EndOffsetSampler(cluster.connect()).take_sample(watched)
     producer.abort_transaction(60)
     offsets = {each[1:3]: (each.start_offset, each.end_offset, each.stable_offset) for each in rows}
     assert offsets[orders, 0] == (2, 5, 5)

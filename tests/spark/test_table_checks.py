@@ -12,7 +12,8 @@ from pyspark.sql import functions as f
 
 from koff.cli.pipeline_checks import FAILED, format_status, print_checks, print_status, run_checks
 from koff.client import ClusterConf, TopicPartition
-from koff.client.cluster import Cluster, TopicInfo
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import TopicInfo
 from koff.config.clusters import WatchedCluster
 from koff.errors import KoffError
 from koff.spark.job.batch_writer import BatchWriter

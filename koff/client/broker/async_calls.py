@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from koff.client.cluster import call_in_thread
+from koff.client.calls import call_in_thread
 from koff.errors import Closed, KoffError, copy_error
 from koff.logs import get_logger
 

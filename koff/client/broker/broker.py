@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from confluent_kafka import KafkaError
-
 from koff.client.broker.conf import (
     BrokerConf,
     ConsumerConf,
@@ -21,16 +19,10 @@ from koff.client.broker.conf import (
 from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
+from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
-from koff.client.cluster import (
-    TOPIC_PROPAGATION_S,
-    Cluster,
-    ClusterConf,
-    Isolation,
-    OffsetSpec,
-    TopicPartition,
-    call_in_thread,
-)
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
@@ -62,10 +54,9 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
 
 
 def _dial_once(cluster_conf: ClusterConf, conf: BrokerConf) -> Broker:
-    # A new client for each try: librdkafka reports ALL_BROKERS_DOWN only once for a client.
     cluster = Cluster(cluster_conf)
     try:
-        cluster.connect(should_stop=lambda: cluster.has_seen_error(KafkaError._ALL_BROKERS_DOWN))
+        cluster.connect()
         cluster.fetch_metadata()
     except BaseException:
         cluster.close()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from koff.client.cluster import ClusterConf, Isolation
+from koff.client.cluster_conf import ClusterConf, Isolation
 from koff.client.members import normalize_members
 from koff.client.start_offset import StartOffset
 

@@ -10,8 +10,9 @@ from concurrent.futures import Future
 
 from koff.client.batch import Batch, FetchedBatch
 from koff.client.broker.conf import ConsumerConf
+from koff.client.calls import get_result
 from koff.client.closing import Closing
-from koff.client.cluster import Isolation, OffsetSpec, get_result
+from koff.client.cluster_conf import Isolation, OffsetSpec
 from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange
 from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed

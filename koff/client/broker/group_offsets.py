@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from koff.client.addresses import parse_addresses
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.closing import Closing
-from koff.client.cluster import TOPIC_PROPAGATION_S, ClusterConf, TopicPartition
+from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf, TopicPartition
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.topic_names import check_partition
 from koff.client.wire.connection import Connection, UnsupportedVersion

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf, OffsetCoordinatorConf, ProducerConf
-from koff.client.cluster import OffsetSpec, TopicPartition
+from koff.client.cluster_conf import OffsetSpec, TopicPartition
 from koff.client.message import Message
 from koff.client.metadata import Metadata
 

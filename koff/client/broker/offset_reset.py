@@ -8,7 +8,7 @@ from datetime import datetime
 
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.interfaces import Client
-from koff.client.cluster import OffsetSpec, TopicPartition
+from koff.client.cluster_conf import OffsetSpec, TopicPartition
 from koff.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from koff.client.broker.async_calls import AsyncCalls, OnDone
 from koff.client.broker.conf import ProducerConf, RequiredAcks
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.errors import ProduceError
 from koff.client.foreign_errors import describe_error, extract_kafka_error
 from koff.client.librdkafka import ONE_IN_FLIGHT, close_producer, has_no_broker, new_client

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import make_denied_error
 from koff.client.librdkafka import consume_waiting

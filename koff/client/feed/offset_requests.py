@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 
-from koff.client.cluster import TopicPartition, call_in_thread
+from koff.client.calls import call_in_thread
+from koff.client.cluster_conf import TopicPartition
 from koff.errors import copy_error
 
 FetchOffsets = Callable[[list[TopicPartition]], Mapping[TopicPartition, int | Exception]]

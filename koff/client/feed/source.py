@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import FATAL_AT_START, make_connect_error, map_foreign_errors
 from koff.client.librdkafka import SLOW_RECONNECT, LogIn, SilenceTimer, close_consumer, new_client
 from koff.client.log_ins import check_log_in, note_error

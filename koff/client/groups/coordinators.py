@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.groups.broker_responses import COORDINATOR_ERRORS, BrokerResponses
 from koff.client.groups.collected_groups import CollectedGroups
 from koff.client.groups.fetch_options import FetchOptions

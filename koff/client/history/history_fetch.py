@@ -15,8 +15,8 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
-from koff.client.cluster import call_in_thread, get_result
 from koff.client.history.batches import Batches, RecordRun
 from koff.client.history.messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
 from koff.client.offsets.lister import OffsetLister

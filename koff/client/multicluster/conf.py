@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from koff.client.broker.conf import Compression
-from koff.client.cluster import Isolation, TopicPartition
+from koff.client.cluster_conf import Isolation, TopicPartition
 from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from koff.client.cluster import ClusterConf, OffsetSpec
+from koff.client.cluster_conf import ClusterConf, OffsetSpec
 from koff.client.feed.feed import Feed, PartitionLost
 from koff.client.librdkafka import new_client
 from koff.client.multicluster.client_statistics import INTERVAL, ClientStatistics

@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from koff.client import cluster
+from koff.client import cluster_conf
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
-from koff.client.cluster import ClusterConf, OffsetSpec
+from koff.client.cluster_conf import ClusterConf, OffsetSpec
 from koff.client.foreign_errors import FATAL_AT_START, describe_error, extract_kafka_error, make_connect_error
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
@@ -279,7 +279,7 @@ class GroupStream(MessageStream):
         if callback is None or not partitions:
             return
         try:
-            callback([cluster.TopicPartition(each.topic, each.partition) for each in partitions])
+            callback([cluster_conf.TopicPartition(each.topic, each.partition) for each in partitions])
         except BaseException:
             log.exception("a callback for assignments raised an error", topic=self._conf.topic)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.client_statistics import ClientStats, SummaryBuilder

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.redelivery.acknowledgements import Acknowledgements

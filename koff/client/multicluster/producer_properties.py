@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.librdkafka import ONE_IN_FLIGHT
 from koff.client.multicluster.client_statistics import INTERVAL
 from koff.client.multicluster.conf import WriterConf

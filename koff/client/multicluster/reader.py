@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf, OffsetSpec
+from koff.client.cluster_conf import ClusterConf, OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable

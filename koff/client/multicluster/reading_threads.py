@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
-from koff.client.cluster import Cluster, OffsetSpec
-from koff.client.cluster import TopicPartition as KoffTopicPartition
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import OffsetSpec
+from koff.client.cluster_conf import TopicPartition as KoffTopicPartition
 from koff.client.feed.source import FeedConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
 from koff.client.message import Message

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message_check import find_fault

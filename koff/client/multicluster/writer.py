@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.client_statistics import SummaryBuilder

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.offsets.messages import MetadataResponse, TopicMetadata
 from koff.client.wire.pool import Address
 from koff.proto.requests import error_name

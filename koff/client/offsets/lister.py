@@ -6,22 +6,14 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
-from koff.client.cluster import (
-    PATIENCE_S,
-    ClusterConf,
-    Isolation,
-    ListedOffset,
-    OffsetSpec,
-    TopicPartition,
-    call_in_thread,
-    get_result,
-)
+from koff.client.cluster_conf import ClusterConf, Isolation, ListedOffset, OffsetSpec, TopicPartition
 from koff.client.offsets.known_leaders import BELIEVE_OLDER_S, KnownLeaders
 from koff.client.offsets.messages import (
     EARLIEST,
@@ -34,7 +26,7 @@ from koff.client.offsets.messages import (
     encode_list_offsets,
     encode_metadata,
 )
-from koff.client.wire.brokers import Brokers
+from koff.client.wire.brokers import PATIENCE_S, Brokers
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address
@@ -74,7 +66,9 @@ class OffsetLister(Closing):
         cluster_id: str = "",
     ) -> None:
         self._conf, self._cluster_id = conf, cluster_id
-        self._confirmed_s = time.monotonic() if cluster_id else float("-inf")
+        self._confirmed_s = float("-inf")
+        if cluster_id:
+            self.expect_cluster(cluster_id)
         self._other_cluster: tuple[str, set[Address]] = ("", set())
         """Another cluster's id, and the brokers that have returned it since then."""
         self._no_metadata_s = float("-inf")
@@ -85,6 +79,10 @@ class OffsetLister(Closing):
     def close(self) -> None:
         """Closes the connections. Safe to call twice."""
         self.brokers.close()
+
+    def expect_cluster(self, cluster_id: str) -> None:
+        """From now on, brokers must be of this cluster."""
+        self._cluster_id, self._confirmed_s = cluster_id, time.monotonic()
 
     def list_offsets(
         self,
@@ -268,9 +266,18 @@ class OffsetLister(Closing):
     def _add_metadata(
         self, topics: list[str], deadline: float, candidates: Iterable[Address] | None = None
     ) -> Address:
-        """Fetches the metadata of these topics from the first of the candidates that responds.
+        """Notes the metadata of these topics, and returns the address of the broker that it is from."""
+        source, metadata = self.fetch_metadata(topics, deadline, candidates)
+        self._known.add(metadata, source, time.monotonic())
+        self.brokers.set_members(self._known.brokers.values())
+        return source
 
-        Returns the broker's address. Raises what `Brokers.ask_any` raises.
+    def fetch_metadata(
+        self, topics: Collection[str] | None, deadline: float, candidates: Iterable[Address] | None = None
+    ) -> tuple[Address, MetadataResponse]:
+        """The metadata of these topics, or of all, from the first of the candidates that responds.
+
+        Raises what `Brokers.ask_any` raises.
         """
 
         def check(metadata: MetadataResponse, address: Address) -> None:
@@ -278,15 +285,12 @@ class OffsetLister(Closing):
                 raise ConnectError(f"Kafka at {address[0]}:{address[1]} knows no brokers yet")
             self._check_cluster(metadata.cluster_id or "", address)
 
-        source, metadata = self.brokers.ask_any(
+        return self.brokers.ask_any(
             lambda connection: _encode_metadata(connection, topics),
             deadline=deadline,
             candidates=candidates,
             check=check,
         )
-        self._known.add(metadata, source, time.monotonic())
-        self.brokers.set_members(self._known.brokers.values())
-        return source
 
     def _check_cluster(self, cluster_id: str, address: Address) -> None:
         """Raises `ConnectError` for another cluster: an address may have been given to another broker.
@@ -331,7 +335,7 @@ class _Query:
         )
 
 
-def _encode_metadata(connection: Connection, topics: Iterable[str]) -> Request[MetadataResponse]:
+def _encode_metadata(connection: Connection, topics: Collection[str] | None) -> Request[MetadataResponse]:
     return encode_metadata(choose_version(connection, Api.METADATA, METADATA_VERSIONS), topics)
 
 

@@ -7,11 +7,11 @@ koff uses the versions that Kafka 2.8 introduced, and later ones as long as thei
 from __future__ import annotations
 
 import struct as numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.proto.primitives import Malformed, write_uvarint
 from koff.proto.readers import compile_struct_reader
@@ -125,12 +125,11 @@ def encode_list_offsets(
     )
 
 
-def encode_metadata(version: int, topics: Iterable[str]) -> Request[MetadataResponse]:
-    """A request for the brokers, and for the leaders of these topics. It creates no topic."""
-    names = list(topics)
+def encode_metadata(version: int, topics: Collection[str] | None) -> Request[MetadataResponse]:
+    """A request for the brokers, and for the leaders of these topics, or of all. It creates no topic."""
     body = bytearray()
-    write_uvarint(body, len(names) + 1)
-    for name in names:
+    write_uvarint(body, 0 if topics is None else len(topics) + 1)
+    for name in topics or ():
         body += _NO_TOPIC_ID
         _write_string(body, name)
         body += b"\0"

@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import describe_error
 from koff.client.librdkafka import ONE_IN_FLIGHT, close_producer, new_client
 from koff.errors import Closed, ConnectError

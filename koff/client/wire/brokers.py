@@ -9,15 +9,18 @@ from dataclasses import replace
 from typing import TypeVar
 
 from koff.client.addresses import parse_addresses
+from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
-from koff.client.cluster import PATIENCE_S, ClusterConf, call_in_thread
+from koff.client.cluster_conf import ClusterConf
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
-from koff.errors import ConfigError, ConnectError, copy_error
+from koff.errors import ConfigError, ConnectError, Denied, copy_error
 from koff.proto.requests import Request
 
 T = TypeVar("T")
+PATIENCE_S = 1.0
+"""How long koff waits for a broker before it asks another one as well."""
 FAILED_S = 60.0
 """For this time, a broker that did not respond is asked after the others."""
 
@@ -131,7 +134,9 @@ class Brokers(Closing):
                 errors.append(error)
             if time.monotonic() >= deadline:
                 break
-        raise copy_error(errors[0]) if errors else self.make_late_error()
+        # A refused log-in says more than an address that does not respond.
+        first = min(errors, key=lambda error: not isinstance(error, Denied), default=self.make_late_error())
+        raise copy_error(first)
 
     def make_late_error(self) -> ConnectError:
         """The error for when no broker has responded in time."""

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaError
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import make_connect_error, map_foreign_errors
 from koff.client.log_ins import REFUSALS, identify
 from koff.client.wire.credentials import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from koff.client import msk_iam
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.wire import kerberos, oidc, sasl
 from koff.errors import ConfigError
 
@@ -77,6 +77,7 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
         return Credentials(tls=protocol == "ssl")
     mechanism = _sasl_mechanism(properties)
     if mechanism == msk_iam.MECHANISM:
+        msk_iam.check(conf.brokers)
         mechanism, token = "OAUTHBEARER", lambda: msk_iam.sign_token(conf.brokers)[0]
     elif mechanism == "OAUTHBEARER":
         token = token or oidc.find_token_source(properties)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
 
-from koff.client.cluster import call_in_thread
+from koff.client.calls import call_in_thread
 from koff.errors import ConfigError, ConnectError, copy_error
 
 TIMEOUT_S = 5.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
 from koff.errors import Closed, ConnectError

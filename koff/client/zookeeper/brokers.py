@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import BROKERS, bootstrap_servers
 from koff.errors import ConfigError

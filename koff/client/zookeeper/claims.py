@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.redelivery.delivered_partition import DeliveredPartition
 
 

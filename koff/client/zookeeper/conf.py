@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.feed.source import FeedConf
 from koff.client.members import normalize_members
 from koff.client.redelivery.conf import Redelivery

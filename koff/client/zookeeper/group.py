@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from koff.client.closing import Closing
-from koff.client.cluster import Cluster, ClusterConf, TopicPartition
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf, TopicPartition
 from koff.client.message import Message
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters

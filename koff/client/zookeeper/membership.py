@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery

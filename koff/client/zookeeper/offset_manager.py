@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from koff.client.closing import Closing
-from koff.client.cluster import ClusterConf, TopicPartition
+from koff.client.cluster_conf import ClusterConf, TopicPartition
 from koff.client.zookeeper.errors import ClaimLost, UncleanClose, make_koff_error
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths

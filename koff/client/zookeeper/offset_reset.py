@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from koff.client.cluster import Cluster, Isolation, TopicPartition
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import Isolation, TopicPartition
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.intake import INITIAL
 from koff.client.zookeeper.offset_manager import OffsetManager

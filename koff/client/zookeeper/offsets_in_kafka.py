@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError
 
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.foreign_errors import (
     convert_foreign_error,
     extract_kafka_error,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
 from koff.client.zookeeper.session import BadVersion, NodeExists, NoNode

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from koff.client.cluster import TopicPartition
+from koff.client.cluster_conf import TopicPartition
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import CONSUMERS, GroupPaths, Registration, find_member
 from koff.errors import Denied

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from koff.client.cluster import Cluster
-from koff.client.offsets.lister import OffsetLister
 from koff.config.clusters import WatchedCluster
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.batch_progress import ProgressCounter
@@ -112,7 +111,7 @@ logging.getLogger("py4j.clientserver").addFilter(_keep_log_record)
 
 
 class ClusterStream:
-    """Reads one cluster into the tables. The caller connects `cluster`, and closes it and `lister`.
+    """Reads one cluster into the tables. The caller connects `cluster`, and closes it.
 
     `progress` is called after each batch, in a thread of the query. `fresh`: the tables were just made and
     have no rows. The caller holds `lease`, the lease of the cluster.
@@ -127,7 +126,6 @@ class ClusterStream:
         progress: Callable[[Progress], None],
         lease: Lease,
         *,
-        lister: OffsetLister,
         fresh: bool = False,
     ) -> None:
         self.watched, self.conf = watched, conf
@@ -147,7 +145,7 @@ class ClusterStream:
         self._shares = ShareLags(cluster, asks=asks, topics=watched.topics)
         self._samples = ClusterSamples(
             tables,
-            EndOffsetSampler(cluster, lister),
+            EndOffsetSampler(cluster),
             self.name,
             self._log,
             self._shares,

@@ -56,13 +56,10 @@ _UNKNOWN: PartitionOffsets = (None, None, None)
 
 
 class EndOffsetSampler:
-    """Takes samples of one cluster.
+    """Takes samples of one cluster."""
 
-    `lister` lists the offsets.
-    """
-
-    def __init__(self, cluster: Cluster, lister: OffsetLister) -> None:
-        self._cluster, self._lister = cluster, lister
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._lister = cluster, cluster.lister
         self._partitions: dict[str, int] = {}
         self._ids: dict[str, str] = {}
         self._due = 0.0
@@ -79,9 +76,9 @@ class EndOffsetSampler:
         """
         if time.monotonic() < self._due:
             return
-        self._partitions = self._cluster.fetch_partition_counts()
-        described = self._cluster.describe_topics(self._partitions)
-        self._ids = {topic.name: topic.topic_id for topic in described.values() if topic.topic_id}
+        metadata = self._cluster.fetch_metadata()
+        self._partitions = {name: len(partitions) for name, partitions in metadata.topics.items()}
+        self._ids = dict(metadata.topic_ids)
         try:
             self._lister.refresh_leaders(timeout_s=LEADERS_TIMEOUT_S)
         except KoffError as error:

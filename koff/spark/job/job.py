@@ -12,7 +12,6 @@ from dataclasses import replace
 import structlog
 
 from koff.client.cluster import Cluster
-from koff.client.offsets.lister import OffsetLister
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
 from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
@@ -64,7 +63,6 @@ class Job:
         self._watched, self.progress = clusters, progress
         self._open = ExitStack()
         self._clusters: list[Cluster] = []
-        self._listers: list[OffsetLister] = []
         self._stopping = threading.Event()
         self._streams: list[ClusterStream] = []
         self.errors: dict[int, KoffError] = {}
@@ -84,13 +82,10 @@ class Job:
             cluster = self._open.enter_context(Cluster(watched.conf))
             try:
                 cluster.connect()
-                lister = OffsetLister(cluster.conf, cluster_id=cluster.id)
             except KoffError as error:
                 self._open.close()  # __exit__ is not called when __enter__ raises
                 raise type(error)(f"cluster {watched.name or watched.conf.brokers}: {error}") from error
             self._clusters.append(cluster)
-            self._listers.append(lister)
-            self._open.enter_context(lister)
             self.names.append(watched.name or cluster.id)
         return self
 
@@ -198,7 +193,6 @@ class Job:
             conf,
             self.progress,
             lease,
-            lister=self._listers[number],
             fresh=fresh,
         )
         stream.start()

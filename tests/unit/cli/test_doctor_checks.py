@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from koff.cli import doctor_checks
 from koff.cli.doctor_checks import Level
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.metadata import Metadata, Node
-from koff.monitor.conf import MonitorConf
 
+CLUSTER: Any = None
 METADATA = Metadata("c", 1, (Node(1, "b", 9092),), {})
 
 
@@ -36,7 +38,7 @@ def test_an_advertised_name_that_cannot_be_one_is_a_failure():
 )
 def test_the_retention_is_said_only_if_the_broker_says_it(monkeypatch, settings, level, text):
     monkeypatch.setattr(doctor_checks, "fetch_broker_settings", lambda conf, broker: settings)
-    (check,) = doctor_checks._check_settings(MonitorConf(ClusterConf("b:9092")), METADATA)
+    (check,) = doctor_checks._check_settings(CLUSTER, METADATA)
     assert check.level is level
     assert text in check.text
 

@@ -1,51 +1,119 @@
-"""What `Cluster` makes of answers that are late."""
+"""What `Cluster` makes of the responses of brokers, and of brokers that do not respond."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from types import SimpleNamespace
-from typing import Any
+import threading
+import time
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from kio.schema.errors import ErrorCode
 
 from koff.client import ClusterConf, TopicPartition
-from koff.client.cluster import Cluster, check_properties
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import TopicInfo, check_properties
 from koff.client.foreign_errors import make_denied_error
-from koff.errors import ConnectError, Denied
-
-
-class _NeverDone(Future[Any]):
-    def result(self, timeout: float | None = None) -> Any:
-        raise TimeoutError
+from koff.client.metadata import Node
+from koff.errors import Closed, ConnectError, Denied
+from koff.kafkatest import free_ports
+from koff.proto.requests import Api
+from tests.fake_brokers import FakeBrokers
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    def answer_nothing(
-        self: Cluster, admin: Any, method: str, requested: Any, **_: Any
-    ) -> dict[Any, Future[Any]]:
-        return {each: _NeverDone() for each in getattr(requested, "topic_names", requested)}
-
-    monkeypatch.setattr(Cluster, "_call_admin", answer_nothing)
-    monkeypatch.setattr(Cluster, "_list_topics", lambda self, **_: None)
-    return Cluster(ClusterConf("127.0.0.1:1", request_timeout_s=0.1))
+def brokers() -> Iterator[FakeBrokers]:
+    with FakeBrokers() as made:
+        made.add_topic("t", [1, -1])
+        made.add_topic("hidden", [1]).error = ErrorCode.topic_authorization_failed
+        yield made
 
 
-def test_offsets_that_do_not_come_in_time_are_a_connect_error(cluster: Cluster) -> None:
-    with pytest.raises(ConnectError):
-        cluster.fetch_offsets([TopicPartition("t", 0)])
+@pytest.fixture
+def cluster(brokers: FakeBrokers) -> Iterator[Cluster]:
+    with Cluster(brokers.conf) as made:
+        yield made
 
 
-def test_topics_that_are_not_described_in_time_are_a_connect_error(cluster: Cluster) -> None:
-    with pytest.raises(ConnectError):
-        cluster.describe_topics(["t"])
+def test_the_id_is_that_of_the_brokers(cluster: Cluster) -> None:
+    assert cluster.connect().id == "fake"
 
 
-def test_settings_that_do_not_come_in_time_are_a_connect_error(cluster: Cluster) -> None:
-    with pytest.raises(ConnectError):
-        cluster.fetch_topic_configs("t")
+def test_metadata_has_what_this_user_may_describe(brokers: FakeBrokers, cluster: Cluster) -> None:
+    metadata = cluster.fetch_metadata()
+    assert metadata.brokers == tuple(Node(n, "127.0.0.1", brokers[n].port) for n in (1, 2, 3))
+    assert {name: [each.leader for each in of] for name, of in metadata.topics.items()} == {"t": [1, -1]}
+    assert metadata.topic_ids.keys() == {"t"}
+    assert cluster.fetch_partition_counts() == {"t": 2}
+
+
+def test_topics_are_described_by_name(cluster: Cluster) -> None:
+    topic = cluster.fetch_topic("t")
+    assert topic == TopicInfo("t", 2, cluster.fetch_metadata().topic_ids["t"])
+    assert cluster.describe_topics(["t", "absent"]) == {"t": topic}
+    assert cluster.fetch_topic("absent") is None
+    with pytest.raises(Denied, match="grant this user READ and DESCRIBE on topic hidden"):
+        cluster.fetch_topic("hidden")
+    assert cluster.find_denied_topics(["t", "hidden", "absent"]) == {"hidden"}
+    assert cluster.find_denied_topics([]) == set()
+
+
+def test_a_topic_with_another_error_is_no_topic_that_is_not_there(
+    brokers: FakeBrokers, cluster: Cluster
+) -> None:
+    brokers.topics["t"].error = ErrorCode.invalid_topic_exception
+    with pytest.raises(ConnectError, match="INVALID_TOPIC"):
+        cluster.fetch_topic("t")
+
+
+def test_offsets_are_listed_without_epochs(cluster: Cluster) -> None:
+    at = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert cluster.fetch_offsets(at) == {at[0]: 1000, at[1]: "LEADER_NOT_AVAILABLE"}
+
+
+def test_a_broker_that_hangs_delays_a_request_a_little(brokers: FakeBrokers) -> None:
+    brokers[1].hangs.add(Api.METADATA)
+    with Cluster(brokers.conf_of(1, 2)) as cluster:
+        assert cluster.connect().id == "fake"
+
+
+def test_brokers_that_do_not_respond_in_time_are_an_error(brokers: FakeBrokers) -> None:
+    for number in (1, 2, 3):
+        brokers[number].hangs.add(Api.METADATA)
+    conf = brokers.conf
+    with Cluster(ClusterConf(conf.brokers, request_timeout_s=0.2, connect_timeout_s=0.2)) as cluster:
+        for ask in (cluster.connect, cluster.fetch_metadata, lambda: cluster.describe_topics(["t"])):
+            with pytest.raises(ConnectError, match="no response in time"):
+                ask()
+
+
+def test_an_attempt_to_connect_ends_when_it_should(brokers: FakeBrokers) -> None:
+    brokers[1].hangs.add(Api.METADATA)
+    stopping = threading.Event()
+    threading.Timer(0.1, stopping.set).start()
+    began_s = time.monotonic()
+    with Cluster(brokers.conf_of(1)) as cluster, pytest.raises(ConnectError):
+        cluster.connect(should_stop=stopping.is_set)
+    assert time.monotonic() - began_s < brokers.conf.connect_timeout_s
+
+
+def test_connect_tries_again_as_long_as_it_is_to_wait() -> None:
+    errors: list[str] = []
+
+    def wait(error: ConnectError) -> bool:
+        errors.append(str(error))
+        return len(errors) < 3
+
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with Cluster(ClusterConf(address)) as cluster, pytest.raises(ConnectError, match="Connection refused"):
+        cluster.connect(wait=wait)
+    assert len(errors) == 3
+
+
+def test_after_close_nothing_is_sent(cluster: Cluster) -> None:
+    cluster.close()
+    cluster.close()
+    with pytest.raises(Closed):
+        cluster.fetch_metadata()
 
 
 def test_a_missing_right_to_settings_asks_for_that_right() -> None:
@@ -54,93 +122,8 @@ def test_a_missing_right_to_settings_asks_for_that_right() -> None:
     assert "grant this user DESCRIBE_CONFIGS" in str(denied)
 
 
-class MuteAdmin:
-    """An admin client without a response. It lets time pass. Its connections have these errors."""
-
-    def __init__(self, *errors: int) -> None:
-        self.clock_s, self.errors = 0.0, [KafkaError(code) for code in errors]
-        self.note: Callable[[KafkaError], None] = lambda error: None
-
-    def describe_cluster(self, request_timeout: float) -> Future[Any]:
-        self.clock_s += request_timeout
-        future = Future[Any]()
-        future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-        return future
-
-    def list_topics(self, timeout: float) -> Any:
-        self.clock_s += timeout
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-    def poll(self, timeout: float) -> None:
-        for error in self.errors:
-            self.note(error)
-
-
-def connect(admin: MuteAdmin, connect_timeout_s: float, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The text of the error of `Cluster.connect` with this client."""
-    monkeypatch.setattr(Cluster, "_new_admin", lambda self: admin)
-    monkeypatch.setattr("koff.client.cluster.time", SimpleNamespace(monotonic=lambda: admin.clock_s))
-    cluster = Cluster(ClusterConf("127.0.0.1:1", connect_timeout_s=connect_timeout_s))
-    admin.note = cluster._note_error
-    with pytest.raises(ConnectError) as error:
-        cluster.connect()
-    return str(error.value)
-
-
-@pytest.mark.parametrize("connect_timeout_s", [1.0, 2.5, 6.5, 8.0])
-def test_requests_of_an_attempt_to_connect_take_no_longer_than_its_timeout(
-    connect_timeout_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    admin = MuteAdmin()
-    assert "check --brokers" in connect(admin, connect_timeout_s, monkeypatch)
-    assert connect_timeout_s <= admin.clock_s <= connect_timeout_s + 0.15
-
-
-def test_that_the_request_times_out_hides_no_error_of_the_connections(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Brokers that close each connection: a client without SASL, on a port that needs it."""
-    admin = MuteAdmin(KafkaError._ALL_BROKERS_DOWN)
-    assert "every connection was closed" in connect(admin, 6.5, monkeypatch)
-
-
-def test_the_client_is_replaced_only_after_failures_for_a_while(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that is new knows only the bootstrap servers, which may be down."""
-    clock_s = 0.0
-    monkeypatch.setattr("koff.client.cluster.time.monotonic", lambda: clock_s)
-    made = []
-    monkeypatch.setattr(Cluster, "_new_admin", lambda self: made.append(clock_s))
-
-    def fail(at_s: float) -> None:
-        nonlocal clock_s
-        clock_s = at_s
-        with pytest.raises(ConnectError):
-            raise cluster._make_connect_error()
-
-    for at_s in (100, 105, 109):
-        fail(at_s)
-    assert made == []
-    monkeypatch.setattr(cluster, "_call_admin", lambda *args, **options: {"t": _done()})
-    cluster.describe_topics(["t"])
-    for at_s in (111, 120):
-        fail(at_s)
-    assert made == []
-    fail(121)
-    assert made == [121]
-    fail(122)
-    assert made == [121]
-
-
-def _done() -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_result(SimpleNamespace(partitions=[1], topic_id="id"))
-    return future
-
-
 @pytest.mark.parametrize(("timeout_s", "expected_ms"), [(3.5, 3500), (0.1, 1000)])
-def test_each_connection_has_the_connect_timeout(timeout_s: float, expected_ms: int) -> None:
+def test_each_connection_of_librdkafka_has_the_connect_timeout(timeout_s: float, expected_ms: int) -> None:
     properties = ClusterConf("h:9092", connect_timeout_s=timeout_s).librdkafka_properties()
     check_properties(ClusterConf("h:9092", connect_timeout_s=timeout_s))  # librdkafka takes it
     assert properties["socket.connection.setup.timeout.ms"] == expected_ms

@@ -5,7 +5,7 @@ import re
 import pytest
 from confluent_kafka import KafkaError
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import make_connect_error
 from koff.client.librdkafka import new_client
 from koff.errors import ConfigError, Denied

@@ -58,32 +58,19 @@ CLUSTER = ClusterConf("127.0.0.1:1", request_timeout_s=0.2, connect_timeout_s=0.
 
 
 class FailingClient:
-    """A producer, consumer or admin client. Each call raises an error, or its future does."""
+    """A producer or consumer. Each call raises an error."""
 
-    def __init__(self, error: Exception, *, in_futures: bool) -> None:
-        self.error, self.in_futures = error, in_futures
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
     def __len__(self) -> int:
         return 0
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
-            if not self.in_futures or name not in ADMIN_CALLS:
-                raise self.error
-            future: Future[Any] = Future()
-            future.set_exception(self.error)
-            return ADMIN_CALLS[name](future, *args)
+            raise self.error
 
         return call
-
-
-ADMIN_CALLS: dict[str, Callable[..., Any]] = {
-    "describe_topics": lambda future, names: dict.fromkeys(names.topic_names, future),
-    "describe_configs": lambda future, resources: dict.fromkeys(resources, future),
-    "list_offsets": lambda future, requested: dict.fromkeys(requested, future),
-    "describe_cluster": lambda future: future,
-    "list_consumer_groups": lambda future: future,
-}
 
 
 class Made(Protocol):
@@ -144,7 +131,8 @@ CALLS: dict[str, Call] = {
     "Cluster.find_denied_topics": lambda made: made["cluster"].find_denied_topics(["t"]),
     "Cluster.fetch_partition_counts": lambda made: made["cluster"].fetch_partition_counts(),
     "Cluster.fetch_metadata": lambda made: made["cluster"].fetch_metadata(),
-    "Cluster.fetch_topic_configs": lambda made: made["cluster"].fetch_topic_configs("t"),
+    "Cluster.fetch_topic_configs": lambda made: made["cluster"].fetch_topic_configs("t", "retention.ms"),
+    "Cluster.find_address": lambda made: made["cluster"].find_address(1),
     "Cluster.fetch_offsets": lambda made: _raise_text(made["cluster"].fetch_offsets([AT])),
     "Cluster.list_offsets": lambda made: _raise_text(made["cluster"].list_offsets([AT], 5)),
     "Feed.add": lambda made: made["feed"].add({0: 5}),
@@ -157,7 +145,7 @@ CALLS: dict[str, Call] = {
 
 MAKE_NO_CALL = {
     "Batch.drain Batch.drain_pieces Batch.keys Batch.offsets Batch.values",
-    "Broker.close Cluster.close Cluster.drop_client Cluster.has_seen_error",
+    "Broker.close Cluster.close",
     "Feed.close Feed.note_response GroupCoordinator.close Message.ack Message.nack Metadata.leader Mx.close",
     "PartitionConsumer.close PartitionConsumer.start_waiting PartitionProducer.close RecordTimes.close",
     "FeedConf.librdkafka_properties BrokerConf.cluster_conf",
@@ -182,9 +170,9 @@ def _poll(consumer: PartitionConsumer) -> None:
         consumer.feed.wait_for_messages([consumer.buffer], 0.1)
 
 
-def fail_all(monkeypatch: pytest.MonkeyPatch, error: Exception, *, in_futures: bool) -> FailingClient:
+def fail_all(monkeypatch: pytest.MonkeyPatch, error: Exception) -> FailingClient:
     """Makes all libraries fail with the error, from now on."""
-    failing = FailingClient(error, in_futures=in_futures)
+    failing = FailingClient(error)
     for name, module in list(sys.modules.items()):
         if name.startswith("koff.client") and hasattr(module, "new_client"):
             monkeypatch.setattr(module, "new_client", lambda *args, **options: failing)
@@ -226,14 +214,12 @@ def replace_clients(made: dict[str, Any], failing: Any) -> None:
         holder._consumer.close()
         holder._consumer = failing
     made["producer"]._producer = failing
-    made["broker"]._cluster._admin = made["cluster"]._admin = failing
 
 
-@pytest.mark.parametrize("in_futures", [False, True], ids=["at once", "in the future"])
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_raises_only_errors_of_koff(made, monkeypatch, call, error, in_futures):
-    replace_clients(made, fail_all(monkeypatch, error, in_futures=in_futures))
+def test_a_call_raises_only_errors_of_koff(made, monkeypatch, call, error):
+    replace_clients(made, fail_all(monkeypatch, error))
     if call == "Broker.producer":  # the test's client can be made: its calls fail
         CALLS[call](made)
         return
@@ -245,7 +231,7 @@ def test_a_call_raises_only_errors_of_koff(made, monkeypatch, call, error, in_fu
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_closing_never_fails(made, monkeypatch, error):
-    replace_clients(made, fail_all(monkeypatch, error, in_futures=False))
+    replace_clients(made, fail_all(monkeypatch, error))
     for name in ("mx", "consumer", "producer", "coordinator", "feed", "times", "cluster", "broker"):
         made[name].close()
 
@@ -273,7 +259,7 @@ def test_no_public_call_is_left_out():
 @pytest.mark.parametrize("error", [*ERRORS, KazooException("other"), ConnectionLoss()], ids=repr)
 def test_a_call_of_zookeeper_raises_only_errors_of_koff(monkeypatch, error):
     with Session("127.0.0.1:1", connect_timeout_s=0.1) as session:
-        failing = FailingClient(error, in_futures=False)
+        failing = FailingClient(error)
         monkeypatch.setattr(session, "_kazoo", failing)
         failing.__dict__["connected"] = True
         for call in (

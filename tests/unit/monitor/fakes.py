@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from koff.client import ClusterConf, Isolation, Metadata, OffsetSpec, PartitionMetadata, TopicPartition
-from koff.client.cluster import ListedOffset, TopicInfo
+from koff.client.cluster_conf import ListedOffset
 from koff.client.feed.feed import Fetched
 from koff.kafkatest import wait_until
 from koff.monitor.requests import Input, Moment
@@ -66,10 +66,9 @@ class FakeCluster:
         self.leaders = dict(leaders or {})
         self.hanging: dict[int, threading.Event] = {}
         self.calls: list[tuple[list[TopicPartition], Any, Isolation]] = []
-        self.brokers = None
+        self.brokers, self.lister = None, self
         self.starts: dict[TopicPartition, int | str] = {}
         self.fault: Exception | None = None
-        self.undescribed: set[str] = set()
         self.denied: set[str] = set()
         self.metadata: Metadata | None = None
 
@@ -82,11 +81,7 @@ class FakeCluster:
             name: tuple(PartitionMetadata(p, leader) for p, leader in enumerate(leaders))
             for name, leaders in self.leaders.items()
         }
-        return Metadata("id", 1, (), topics)
-
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        known = [name for name in names if name not in self.undescribed]
-        return {name: TopicInfo(name, len(self.leaders[name]), f"id of {name}") for name in known}
+        return Metadata("id", 1, (), topics, {name: f"id of {name}" for name in topics})
 
     def find_denied_topics(self, names: Iterable[str]) -> set[str]:
         return self.denied.intersection(names)

@@ -194,6 +194,6 @@ def test_a_topic_that_was_deleted_meanwhile_is_gone_once_lists_that_may_say_so_a
 def test_brokers_are_asked_by_name_about_wanted_topics_that_are_not_listed() -> None:
     cluster: Any = FakeCluster({"a": [1]})
     cluster.denied = {"hidden", "a"}
-    fetched = Fetching(cluster, cluster).fetch(FetchTopics(1, frozenset({"a", "hidden", "deleted"})))
+    fetched = Fetching(cluster).fetch(FetchTopics(1, frozenset({"a", "hidden", "deleted"})))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.facts.denied == {"hidden"}

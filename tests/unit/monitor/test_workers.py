@@ -81,7 +81,8 @@ def threads_end() -> Iterator[None]:
 def make_workers(cluster: FakeCluster, inbox: Inbox, lister: Any = None, **conf: Any) -> Workers:
     """Workers whose living threads are not started: requests to the cluster have threads of their own."""
     given: Any = cluster
-    return Workers(WorkersConf(cluster.conf, (), **conf), given, inbox.post, lister or given)
+    cluster.lister = lister or cluster
+    return Workers(WorkersConf(cluster.conf, (), **conf), given, inbox.post)
 
 
 def fetch_topics(workers: Workers, inbox: Inbox) -> None:
@@ -117,10 +118,9 @@ def test_every_error_becomes_a_result(error: Exception, result: Failed) -> None:
 
 
 def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
-    cluster = FakeCluster({"a": [1, -1, 2], "b": [1], "just deleted": [1]})
-    cluster.undescribed = {"just deleted"}
+    cluster = FakeCluster({"a": [1, -1, 2], "b": [1]})
     given: Any = cluster
-    fetched = Fetching(given, given).fetch(FetchTopics(1))
+    fetched = Fetching(given).fetch(FetchTopics(1))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.topics == {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
 
@@ -175,7 +175,7 @@ def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
     cluster = FakeCluster({"t": [1, -1], "__consumer_offsets": [2, -1]})
     cluster.metadata = Metadata("id", 1, nodes, topics)
     given: Any = cluster
-    fetched = Fetching(given, given).fetch(FetchTopics(1))
+    fetched = Fetching(given).fetch(FetchTopics(1))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.facts == ClusterFacts(
         2,
@@ -245,7 +245,6 @@ class FakeLister(FakeCluster):
         self.known = known
         self.refreshed: list[float] = []
         self.refresh_fault: Exception | None = None
-        self.closed = False
 
     def find_leaders(self, topic: str) -> tuple[int, ...]:
         return self.known.get(topic, ())
@@ -254,9 +253,6 @@ class FakeLister(FakeCluster):
         self.refreshed.append(timeout_s)
         if self.refresh_fault is not None:
             raise self.refresh_fault
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def test_the_lister_is_asked_for_the_partitions_of_each_leader_that_it_knows() -> None:
@@ -270,7 +266,6 @@ def test_the_lister_is_asked_for_the_partitions_of_each_leader_that_it_knows() -
     assert sorted(sorted(result.offsets) for result in results) == [[("new", 0), ("t", 0)], [("t", 1)]]
     assert not cluster.calls
     workers.close()
-    assert lister.closed
 
 
 @pytest.mark.parametrize("fault", [None, ConnectError("no broker"), ValueError("a fault of koff")])

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 
 from koff.client import ConsumerConf, merge
 from koff.client.broker.consumer import PartitionConsumer
-from koff.client.cluster import ClusterConf, TopicPartition
+from koff.client.cluster_conf import ClusterConf, TopicPartition
 from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.feed.source import FeedConf

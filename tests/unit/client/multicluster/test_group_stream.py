@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import CommitError, Reader, ReaderConf, ReadErrors
 from koff.errors import ConnectError

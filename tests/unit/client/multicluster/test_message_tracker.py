@@ -9,7 +9,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
     PartitionError,

@@ -19,10 +19,16 @@ CLUSTERS = {name: ClusterConf("127.0.0.1:1", connect_timeout_s=0.2) for name in 
 
 @contextmanager
 def allow_threads(count: int) -> Iterator[None]:
-    """Lets `count` threads start within the `with` block. Checks that they have ended after it."""
+    """Lets `count` threads start within the `with` block. Checks that they have ended after it.
+
+    Threads of single calls may start: they are as many as the brokers that are asked.
+    """
     start, started = threading.Thread.start, list[threading.Thread]()
 
     def start_some(thread: threading.Thread) -> None:
+        if thread.name in ("koff-call", "koff-probe"):
+            start(thread)
+            return
         if len(started) == count:
             raise RuntimeError("can't start new thread")
         started.append(thread)

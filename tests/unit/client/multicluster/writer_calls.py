@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.multicluster import Writer, WriterConf
 
 NOWHERE = "127.0.0.1:1"

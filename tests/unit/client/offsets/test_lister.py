@@ -11,7 +11,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from koff.client import Isolation, OffsetSpec, TopicPartition
-from koff.client.cluster import ListedOffset
+from koff.client.cluster_conf import ListedOffset
 from koff.client.offsets import known_leaders, lister
 from koff.client.offsets.lister import CHUNK, Listed, OffsetLister
 from koff.client.wire import brokers as brokers_module

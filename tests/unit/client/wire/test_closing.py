@@ -4,7 +4,7 @@ import socket
 import threading
 from typing import Any
 
-from koff.client.cluster import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.client.wire.connection import Connection
 from koff.errors import KoffError
 from koff.proto.requests import Api, build_request, encode_request

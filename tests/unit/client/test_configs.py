@@ -11,7 +11,7 @@ from kio.index import load_payload_module
 from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
-from koff.client.topic_configs import fetch_topic_configs
+from koff.client.configs import fetch_topic_configs
 from koff.client.wire.brokers import Brokers
 from koff.errors import ConnectError
 from koff.proto.requests import Api, build_struct
