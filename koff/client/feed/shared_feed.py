@@ -29,7 +29,7 @@ from koff.client.foreign_errors import make_denied_error
 from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
-_PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "_NOENT"})
+_PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
 _MAX_MESSAGES = 10_000  # of one fetch
 _OFFSET_TIMEOUT_S = 2.0
 """How long a leader may take to return the start or end offset of its partition."""
