@@ -22,7 +22,14 @@ from koff.client.broker.producer import PartitionProducer
 from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
-from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster_conf import (
+    TOPIC_PROPAGATION_S,
+    ClusterConf,
+    Isolation,
+    OffsetSpec,
+    TopicPartition,
+    check_properties,
+)
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
@@ -43,6 +50,7 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
     """
     conf = conf or BrokerConf()
     cluster_conf = conf.cluster_conf(addresses if isinstance(addresses, str) else ",".join(addresses))
+    check_properties(cluster_conf)  # librdkafka reads and writes messages
     for _ in range(conf.dial_retry_limit):
         try:
             return _dial_once(cluster_conf, conf)
