@@ -11,8 +11,9 @@ Only rows that are late have causes, so that verdict and cause cannot disagree. 
     rebalancing        MANY_REBALANCES or more within five minutes
     not_committing     standing, and no row of the group moved within half of its allowance
     slow_member        standing, as all rows, two or more, of its member; other rows move
-    stuck_partition    the other standing rows
-    reset              moving, below where it was
+    stuck_partition    the other standing rows, but for those of a group that reads records again elsewhere
+    reset              below where it was, and moving; or standing, while another row does so: a consumer
+                       works off one partition after the other
     hot_partition      moving; few rows are late, and this one gets HOT times the mean of the other rows
     uneven_assignment  moving, as all rows of its member, which has UNEVEN times its fair share
     production_rose    moving; records came ROSE times as fast as usual when the incident opened
@@ -89,6 +90,7 @@ def find_causes_of_rows(
     is_few = (size >= 2) & (2 * late_rows <= size)
     fair_share = np.maximum(size / np.maximum(sample.members, 1), 1)[of]
     is_whole_member = known & (owned >= 2) & (owned_late == owned)
+    waits = standing & was_further & has_rows(moves & was_further & sample.counts, of, groups)[of]
     rules = (
         (Cause.FELL_OUT_OF_LOG, (sample.committed >= 0) & (sample.committed < sample.start)),
         (Cause.OPEN_TRANSACTION, stands_at_stable | (near_stable & (sample.held_s >= HELD_S))),
@@ -98,8 +100,8 @@ def find_causes_of_rows(
         (Cause.REBALANCING, (sample.rebalances >= MANY_REBALANCES)[of]),
         (Cause.NOT_COMMITTING, standing & ~has_rows(moves & sample.counts, of, groups)[of]),
         (Cause.SLOW_MEMBER, standing & known & (owned >= 2) & (owned_standing == owned)),
-        (Cause.STUCK_PARTITION, standing),
-        (Cause.RESET, moving & was_further),
+        (Cause.STUCK_PARTITION, standing & ~waits),
+        (Cause.RESET, (moving & was_further) | waits),
         (Cause.HOT_PARTITION, moving & is_few[of] & (rate >= HOT * others) & (rate > 0)),
         (Cause.UNEVEN_ASSIGNMENT, moving & is_whole_member & (owned >= UNEVEN * fair_share)),
         (Cause.PRODUCTION_ROSE, moving & rose[of]),

@@ -73,6 +73,8 @@ BUSY = {"produce_per_s": 100.0}
         ([STANDS, FINE, {"member": 1}], {"members": 2}, ["stuck_partition", "none", "none"]),
         ([{**STANDS, "member": -1}] * 2 + [FINE], {}, ["stuck_partition"] * 2 + ["none"]),
         ([{**LATE, "was_further": True}], {"rose": True}, ["reset"]),
+        ([{**STANDS, "was_further": True}, {**LATE, "was_further": True}], {}, ["reset", "reset"]),
+        ([{**STANDS, "was_further": True}, FINE], {}, ["stuck_partition", "none"]),
         ([{**STANDS, "was_further": True}], {}, ["not_committing"]),
         ([{**LATE, **BUSY}, FINE, FINE], {"rose": True}, ["hot_partition", "none", "none"]),
         ([{**LATE, "produce_per_s": 29.0}, FINE, FINE], {}, ["too_slow", "none", "none"]),
