@@ -289,8 +289,20 @@ def _respond_offsets(broker: FakeBroker, topics: dict[str, FakeTopic], version: 
 
 def _respond_fetch(broker: FakeBroker, topics: dict[str, FakeTopic], version: int, request: Any) -> bytes:
     assert version == 12
-    (asked,) = request.topics
-    topic, room, parts = topics[asked.topic], request.max_bytes, []
+    room, responses = request.max_bytes, []
+    for asked in request.topics:
+        parts, room = _fetch_topic(broker, topics[asked.topic], asked, room, request.max_bytes)
+        name = asked.topic.encode()
+        responses.append(bytes([len(name) + 1]) + name + bytes([len(parts) + 1]) + b"".join(parts) + b"\0")
+    head = struct.pack(">ihi", 0, 0, 0) + bytes([len(responses) + 1])
+    return head + b"".join(responses) + b"\0"
+
+
+def _fetch_topic(
+    broker: FakeBroker, topic: FakeTopic, asked: Any, room: int, most: int
+) -> tuple[list[bytes], int]:
+    """The responses for the partitions of a topic, and how many bytes of `most` are left."""
+    parts = []
     for each in asked.partitions:
         number, offset = each.partition, each.fetch_offset
         error = topic.fetch_errors.get(number, ErrorCode.none)
@@ -305,12 +317,10 @@ def _respond_fetch(broker: FakeBroker, topics: dict[str, FakeTopic], version: in
                 continue
             # The last batch is cut off, unless it is the first of the response (KIP-74).
             left = min(room, each.partition_max_bytes - len(data))
-            data += batch if room == request.max_bytes and not data else batch[: max(left, 0)]
+            data += batch if room == most and not data else batch[: max(left, 0)]
             room -= len(batch)
         parts.append(pack_fetched(number, error, stable, topic.aborted.get(number), data))
-    name = asked.topic.encode()
-    head = struct.pack(">ihi", 0, 0, 0) + b"\2" + bytes([len(name) + 1]) + name
-    return head + bytes([len(parts) + 1]) + b"".join(parts) + b"\0\0"
+    return parts, room
 
 
 def pack_fetched(

@@ -24,7 +24,7 @@ from koff.client.metadata import Node
 from koff.client.offsets.log_sizes import fetch_log_sizes
 from koff.errors import KoffError
 from koff.monitor.fetching import CHUNK, OFFSETS_TIMEOUT_S, Fetching, OfCoordinators, split_into_chunks
-from koff.monitor.first_records import FirstRecords
+from koff.monitor.first_records import read_first_records
 from koff.monitor.in_order import InOrder, carry_out
 from koff.monitor.readers import HistoryReader, TopicReader
 from koff.monitor.requests import (
@@ -91,7 +91,7 @@ class Workers:
         self._conf, self._cluster, self._post = conf, cluster, post
         self._fetching = Fetching(cluster)
         self.zookeeper = ZooKeeper(conf.zookeeper)
-        self._records = FirstRecords(conf.cluster)
+        self._stopping = threading.Event()
         self._readers = {
             topic: TopicReader(conf.cluster, topic, conf.feed, post, cluster.lister) for topic in conf.topics
         }
@@ -99,7 +99,7 @@ class Workers:
         self._in_order = {
             "disk": InOrder("disk", self._carry_out_on_disk, post),
             "zookeeper": InOrder("zookeeper", self.zookeeper.fetch_groups, post, self.zookeeper.close),
-            "records": InOrder("records", self._records.read, post, self._records.close),
+            "records": InOrder("records", self._read_first_records, post),
         }
         self._living: list[WorkerThread] = [
             *self._readers.values(),
@@ -146,7 +146,7 @@ class Workers:
 
     def close(self) -> None:
         """Ends the threads. A thread that waits for a broker or a disk is left behind."""
-        self._records.stop()
+        self._stopping.set()
         for worker in self._living:
             worker.close()
         deadline = time.monotonic() + STOP_S
@@ -244,6 +244,9 @@ class Workers:
             self._threads.release()
             return False
         return True
+
+    def _read_first_records(self, request: Answered) -> Input:
+        return read_first_records(self._cluster.lister, request, self._stopping.is_set)
 
     def _carry_out_on_disk(self, request: Answered) -> Input:
         assert self._conf.state_dir is not None  # else the core does not save

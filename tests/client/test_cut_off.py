@@ -27,7 +27,6 @@ from koff.client import (
 )
 from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed
-from koff.client.feed.record_times import FirstRecord, Place, RecordTimes
 from koff.client.librdkafka import has_no_broker
 from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
 from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
@@ -196,19 +195,6 @@ def test_a_writer_to_many_clusters_writes_again(starting, topic):
             return True
 
         assert soon(written)
-
-
-def test_times_of_records_are_told_again(starting, topic):
-    with RecordTimes(conf(starting)) as times:
-        place = Place(topic, 0, 3)
-        assert isinstance(times.read([place], 60.0)[place], FirstRecord)
-        forget(starting, topic)
-
-        def told() -> bool:
-            return isinstance(times.read([place], 4.0)[place], FirstRecord)
-
-        assert not told()
-        assert soon(told)
 
 
 def test_offsets_in_kafka_are_kept_again(starting, topic):

@@ -13,7 +13,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.client import ClusterConf
-from koff.client.feed.record_times import EndReached, FirstRecord, Place, RecordTimes, Unread
+from koff.client.offsets.lister import OffsetLister
+from koff.client.record_times import EndReached, FirstRecord, Place, Unread, read_record_times
 from koff.kafkatest import KafkaCluster, wait_until
 from tests.integration.test_against_kafka import commit
 from tests.integration.test_errors import as_user
@@ -37,8 +38,8 @@ def written(kafka: KafkaCluster, topic: str, *keys: str, at_ms: int | None = Non
 
 def first(kafka: KafkaCluster, *places: tuple[str, int, int], timeout_s: float = 60.0) -> list:
     wanted = [Place(*place) for place in places]
-    with RecordTimes(ClusterConf(kafka.bootstrap)) as times:
-        answers = times.read(wanted, timeout_s)
+    with OffsetLister(ClusterConf(kafka.bootstrap)) as lister:
+        answers = read_record_times(lister, wanted, timeout_s)
     found = [answers[place] for place in wanted]
     # How old the next ones are depends on what came in the same response.
     return [each._replace(later_ms=None) if isinstance(each, FirstRecord) else each for each in found]

@@ -15,10 +15,11 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from koff.client import fetch_messages
 from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
+from koff.client.fetch_messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
 from koff.client.history.batches import Batches, RecordRun
-from koff.client.history.messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
 from koff.client.offsets.lister import OffsetLister
 from koff.client.offsets.messages import choose_version
 from koff.client.wire.connection import Connection
@@ -263,7 +264,10 @@ class _Leader:
     def _send(self, connection: Connection) -> None:
         chosen = list(self.left)[:PARTITIONS]
         request = encode_fetch(
-            self._topic, {p: (self.left[p].position, self.left[p].leader_epoch) for p in chosen}
+            {self._topic: {p: (self.left[p].position, self.left[p].leader_epoch) for p in chosen}},
+            read_committed=True,
+            partition_bytes=fetch_messages.PARTITION_BYTES,
+            response_bytes=fetch_messages.RESPONSE_BYTES,
         )
         self._requested = {p: self.left[p].position for p in chosen}
         for partition in chosen:  # to the end: no partition may stand still for long

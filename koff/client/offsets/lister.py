@@ -6,10 +6,12 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
@@ -46,6 +48,7 @@ _LEADER_CHANGED = frozenset(
 )
 """Errors of a broker that is not the leader, or not any more."""
 
+T = TypeVar("T")
 Listed = dict[TopicPartition, ListedOffset | str]
 """The offset of each partition, or why there is none."""
 _Result = ListedOffset | str | KoffError
@@ -100,24 +103,38 @@ class OffsetLister(Closing):
         """
         deadline = time.monotonic() + (timeout_s or self._conf.request_timeout_s)
         query = _Query(spec, isolation, deadline)
-        listed: dict[TopicPartition, _Result] = {}
+        return _finish(self.ask_leaders(partitions, partial(self._ask_broker, query), deadline))
+
+    def ask_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Address, list[TopicPartition]], Mapping[TopicPartition, T | str | KoffError]],
+        deadline: float,
+    ) -> dict[TopicPartition, T | str | KoffError]:
+        """What `ask` returns for each partition; else the name of Kafka's error, or an error of koff's.
+
+        `ask` is called in threads, with the address of a leader and its partitions. Partitions for which it
+        returns that the broker does not lead them are asked once more, with the new leaders.
+        """
+        found: dict[TopicPartition, T | str | KoffError] = {}
         left: dict[str, list[TopicPartition]] = {}
         for topic, of_topic in _group_by_topic(dict.fromkeys(partitions)).items():
             if _TOPIC_NAME.fullmatch(topic):
                 left[topic] = of_topic
             else:  # no topic can have this name
-                listed |= dict.fromkeys(of_topic, "INVALID_TOPIC_EXCEPTION")
+                found |= dict.fromkeys(of_topic, "INVALID_TOPIC_EXCEPTION")
         self._known.note_requested(left, time.monotonic())
-        # The second round asks the new leaders of the partitions whose leader has changed.
         for _ in range(2):
-            results = self._ask_leaders(left, query)
-            listed |= results
-            moved = [at for at, result in results.items() if result in _LEADER_CHANGED]
+            results = self._ask_leaders_once(left, ask, deadline)
+            found |= results
+            moved = [
+                at for at, result in results.items() if isinstance(result, str) and result in _LEADER_CHANGED
+            ]
             self._known.doubt(moved)
             left = _group_by_topic(moved)
             if not left or time.monotonic() >= deadline:
                 break
-        return _finish(listed)
+        return found
 
     def find_leaders(self, topic: str) -> tuple[int, ...]:
         """The id of the broker that is asked for each partition of the topic. Empty if it is unknown."""
@@ -167,37 +184,38 @@ class OffsetLister(Closing):
 
     # --- The leaders are asked -----------------------------------------------------------------------------
 
-    def _ask_leaders(
-        self, partitions: Mapping[str, list[TopicPartition]], query: _Query
-    ) -> dict[TopicPartition, _Result]:
+    def _ask_leaders_once(
+        self,
+        partitions: Mapping[str, list[TopicPartition]],
+        ask: Callable[[Address, list[TopicPartition]], Mapping[TopicPartition, T | str | KoffError]],
+        deadline: float,
+    ) -> dict[TopicPartition, T | str | KoffError]:
         """Asks the leader of each partition. `partitions` has them by topic."""
         parts, unknown, doubted = self._known.split_by_address(partitions)
         failure: KoffError | None = None
         try:
             # In half of the time: the leaders that are known need the rest.
-            half_s = (time.monotonic() + query.deadline) / 2
+            half_s = (time.monotonic() + deadline) / 2
             if self._fetch_leaders({at.topic for at in unknown}, doubted, half_s):
                 parts, unknown, _ = self._known.split_by_address(partitions)
         except KoffError as error:
             failure = copy_error(error)
-        listed: dict[TopicPartition, _Result] = {
+        found: dict[TopicPartition, T | str | KoffError] = {
             at: failure or self._known.explain_unknown(*at) for at in unknown
         }
         # Threads, also for a single broker: the search for a broker's address has no deadline.
-        asking = {
-            call_in_thread(self._ask_broker, address, part, query): part for address, part in parts.items()
-        }
-        done = futures.wait(asking, max(0.0, query.deadline - time.monotonic()) + LATE_S).done
+        asking = {call_in_thread(ask, address, part): part for address, part in parts.items()}
+        done = futures.wait(asking, max(0.0, deadline - time.monotonic()) + LATE_S).done
         for future, part in asking.items():
             if future in done:
-                of_broker = get_result(future)
-                listed |= of_broker
+                of_leader = get_result(future)
+                found |= of_leader
             else:
-                listed |= dict.fromkeys(part, ConnectError("no response in time"))
-        return listed
+                found |= dict.fromkeys(part, ConnectError("no response in time"))
+        return found
 
     def _ask_broker(
-        self, address: Address, part: list[TopicPartition], query: _Query
+        self, query: _Query, address: Address, part: list[TopicPartition]
     ) -> dict[TopicPartition, _Result]:
         """Asks one broker, in requests of up to `CHUNK` partitions."""
         listed: dict[TopicPartition, _Result] = {}

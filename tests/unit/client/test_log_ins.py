@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError
 from koff.client import ClusterConf, FeedConf, TopicPartition, log_ins
 from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed
-from koff.client.feed.record_times import Place, RecordTimes
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.log_ins import REFUSALS, check_log_in, note_error
@@ -70,10 +69,6 @@ def ask_everything(conf: ClusterConf) -> int:
             feed.add({0: 0})
             read_until_refused(feed)
 
-    def read_times() -> None:
-        with RecordTimes(conf) as times:
-            times.read([Place("t", 0, 0)], 5)
-
     def list_offsets() -> None:
         with OffsetLister(conf) as lister:
             lister.list_offsets([TopicPartition("t", 0)])
@@ -83,7 +78,6 @@ def ask_everything(conf: ClusterConf) -> int:
         connect_cluster,
         ask_cluster,
         read,
-        read_times,
         list_offsets,
         lambda: fetch_from_coordinators(conf, FetchOptions(deadline_s=5)),
     ):
@@ -95,11 +89,11 @@ def ask_everything(conf: ClusterConf) -> int:
 
 def test_whoever_asks_brokers_see_no_further_attempt(broker: SaslBroker) -> None:
     before, conf = count_threads(), broker.conf()
-    assert ask_everything(conf) == 6
+    assert ask_everything(conf) == 5
     wait_for_threads(before + 1)  # no client is left that goes on trying
     tried = broker.log_ins
     assert tried >= 1
-    assert ask_everything(conf) == 6
+    assert ask_everything(conf) == 5
     assert broker.log_ins == tried
 
 

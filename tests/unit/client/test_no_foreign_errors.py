@@ -35,7 +35,6 @@ from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
 from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed
-from koff.client.feed.record_times import Place, RecordTimes, Unread
 from koff.client.zookeeper.session import Session
 from koff.errors import KoffError
 
@@ -139,7 +138,6 @@ CALLS: dict[str, Call] = {
     "Feed.remove": lambda made: made["feed"].remove([0]),
     "Feed.fetch": lambda made: made["feed"].fetch(10, 0.1),
     "Feed.reconnect": lambda made: made["feed"].reconnect(),
-    "RecordTimes.read": lambda made: _raise_text(made["times"].read([Place("t", 0, 5)], 0.2)),
 }
 """Each public call that reaches a library. A result that is an error is raised, too."""
 
@@ -147,7 +145,7 @@ MAKE_NO_CALL = {
     "Batch.drain Batch.drain_pieces Batch.keys Batch.offsets Batch.values",
     "Broker.close Cluster.close",
     "Feed.close Feed.note_response GroupCoordinator.close Message.ack Message.nack Metadata.leader Mx.close",
-    "PartitionConsumer.close PartitionConsumer.start_waiting PartitionProducer.close RecordTimes.close",
+    "PartitionConsumer.close PartitionConsumer.start_waiting PartitionProducer.close",
     "FeedConf.librdkafka_properties BrokerConf.cluster_conf",
     "ClusterConf.librdkafka_properties ClusterConf.read_properties",
     "crc32_partition fnv1a_partition murmur2_partition",
@@ -157,7 +155,7 @@ MAKE_NO_CALL = {
 
 def _raise_text(results: dict[Any, Any]) -> None:
     for result in results.values():
-        if isinstance(result, str | Unread):
+        if isinstance(result, str):
             raise KoffError(str(result))
 
 
@@ -199,7 +197,6 @@ def made() -> Iterator[dict[str, Any]]:
         "coordinator": broker.offset_coordinator(coordinator_conf()),
         "cluster": Cluster(CLUSTER),
         "feed": Feed(CLUSTER, "t"),
-        "times": RecordTimes(CLUSTER),
     }
     objects["mx"] = merge(objects["consumer"])
     yield objects
@@ -210,7 +207,7 @@ def made() -> Iterator[dict[str, Any]]:
 def replace_clients(made: dict[str, Any], failing: Any) -> None:
     """Puts the failing client into objects that are made already. The real clients are closed."""
     shared = made["consumer"].feed
-    for holder in (made["feed"], made["times"], shared):
+    for holder in (made["feed"], shared):
         holder._consumer.close()
         holder._consumer = failing
     made["producer"]._producer = failing
@@ -232,12 +229,12 @@ def test_a_call_raises_only_errors_of_koff(made, monkeypatch, call, error):
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_closing_never_fails(made, monkeypatch, error):
     replace_clients(made, fail_all(monkeypatch, error))
-    for name in ("mx", "consumer", "producer", "coordinator", "feed", "times", "cluster", "broker"):
+    for name in ("mx", "consumer", "producer", "coordinator", "feed", "cluster", "broker"):
         made[name].close()
 
 
 def test_no_public_call_is_left_out():
-    classes = [PartitionProducer, PartitionConsumer, GroupCoordinator, Cluster, Feed, RecordTimes]
+    classes = [PartitionProducer, PartitionConsumer, GroupCoordinator, Cluster, Feed]
     functions = []
     for name in koff.client.__all__:
         public = getattr(koff.client, name)

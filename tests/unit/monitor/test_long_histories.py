@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from koff.client import ClusterConf, FeedConf, TopicPartition
+from koff.client import fetch_messages as messages
 from koff.client.feed.feed import Fetched, PartitionLost
-from koff.client.history import messages
 from koff.client.history.history_fetch import HistoryFetch
 from koff.client.offsets.lister import OffsetLister
 from koff.kafkatest import wait_until

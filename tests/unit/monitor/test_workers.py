@@ -13,17 +13,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from koff.client import ClusterConf, Isolation, OffsetSpec
-from koff.client.feed.record_times import EndReached, Place, Unread
-from koff.client.feed.record_times import FirstRecord as ReadRecord
+from koff.client import Isolation, OffsetSpec
 from koff.client.metadata import Metadata, Node, PartitionMetadata
+from koff.client.record_times import EndReached, Place, Unread
+from koff.client.record_times import FirstRecord as ReadRecord
 from koff.errors import ConnectError, Denied, KoffError
 from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor import fetching, first_records, in_order
 from koff.monitor import workers as workers_module
 from koff.monitor.fetching import Fetching
-from koff.monitor.first_records import FirstRecords
 from koff.monitor.in_order import InOrder, carry_out
 from koff.monitor.requests import (
     Answered,
@@ -584,7 +583,6 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
         return StoredGroupsFetched(request.id, {}, {})
 
     monkeypatch.setattr("koff.monitor.zookeeper.ZooKeeper.fetch_groups", hang)
-    monkeypatch.setattr(first_records, "RecordTimes", FakeRecordTimes)
     with StateDir(tmp_path).lock() as state_dir:
         workers = make_workers(FakeCluster(), inbox, state_dir=state_dir)
         workers.start()
@@ -701,45 +699,28 @@ def test_a_folder_that_is_gone_is_made_again_and_that_is_said(state_dir: StateDi
 
 
 class FakeRecordTimes:
-    """Reads what a test gives it. `made` has all of them."""
+    """Reads what a test gives it."""
 
-    made: list[FakeRecordTimes]
-
-    def __init__(self, conf: ClusterConf) -> None:
+    def __init__(self) -> None:
         self.answers: dict[Place, Any] = {}
-        self.fault: Exception | None = None
-        self.is_closed = False
         self.should_stop: Callable[[], bool] | None = None
-        type(self).made.append(self)
 
     def read(
-        self, places: list[Place], timeout_s: float, should_stop: Callable[[], bool]
+        self, _: Any, places: list[Place], timeout_s: float, should_stop: Callable[[], bool]
     ) -> dict[Place, Any]:
         self.should_stop = should_stop
-        if self.fault is not None:
-            raise self.fault
         return {place: self.answers.get(place, Unread("no response")) for place in places}
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 @pytest.fixture(autouse=True)
-def record_times(monkeypatch: pytest.MonkeyPatch) -> list[FakeRecordTimes]:
-    FakeRecordTimes.made = []
-    monkeypatch.setattr(first_records, "RecordTimes", FakeRecordTimes)
-    return FakeRecordTimes.made
+def record_times(monkeypatch: pytest.MonkeyPatch) -> FakeRecordTimes:
+    times = FakeRecordTimes()
+    monkeypatch.setattr(first_records, "read_record_times", times.read)
+    return times
 
 
-def read(records: FirstRecords, *places: RecordPlace) -> Any:
-    return records.read(ReadFirstRecords(1, frozenset(places)))
-
-
-def test_first_records_are_read_over_one_connection(record_times: list[FakeRecordTimes]) -> None:
-    records = FirstRecords(ClusterConf("127.0.0.1:1"))
-    read(records)
-    (times,) = record_times
-    times.answers = {
+def test_what_was_read_is_said_in_the_terms_of_the_core(record_times: FakeRecordTimes) -> None:
+    record_times.answers = {
         Place("t", 0, 5): ReadRecord(6, 1_000),
         Place("t", 1, 5): ReadRecord(5, None),
         Place("t", 2, 5): EndReached(7),
@@ -747,8 +728,9 @@ def test_first_records_are_read_over_one_connection(record_times: list[FakeRecor
         Place("u", 1, 5): Unread("no response"),
         Place("v", 0, 5): Unread("the partition does not exist"),
     }
-    asked = [RecordPlace(*place) for place in times.answers]
-    result = read(records, *asked)
+    lister: Any = None
+    asked = frozenset(RecordPlace(*place) for place in record_times.answers)
+    result = first_records.read_first_records(lister, ReadFirstRecords(1, asked), lambda: False)
     assert result.records == {
         RecordPlace("t", 0, 5): FirstRecord(6, 1_000),
         RecordPlace("t", 1, 5): FirstRecord(5, NO_TIMESTAMP),
@@ -758,33 +740,15 @@ def test_first_records_are_read_over_one_connection(record_times: list[FakeRecor
         RecordPlace("v", 0, 5): "the partition does not exist",
     }
     assert result.denied == {"u"}
-    assert len(record_times) == 1
-    records.close()
-    assert times.is_closed
 
 
-def test_after_an_error_first_records_are_read_over_a_new_connection(
-    record_times: list[FakeRecordTimes],
-) -> None:
-    records = FirstRecords(ClusterConf("127.0.0.1:1"))
-    read(records)
-    record_times[0].fault = RuntimeError("Consumer closed")
-    with pytest.raises(RuntimeError):
-        read(records)
-    assert record_times[0].is_closed
-    read(records)
-    assert len(record_times) == 2
-
-
-def test_reading_first_records_ends_when_the_workers_are_closed(record_times: list[FakeRecordTimes]) -> None:
+def test_reading_first_records_ends_when_the_workers_are_closed(record_times: FakeRecordTimes) -> None:
     inbox = Inbox()
     workers = make_workers(FakeCluster(), inbox)
     workers.start()
     workers.send(ReadFirstRecords(1, frozenset()))
     wait_until(lambda: inbox.inputs, every_s=0.01)
-    (times,) = record_times
-    assert times.should_stop is not None
-    assert not times.should_stop()
+    assert record_times.should_stop is not None
+    assert not record_times.should_stop()
     workers.close()
-    assert times.should_stop()
-    assert times.is_closed
+    assert record_times.should_stop()

@@ -1,0 +1,232 @@
+"""Reads the timestamps of the records at given offsets: many at once, without a group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from statistics import median_low
+from typing import NamedTuple
+
+import numpy as np
+
+from koff.client.cluster_conf import OffsetSpec, TopicPartition
+from koff.client.fetch_messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
+from koff.client.offsets.lister import OffsetLister
+from koff.client.offsets.messages import choose_version
+from koff.client.wire.connection import Connection
+from koff.client.wire.pool import Address
+from koff.errors import KoffError, copy_error
+from koff.proto.primitives import Malformed
+from koff.proto.record_batch import find_batches, read_headers
+from koff.proto.requests import Api, Request, error_name
+from koff.proto.slices import PAD
+from koff.records.segments import SegmentRecords, read_batches
+
+MOST_LATER = 8
+PARTITION_BYTES, RESPONSE_BYTES = 16 << 10, 4 << 20
+"""The most bytes of a partition, and of a response. A broker returns one whole batch even if it is larger."""
+AT_ONCE = 200
+"""The most partitions in one request."""
+_NO_EPOCH = -1
+_OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+
+
+class Place(NamedTuple):
+    """An offset of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class FirstRecord(NamedTuple):
+    """The first record at or after a place. It is later if compaction or retention removed the record there.
+
+    `timestamp_ms` is CreateTime or LogAppendTime, as the topic is configured; None if the record has none.
+    `later_ms` is the median of the timestamps of the records that came with it, `MOST_LATER` at most; None if
+    there were none. A producer's clock that is wrong shows in the difference.
+    """
+
+    offset: int
+    timestamp_ms: int | None
+    later_ms: int | None = None
+
+
+class EndReached(NamedTuple):
+    """There is no record from the place to the end offset `offset`; there may be control records."""
+
+    offset: int
+
+
+class Unread(NamedTuple):
+    """Why the place could not be read. `denied` is true when this user may not read the topic."""
+
+    reason: str
+    denied: bool = False
+
+
+Answer = FirstRecord | EndReached | Unread
+_Result = Answer | str | KoffError
+"""An answer, the name of Kafka's error, or an error of koff's."""
+_Positions = Mapping[TopicPartition, int]
+
+
+def read_record_times(
+    lister: OffsetLister,
+    places: Collection[Place],
+    timeout_s: float,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[Place, Answer]:
+    """The first record at or after each place, within `timeout_s`, or until `should_stop` returns true.
+
+    Records of aborted and of open transactions count (read_uncommitted): their offsets are part of the lag.
+    A place for which no record came in time is `Unread`. Raises nothing.
+    """
+    deadline = time.monotonic() + timeout_s
+    answers: dict[Place, Answer] = {}
+    left = list(dict.fromkeys(places))  # without duplicates
+    while left and time.monotonic() < deadline and not should_stop():
+        # A round reads one place of each partition.
+        chosen = {TopicPartition(place.topic, place.partition): place for place in reversed(left)}
+        positions = {at: place.offset for at, place in chosen.items()}
+        found = _read(lister, positions, deadline, should_stop)
+        removed = [at for at, answer in found.items() if answer == Unread(_OUT_OF_RANGE)]
+        if removed:
+            found |= _read_from_start(lister, {at: positions[at] for at in removed}, deadline, should_stop)
+        answers |= {place: found[at] for at, place in chosen.items()}
+        left = [place for place in left if place not in answers]
+    return answers | dict.fromkeys(left, Unread("no response"))
+
+
+def _read(
+    lister: OffsetLister, positions: _Positions, deadline: float, should_stop: Callable[[], bool]
+) -> dict[TopicPartition, Answer]:
+    def ask(address: Address, part: list[TopicPartition]) -> Mapping[TopicPartition, _Result]:
+        own = {at: positions[at] for at in part}
+        return _Leader(lister, address, own, deadline).read(should_stop)
+
+    found: Mapping[TopicPartition, _Result] = lister.ask_leaders(positions, ask, deadline)
+    return {at: _explain(at, result) for at, result in found.items()}
+
+
+def _read_from_start(
+    lister: OffsetLister, positions: _Positions, deadline: float, should_stop: Callable[[], bool]
+) -> dict[TopicPartition, Answer]:
+    """Retention has removed what was at these positions, or there was never anything."""
+    left_s = max(0.001, deadline - time.monotonic())
+    try:
+        listed = lister.list_offsets(positions, OffsetSpec.EARLIEST, timeout_s=left_s)
+    except KoffError as error:
+        return dict.fromkeys(positions, Unread(str(error)))
+    starts = {at: found.offset for at, found in listed.items() if not isinstance(found, str)}
+    removed = {at: start for at, start in starts.items() if start > positions[at]}
+    answers: dict[TopicPartition, Answer] = {
+        at: Unread("beyond the end of the log" if at in starts else str(listed[at])) for at in positions
+    }
+    return answers | (_read(lister, removed, deadline, should_stop) if removed else {})
+
+
+def _explain(at: TopicPartition, result: _Result) -> Answer:
+    match result:
+        case "TOPIC_AUTHORIZATION_FAILED":
+            return Unread(f"no permission to read {at.topic}", denied=True)
+        case "UNKNOWN_TOPIC_OR_PARTITION":
+            return Unread("the partition does not exist")
+        case str() | KoffError():
+            return Unread(str(result))
+    return result
+
+
+class _Leader:
+    """Reads from one broker, in requests of some partitions.
+
+    A partition without an answer comes first in the next request: only for the first, a broker returns a
+    whole batch however large it is.
+    """
+
+    def __init__(
+        self, lister: OffsetLister, address: Address, positions: _Positions, deadline: float
+    ) -> None:
+        self._brokers, self._address, self._deadline = lister.brokers, address, deadline
+        self._left = dict(positions)
+        self._results: dict[TopicPartition, _Result] = {}
+
+    def read(self, should_stop: Callable[[], bool]) -> dict[TopicPartition, _Result]:
+        """The result of each partition."""
+        while self._left and not should_stop() and time.monotonic() < self._deadline:
+            chosen = list(self._left)[:AT_ONCE]
+            try:
+                response = self._brokers.ask(
+                    self._address, partial(self._encode, chosen), deadline=self._deadline
+                )
+            except KoffError as error:
+                return self._results | dict.fromkeys(self._left, copy_error(error))
+            fetched = {
+                TopicPartition(topic.name, each.partition): each
+                for topic in response.topics
+                for each in topic.partitions
+            }
+            for number, at in enumerate(chosen):
+                self._note(at, fetched.get(at), is_first=number == 0)
+        return self._results | dict.fromkeys(self._left, Unread("no response"))
+
+    def _encode(self, chosen: list[TopicPartition], connection: Connection) -> Request[FetchResponse]:
+        choose_version(connection, Api.FETCH, FETCH_VERSIONS)
+        topics: dict[str, dict[int, tuple[int, int]]] = {}
+        for at in chosen:
+            topics.setdefault(at.topic, {})[at.partition] = self._left[at], _NO_EPOCH
+        return encode_fetch(
+            topics, read_committed=False, partition_bytes=PARTITION_BYTES, response_bytes=RESPONSE_BYTES
+        )
+
+    def _note(self, at: TopicPartition, fetched: FetchedPartition | None, *, is_first: bool) -> None:
+        position = self._left.pop(at)
+        if fetched is None:
+            self._results[at] = Unread("the broker returned nothing of it")
+            return
+        if fetched.error_code:
+            name = error_name(fetched.error_code)
+            self._results[at] = Unread(name) if name == _OUT_OF_RANGE else name
+            return
+        try:
+            records, next_offset = _decode(fetched.records or b"", position)
+        except KoffError as error:
+            self._results[at] = Unread(str(error))
+            return
+        if len(records):
+            self._results[at] = _find_first(records)
+        elif next_offset >= fetched.high_watermark or (next_offset == position and is_first):
+            self._results[at] = EndReached(fetched.high_watermark)
+        else:  # control records alone, or there was no room for a batch
+            self._left = {at: next_offset, **self._left}
+
+
+def _decode(data: bytes, position: int) -> tuple[SegmentRecords, int]:
+    """The records from `position` on, and the offset after the last whole batch.
+
+    Raises `Malformed` for damaged bytes, and `MissingLibrary` for a codec that is not installed.
+    """
+    begins, end, needed = find_batches(data)
+    if needed <= len(data) - end:
+        raise Malformed("there are bytes that are not a batch")
+    padded, positions = data[:end] + bytes(PAD), np.array(begins, np.int64)
+    chunk = read_batches(padded, positions)
+    if chunk.damage:
+        raise Malformed(chunk.damage[0].reason)
+    if begins:
+        header = read_headers(np.frombuffer(padded, np.uint8), positions[-1:])[0]
+        position_after = int(header["base_offset"]) + int(header["last_offset_delta"]) + 1
+        if not position < position_after < 1 << 63:
+            raise Malformed("the batches end at an offset that cannot be")
+    else:
+        position_after = position
+    return chunk.records.select_rows(chunk.records.offset >= position), position_after
+
+
+def _find_first(records: SegmentRecords) -> FirstRecord:
+    first, *later = records.timestamp[: MOST_LATER + 1].tolist()
+    known = [at_ms for at_ms in later if at_ms >= 0]
+    return FirstRecord(
+        int(records.offset[0]), first if first >= 0 else None, median_low(known) if known else None
+    )
