@@ -53,6 +53,8 @@ MAX_IN_FLIGHT = 2
 MAX_REQUEST_BYTES = 64 << 10
 """The largest request that may be pipelined. It fits the sockets' buffers: otherwise koff could block in
 `sendall` while the broker blocks because koff does not read its response."""
+_PIECE_BYTES = 1 << 20
+"""The room for a response at first. It doubles as bytes come: a length alone is not believed."""
 _UNSUPPORTED_VERSION = 35  # Kafka's error code
 _PROOF_S = 2.0
 """How long a broker may take to prove that the log-in is right."""
@@ -303,14 +305,16 @@ class Connection(Closing):
 
     def _receive_exactly(self, size: int, until: float) -> bytes:
         opened = self._get_socket()
-        buffer = bytearray(size)
-        rest = memoryview(buffer)
-        while rest:
+        buffer, filled = bytearray(min(size, _PIECE_BYTES)), 0
+        while filled < size:
+            if filled == len(buffer):
+                buffer += bytes(min(size - filled, filled))
             opened.settimeout(_remaining_s(until))  # in each round: a server may send one byte at a time
-            count = opened.recv_into(rest)
+            with memoryview(buffer) as all_of_it, all_of_it[filled:] as rest:
+                count = opened.recv_into(rest)
             if not count:
                 raise ConnectionResetError("Disconnected")
-            rest = rest[count:]
+            filled += count
         return bytes(buffer)
 
     def _get_socket(self) -> socket.socket:

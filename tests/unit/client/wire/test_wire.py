@@ -9,6 +9,8 @@ import struct
 import subprocess
 import sys
 import threading
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -285,6 +287,22 @@ def versions_then(*answers: bytes | None) -> Answer:
         return answers[number - 2] if number - 2 < len(answers) else None
 
     return answer
+
+
+def test_a_length_alone_takes_no_memory_and_a_long_response_is_read_whole():
+    names = [f"{number:01000d}" for number in range(3000)]
+    announced = RAW + struct.pack(">i", 90_000_000) + b"and no more"
+    with (
+        broker(versions_then(groups(*names), announced)) as (conf, host, port),
+        Connection.connect(conf, host, port) as wire,
+    ):
+        assert [group.group_id for group in wire.send_request(ListGroupsRequest()).groups] == names
+        tracemalloc.start()
+        wire.deadline = time.monotonic() + 0.5
+        with pytest.raises(ConnectError):
+            wire.send_request(ListGroupsRequest())
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        tracemalloc.stop()
 
 
 def test_a_broker_that_knows_no_newer_way_is_asked_for_its_versions_in_the_oldest():
