@@ -261,6 +261,7 @@ class Core:
                 return
             case Unreachable():
                 self.outbox.note_unreachable(given.why, now)
+                self._topics_due_s = min(self._topics_due_s, now.at_s)  # any broker says more of the cause
                 return
             case (
                 OffsetsFetched(final=False)
@@ -346,7 +347,7 @@ class Core:
     def _note_failure(self, ask: Ask[Any], why: str) -> None:
         """Notes that the cluster did not answer, if the request was to the cluster."""
         if type(ask.request) in _TO_THE_CLUSTER:
-            self.outbox.note_failure(why, ask.asked)
+            self.outbox.note_failure(why, ask.asked, names_cause=isinstance(ask.request, FetchTopics))
 
     def _give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
         """A request failed, or was not answered in time."""

@@ -82,6 +82,7 @@ class Outbox:
         self._requests: list[Request] = []
         self._events: list[Event] = []
         self._failure: tuple[float, str] | None = None
+        self._cause: tuple[float, str] | None = None
         self._answered_s = float("-inf")
         self._unreachable: tuple[float, str] | None = None
         self._failing_s: float | None = None
@@ -129,10 +130,15 @@ class Outbox:
             self.note(now, "an input cannot be used", warn=True, why=f"{kind}: {error}")
         self.skipped[kind] += 1
 
-    def note_failure(self, why: str, asked: Moment) -> None:
-        """Notes that a request failed which was sent at `asked`."""
+    def note_failure(self, why: str, asked: Moment, *, names_cause: bool = False) -> None:
+        """Notes that a request failed which was sent at `asked`.
+
+        `names_cause`: any broker could have answered it, so that it says best why none can be reached.
+        """
         if self._failure is None or asked.at_s >= self._failure[0]:
             self._failure = asked.at_s, why
+        if names_cause:
+            self._cause = asked.at_s, why
 
     def note_unreachable(self, why: str, now: Moment) -> None:
         """Notes that no broker can be reached."""
@@ -145,7 +151,7 @@ class Outbox:
     @property
     def failure(self) -> str | None:
         """Why no broker can be reached, else the newest error; None if a later request was answered."""
-        for noted in (self._unreachable, self._failure):
+        for noted in (self._cause, self._unreachable, self._failure):
             if noted is not None and noted[0] > self._answered_s:
                 return noted[1]
         return None

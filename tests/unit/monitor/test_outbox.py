@@ -44,3 +44,13 @@ def test_the_loss_of_the_brokers_and_their_return_are_one_event_each_and_a_short
     outbox.report_reach(at(21))
     outbox.report_reach(at(22))
     assert events(outbox) == ["brokers back"]
+
+
+def test_the_request_that_any_broker_could_answer_says_best_why_none_does() -> None:
+    outbox = Outbox()
+    outbox.note_failure("the certificate is not trusted", at(1), names_cause=True)
+    outbox.note_unreachable("every connection was lost", at(2))
+    outbox.note_failure("no response in time", at(3))
+    assert outbox.failure == "the certificate is not trusted"
+    outbox.note_answer(at(2))
+    assert outbox.failure == "no response in time"
