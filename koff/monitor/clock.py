@@ -18,10 +18,12 @@ def read_moment() -> Moment:
     `at_s` counts on while the machine is suspended, and `boot` is set, so that another process can compare
     them. Where the operating system has no such clock (macOS), or does not tell the boot, `boot` is "".
     """
-    wall_ms = time.time_ns() // 1_000_000
-    if boot := _read_boot():
-        return Moment(time.clock_gettime(time.CLOCK_BOOTTIME), wall_ms, boot)
-    return Moment(time.monotonic(), wall_ms)
+    return Moment(read_at_s(), time.time_ns() // 1_000_000, _read_boot())
+
+
+def read_at_s() -> float:
+    """The `at_s` of the present moment."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if _read_boot() else time.monotonic()
 
 
 @cache

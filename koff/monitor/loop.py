@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import structlog
 
-from koff.monitor.clock import read_moment
+from koff.monitor.clock import read_at_s, read_moment
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.outbox import Event
@@ -49,7 +49,7 @@ class Loop:
         self._core = Core(conf, read_moment())
         self._inbox: SimpleQueue[_Item] = SimpleQueue()
         self._beat_s: float | None = None
-        self._budget = ViewBudget(time.monotonic())
+        self._budget = ViewBudget(read_at_s())
         self._view_failures: _ViewFailures | None = None
         self._faults: set[str] = set()
         self._changed = threading.Condition()  # guards the five below
@@ -99,7 +99,7 @@ class Loop:
 
     def take_view(self) -> ClusterView:
         """What may be served now. Raises `NoProgress` if the owner cannot build a view, or not in time."""
-        asked_s = time.monotonic()
+        asked_s = read_at_s()  # a view from before the machine was suspended is old
         with self._changed:
             if asked_s > self._fresh_until_s and not self._is_stopped:
                 self._asked_s = asked_s
@@ -158,7 +158,7 @@ class Loop:
                 self._note_fault(error)
 
     def _publish_view(self) -> None:
-        began_s = time.monotonic()
+        began_s = read_at_s()
         try:
             view = self.build_view()
         except Exception as error:
@@ -166,12 +166,12 @@ class Loop:
             self._view_failures = _ViewFailures(first_s, began_s, f"{type(error).__name__}: {error}")
             with self._changed:
                 self._asked_s = float("-inf")  # who asks again makes the next attempt
-                self._failed_s = time.monotonic()  # who asked before learns of this one
+                self._failed_s = read_at_s()  # who asked before learns of this one
                 self._changed.notify_all()
             self._note_fault(error)
             return
         self._view_failures = None
-        ended_s = time.monotonic()
+        ended_s = read_at_s()
         with self._changed:
             self._view = view
             self._fresh_until_s = ended_s + self._budget.spend(ended_s - began_s, ended_s)

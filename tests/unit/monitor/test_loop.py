@@ -14,8 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from koff.kafkatest import wait_until
+from koff.monitor import clock, view_budget
 from koff.monitor import loop as loop_module
-from koff.monitor import view_budget
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.loop import Loop
 from koff.monitor.outbox import Event
@@ -287,6 +287,18 @@ def test_a_view_that_is_not_fresh_any_more_is_replaced(
     with running(loop):
         assert loop.take_view() is not loop.take_view()
     assert core.views == 2
+
+
+def test_a_view_from_before_the_machine_was_suspended_is_replaced(
+    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the boot counts on meanwhile; the monotonic one does not."""
+    set_freshness(monkeypatch, 60.0)
+    with running(loop):
+        before = loop.take_view()
+        read = clock.read_at_s
+        monkeypatch.setattr("koff.monitor.loop.read_at_s", lambda: read() + 3600)
+        assert loop.take_view() is not before
 
 
 def test_a_view_of_what_was_shown_before_is_replaced_although_it_is_fresh(
