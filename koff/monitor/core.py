@@ -342,7 +342,8 @@ class Core:
             case FirstRecordsRead(), ReadFirstRecords():
                 self._record_ages.receive(given, ask, now)
             case Done(), _:
-                self._savings.note_done(ask.request, is_emptied=given.is_emptied)
+                if self._savings.note_done(ask.request, is_emptied=given.is_emptied):
+                    self.outbox.note(now, "state is saved again")
 
     def _note_failure(self, ask: Ask[Any], why: str) -> None:
         """Notes that the cluster did not answer, if the request was to the cluster."""

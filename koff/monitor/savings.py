@@ -134,13 +134,14 @@ class Savings:
             self._verdicts = verdicts
             yield SaveFile(next_id(), "verdicts", self._origin, now, verdicts)
 
-    def note_done(self, request: Request, *, is_emptied: bool = False) -> None:
+    def note_done(self, request: Request, *, is_emptied: bool = False) -> bool:
         """Notes that the disk has carried out the request.
 
         `is_emptied`: what was saved before it is gone. All is saved again when the open round has ended.
+        Returns True at the end of the first round without a failure, after one with a failure.
         """
         if not isinstance(request, Save | SaveIndex | SaveFile | ForgetSaved):
-            return
+            return False
         self._open.discard(request.id)
         if is_emptied:
             self._saved.clear()
@@ -148,6 +149,9 @@ class Savings:
         if request.id in self._in_flight:
             number, version, position = self._in_flight.pop(request.id)
             self._saved[number] = version, position
+        works_again = self._is_told and not self._has_failed and not self._open
+        self._is_told = self._is_told and not works_again
+        return works_again
 
     def note_failed(self, request: Save | SaveIndex | SaveFile | ForgetSaved, now: Moment) -> bool:
         """Notes that the disk has not carried out the request.

@@ -275,6 +275,7 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
         wait_until(lambda: committed(monitor).get(at) == 1, what="the commit")
         shutil.rmtree(file)
         wait_until_saved(monitor)
+        wait_until(lambda: monitor.events("state is saved again"), what="the end of it")
         assert len(monitor.events("state is not saved")) == 1
         assert monitor.stop() == 0, monitor.text
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
