@@ -342,8 +342,11 @@ class Core:
             case FirstRecordsRead(), ReadFirstRecords():
                 self._record_ages.receive(given, ask, now)
             case Done(), _:
-                if self._savings.note_done(ask.request, is_emptied=given.is_emptied):
-                    self.outbox.note(now, "state is saved again")
+                self._note_saved(given, ask.request, now)
+
+    def _note_saved(self, given: Done, request: Request, now: Moment) -> None:
+        if self._savings.note_done(request, is_emptied=given.is_emptied):
+            self.outbox.note(now, "state is saved again")
 
     def _note_failure(self, ask: Ask[Any], why: str) -> None:
         """Notes that the cluster did not answer, if the request was to the cluster."""
