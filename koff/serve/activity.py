@@ -37,15 +37,13 @@ class Reset(NamedTuple):
 class GroupActivity:
     """What one group did: how often it rebalanced within `REBALANCES_SPAN_MS`, and who came and left then.
 
-    `most_members` is the most that it had within `MEMBERS_SPAN_MS`, until `most_members_ms`; -1 if the number
-    did not change.
+    `most_members` is the most that it had within `MEMBERS_SPAN_MS`; -1 if the number did not change.
     """
 
     rebalances: int = 0
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     most_members: int = -1
-    most_members_ms: int = 0
 
 
 class ShardVerdicts(NamedTuple):
@@ -106,13 +104,11 @@ class _GroupLog:
             self.members.popleft()
         if not self.rebalances and not self.members:
             return None
-        until_ms, most = max(self.members, key=lambda entry: (entry[1], entry[0]), default=(0, -1))
         return GroupActivity(
             sum(each.epochs for each in self.rebalances),
             _name_most(each.joined for each in self.rebalances),
             _name_most(each.left for each in self.rebalances),
-            most,
-            until_ms,
+            max((members for _, members in self.members), default=-1),
         )
 
 

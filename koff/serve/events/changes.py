@@ -154,14 +154,15 @@ class ClusterChanges:
         if is_ready and is_history_read and not view.stats.not_current:
             self._end_missing(drafts, now_ms)
         did = (drafts, self._activity) if is_history_read else (Drafts(""), ActivityLog())
+        steady_ms = view.snapshot.now_ms or now_ms  # what was lately stays so, whoever sets the clock
         for number, current in view.snapshot.shards.items():
             if _is_current(current):
                 known = self._shards[number]
-                compare_groups(known, view, number, drafts, self._activity, now_ms)
-                compare_commits(known, view.snapshot, current, *did, now_ms)
+                compare_groups(known, view, number, drafts, self._activity, steady_ms)
+                compare_commits(known, view.snapshot, current, *did, steady_ms)
                 compare_losses(known, view.snapshot, current, drafts)
         # Set at once, with the verdicts: other threads read it.
-        activity = self._activity.build(now_ms)
+        activity = self._activity.build(steady_ms)
         view.activity.current = replace(activity, verdicts=self._judge(view, activity, drafts, now_ms))
         self._save(view, now_ms)
         _add_to_history(view, now_ms)

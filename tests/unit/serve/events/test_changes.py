@@ -31,6 +31,8 @@ class Watched:
 
     def __init__(self) -> None:
         self.tracker, self.changes, self.now_ms = Tracker(), ClusterChanges(), NOW_MS
+        self.clock_ms = 0
+        """How far the clock of the machine was set."""
         self.shown, self.stats = ShownNames(), MonitorStats()
         self.expected: Mapping[str, bool] = {}
         self.topics: tuple[str, ...] = ("t", "u")
@@ -74,7 +76,9 @@ class Watched:
         )
 
     def look(self, *, blind: bool | Collection[int] = False, is_ready: bool = True) -> list[ClusterEvent]:
-        return self.changes.compare(self.take_view(blind=blind, is_ready=is_ready), self.now_ms)
+        return self.changes.compare(
+            self.take_view(blind=blind, is_ready=is_ready), self.now_ms + self.clock_ms
+        )
 
     def find_kinds(self, **how: Any) -> list[tuple[str, str | None]]:
         return [(event.kind, event.group) for event in self.look(**how)]
@@ -338,6 +342,20 @@ def test_a_rebalance(watched):
     (event,) = watched.look()
     assert (event.kind, event.severity) == ("rebalanced", Severity.INFO)
     assert event.text == "group m: rebalanced (epoch 5 to 7), 1 joined (b-client), 2 members"
+
+
+def test_a_rebalance_is_recent_for_five_minutes_although_the_clock_is_set_back(watched):
+    watched.apply(*consumer_group("m", epoch=5, assignment_epoch=5, members={"a": (5, 0)}))
+    watched.look()
+    watched.apply(*consumer_group("m", epoch=7, assignment_epoch=7, members={"a": (7, 0)}))
+    watched.look()
+    watched.clock_ms = -6 * 3_600_000
+    for seconds, rebalances in ((299, {"m": 2}), (2, {})):
+        watched.wait(seconds)
+        view = watched.take_view()
+        watched.changes.compare(view, watched.now_ms + watched.clock_ms)
+        groups = view.activity.current.groups
+        assert {name: did.rebalances for name, did in groups.items()} == rebalances
 
 
 def test_members_that_come_and_go(watched):
