@@ -74,8 +74,8 @@ that koff could not find out in time counts as unknown."""
     "way",
     type=click.Choice(["snapshot", "replay"]),
     default="snapshot",
-    help="snapshot: ask the coordinators, which is fast (needs DESCRIBE on the groups). replay: read "
-    "the whole log.",
+    help="snapshot: ask the coordinators, and read the newest commits, which is fast (needs DESCRIBE on the "
+    "groups). replay: read the whole log.",
 )
 @source_option
 @zookeeper_option

@@ -31,6 +31,9 @@ class CoreConf:
 
     `records_per_s` is how many records a second are read to find out how old they are; None: as one look
     does (`RecordAges`).
+
+    `tail` is how many of the last offsets of a partition of the offsets topic are read at the start, whatever
+    the coordinators say: they show which groups stand still.
     """
 
     cluster_id: str = ""
@@ -50,6 +53,7 @@ class CoreConf:
     """Below the default limit: only the list of topics shows that the offsets topic has grown."""
     limit_intervals: int = 5
     records_per_s: int | None = 50
+    tail: int = 0
 
     @property
     def limit_s(self) -> float:

@@ -128,7 +128,7 @@ class FollowedLog:
             part = self.partitions[number]
             epoch = plan.leader_epoch if isinstance(plan, Resume) else part.epoch
             starts[number] = part.begin(plan.position, epoch, now)
-            if isinstance(plan, Replay):
+            if isinstance(plan, Replay | Seed) and plan.position < (part.stable or 0):
                 starts[number] = starts[number]._replace(history_until=part.stable or 0)
             if part.resets > self._first_resets:
                 self.lost_s = now.at_s

@@ -73,7 +73,7 @@ class InternalLogs:
         self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.both = (self.offsets, self.share)
         self.start = OffsetsStart(
-            conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms, topics
+            conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms, topics, conf.tail
         )
         self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, outbox)
 

@@ -68,9 +68,10 @@ class OffsetsStart:
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
         topics: TopicList,
+        tail: int = 0,
     ) -> None:
         """`steady_ms` converts to the time of the tracker: by the wall clock when koff began."""
-        self._way, self._cluster_id = way, cluster_id
+        self._way, self._cluster_id, self._tail = way, cluster_id, tail
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
         self._steady_ms, self._topics = steady_ms, topics
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
@@ -135,6 +136,7 @@ class OffsetsStart:
             now._replace(wall_ms=max(now.wall_ms, self._steady_ms(now))),
             delete_retention_ms=self.retention.retention_ms,
             may_seed=self._log.topic == OFFSETS_TOPIC,
+            tail=self._tail,
         )
         for number in self._to_seed & plans.keys():
             if bounds[number].stable > bounds[number].start:

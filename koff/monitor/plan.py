@@ -38,7 +38,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """Take the coordinators' response, and read on at `position`: the end before they were asked."""
+    """Take the coordinators' response, and read on at `position`, which is not after the end before that."""
 
     position: int
     why: str
@@ -63,10 +63,12 @@ def plan_start(
     *,
     delete_retention_ms: int,
     may_seed: bool,
+    tail: int = 0,
 ) -> dict[int, Plan]:
     """The plan of each partition that has bounds. Each partition goes its own way.
 
     `saved` are the saved states, or why there is none. Without `may_seed`, the coordinators are of no use.
+    The last `tail` offsets of a log are read in any case: a log that is not longer needs no coordinators.
     """
     plans: dict[int, Plan] = {}
     for partition, (start, stable) in bounds.items():
@@ -82,8 +84,8 @@ def plan_start(
             why = found
         if stable <= start:
             plans[partition] = Replay(start, EMPTY_LOG)
-        elif way == "replay" or not may_seed:
+        elif way == "replay" or not may_seed or stable - start <= tail:
             plans[partition] = Replay(start, why)
         else:
-            plans[partition] = Seed(stable, why)
+            plans[partition] = Seed(stable - tail, why)
     return plans

@@ -44,7 +44,8 @@ def build_sample(
         late_s, at_least = np.where(times.known & has_lag, times.seconds, np.nan), times.at_least
     counts = _count_members(shard)
     owners = _Owners(snapshot, shard, counts, has_lag & ~(late_s <= _LOOK_S))
-    age_s = ((snapshot.now_ms or 0) - shard.skew_ms - shard.moved_at) / 1000
+    moved_at = np.where(shard.moved_at < 0, shard.unmoved_since_ms, shard.moved_at)
+    age_s = ((snapshot.now_ms or 0) - shard.skew_ms - moved_at) / 1000
     did = [activity.groups.get(group.name) for group in groups]
     return Sample(
         at_s=now_s,
@@ -65,7 +66,7 @@ def build_sample(
         else np.where(consume.known, consume.per_s, np.nan),
         late_s=late_s,
         at_least=at_least,
-        moved_at_s=np.where(shard.moved_at < 0, np.nan, now_s - age_s),
+        moved_at_s=np.where(moved_at < 0, np.nan, now_s - age_s),
         objective_s=objective_s,
         retention_s=partitions.retention_s[rows],
         members=counts,

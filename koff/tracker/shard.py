@@ -41,6 +41,8 @@ BytesColumn = Sequence[bytes | None] | Binary
 _COMMIT = "OffsetCommit"
 _FEW = 32
 """Up to this number of records, applying them one by one is faster than with numpy."""
+_DOUBTED = 4
+"""So many of the first commits may have a time that is long ago: any client may write any time."""
 _SAVED = ("_committed", "_committed_at", "_topic_id", "_seen_at")
 """The columns that are saved as they are. All others follow from these, from names, or from windows."""
 _PLAIN_COLUMNS = ("group", "topic", "partition", *(name[1:] for name in _SAVED))
@@ -61,6 +63,8 @@ class Shard(CommitRows):
         self.commit_counts: dict[str, int] = {}
         """By group, how many commits were applied as they were made: without history."""
         registry.shards.add(self)
+        self._is_described = False  # by coordinators, and by nothing else since then but the log
+        self._unmoved_since_ms = UNKNOWN
         self._record_counts = registry.record_counts
         self._hidden: frozenset[str] = frozenset()
         self._assigned_names = registry.shown  # as of the last update of assignments
@@ -117,6 +121,7 @@ class Shard(CommitRows):
         for name, group in groups.items():
             if registry.is_possible_key(name):
                 shard.groups.put(name, group)
+        shard._is_described = True
         return shard
 
     def to_state(self) -> State:
@@ -248,6 +253,8 @@ class Shard(CommitRows):
                 last = last if row == NO_ROW else row
             if last != NO_ROW and live_ms != UNKNOWN:  # one commit of a small batch is enough
                 self.skew.add(self._group.item(last), self._committed_at.item(last), live_ms)
+            if last != NO_ROW:
+                self._note_first_commits(np.array([last]))
             return
         # Find the row of each key. Keys that are not in the index need to be decoded.
         if isinstance(keys, Binary):
@@ -264,6 +271,15 @@ class Shard(CommitRows):
                 rows, keys, values = rows[kept], _select_rows(keys, kept), _select_rows(values, kept)
         if rows.size:
             self._apply_commits(rows, keys, values, seen_at_ms, live_ms)
+            self._note_first_commits(rows)
+
+    def _note_first_commits(self, rows: Ints) -> None:
+        """What coordinators described, and is not among the commits that follow, has not moved since then."""
+        if self._is_described and self._unmoved_since_ms == UNKNOWN:
+            known = np.sort(self._committed_at[rows])
+            known = known[known >= 0]
+            if len(known):  # a few commits may have any time
+                self._unmoved_since_ms = int(known[min(_DOUBTED, len(known) - 1)])
 
     def overwrite_commits(
         self,
@@ -276,6 +292,7 @@ class Shard(CommitRows):
     ) -> None:
         """Sets commits and groups to what coordinators answered now; see `Tracker.overwrite_commits`."""
         self._registry.forget_unused()  # before any name is looked up
+        self._is_described, self._unmoved_since_ms = False, UNKNOWN
         self._overwrite_rows(commits, failed, seen_at_ms, kept_topics)
         if groups is not None:
             self._note_change()
@@ -299,6 +316,7 @@ class Shard(CommitRows):
             kept,
             groups=self._list_shown_groups(layout),
             has_share_groups=self.has_share_groups,
+            unmoved_since_ms=self._unmoved_since_ms,
             time_lag=time_lag,
             skew_ms=usual_skew_ms if (own := self.skew.measure_ms()) is None else own,
         )

@@ -67,7 +67,8 @@ class ShardSnapshot:
     None: up to the time of the snapshot. Later commits may exist, so a pause in the commits ends there.
 
     `skew_ms` is how far koff's clock is ahead of that of the broker that set the commit timestamps, below 0
-    if it is behind; 0 if it is not known. Without `has_share_groups`, no group is a share group. `verdicts`
+    if it is behind; 0 if it is not known. Rows whose commit has no time have not moved since
+    `unmoved_since_ms`, if that is known. Without `has_share_groups`, no group is a share group. `verdicts`
     are those of its groups and rows; None: nobody has looked yet.
     """
 
@@ -90,6 +91,7 @@ class ShardSnapshot:
     groups_whole: NDArray[np.bool_] | bool = True
     commits_at_ms: NDArray[np.int64] | int | None = None
     skew_ms: int = 0
+    unmoved_since_ms: int = UNKNOWN
     has_share_groups: bool = True
     verdicts: GroupVerdicts | None = None
 

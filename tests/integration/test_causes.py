@@ -14,6 +14,7 @@ import pytest
 from koff.kafkatest import LocalKafka, incidents, wait_until
 from koff.kafkatest.traffic import GROUPS, Traffic
 from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import produce
 from tests.koff_process import monitoring, run_koff
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -162,3 +163,24 @@ def test_a_group_may_be_late_by_half_of_the_retention_at_most(kafka, settings, a
     args = ("lag", "--brokers", kafka.bootstrap, "--group", f"^reads-{topic}$", "--format", "json")
     (group,) = json.loads(run_koff(*args).stdout)["groups"]
     assert (group["allowance_s"], group["allowance_from"]) == allowed
+
+
+def test_one_look_tells_who_stands_still(kafka, tmp_path):
+    topic, config = kafka.create_topic(), accept(tmp_path, kafka, 2)
+    names = {f"stands-{topic}": 1, f"moves-{topic}": 1}
+    for name in names:
+        commit(kafka, name, (topic, 0, 0))
+    produce(kafka, topic, 50)
+
+    def look() -> bool:
+        for name in list(names)[1:]:
+            names[name] += 1
+            commit(kafka, name, (topic, 0, names[name]))
+        found = json.loads(run_koff("lag", "--config", config, "--format", "json").stdout)["groups"]
+        groups = {group["group"]: group for group in found if group["group"] in names}
+        assert groups.keys() == names.keys()
+        stands, moves = (groups[name] for name in names)
+        causes = [cause["cause"] for cause in stands["causes"] or ()]
+        return (stands["status"], causes[:1], moves["status"]) == ("ERR", ["not_committing"], "WARN")
+
+    wait_until(look, timeout_s=120, what="both verdicts")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koff.monitor.plan import Bounds, Plan, Resume, Seed, Way, plan_start
+from koff.monitor.plan import Bounds, Plan, Replay, Resume, Seed, Way, plan_start
 from koff.monitor.requests import Moment, Saved
 from koff.tracker import State
 
@@ -15,9 +15,14 @@ def saved(position: int, *, ago_s: float = 60.0) -> Saved:
     return Saved(0, position, 7, stamp, State({}, {}))
 
 
-def plan(way: Way, found: Saved | str | None, bounds: Bounds, *, may_seed: bool = True) -> Plan:
+def plan(
+    way: Way, found: Saved | str | None, bounds: Bounds, *, may_seed: bool = True, tail: int = 0
+) -> Plan:
     states = {} if found is None else {0: found}
-    return plan_start(way, states, {0: bounds}, NOW, delete_retention_ms=HOUR_MS, may_seed=may_seed)[0]
+    plans = plan_start(
+        way, states, {0: bounds}, NOW, delete_retention_ms=HOUR_MS, may_seed=may_seed, tail=tail
+    )
+    return plans[0]
 
 
 def test_a_saved_state_is_resumed_at_its_position() -> None:
@@ -30,3 +35,9 @@ def test_a_saved_state_that_cannot_be_resumed_gives_way_to_the_coordinators_and_
         found = plan("resume", useless, Bounds(3, 9))
         assert isinstance(found, Seed)
         assert found.why
+
+
+def test_the_last_records_are_read_in_any_case_and_a_short_log_needs_no_coordinators() -> None:
+    assert plan("snapshot", None, Bounds(3, 100), tail=20) == Seed(80, "--start snapshot")
+    assert plan("snapshot", None, Bounds(3, 23), tail=20) == Replay(3, "--start snapshot")
+    assert plan("snapshot", None, Bounds(3, 100)) == Seed(100, "--start snapshot")

@@ -213,3 +213,28 @@ def test_answers_go_to_the_partitions_that_their_groups_live_in():
     for partition in range(7):
         homes = {group_partition(name, 7) for name in tracker.group_names(partition)}
         assert homes == {partition}
+
+
+def unmoved_since_ms(tracker: Tracker) -> int:
+    return tracker.take_snapshot(10_000).shards[0].unmoved_since_ms
+
+
+def test_what_coordinators_said_has_not_moved_since_the_first_commits_that_were_read_after_that() -> None:
+    tracker = Tracker()
+    tracker.seed_partitions(CommitColumns.from_offsets({("g", "t", 0): 5, ("g", "t", 1): 7}), {}, 1, [0])
+    assert unmoved_since_ms(tracker) == UNKNOWN
+    # Of many commits, a few may have a time that is long ago.
+    times = [1, 2, 3, 4, *range(1_000, 1_100)]
+    commits = [commit("h", "t", partition, 9, at=at) for partition, at in enumerate(times)]
+    tracker.apply(0, [key for key, _ in commits], [value for _, value in commits])
+    assert unmoved_since_ms(tracker) == 1_000
+    tracker.apply(0, *([part] for part in commit("h", "t", 0, 10, at=2_000)))
+    assert unmoved_since_ms(tracker) == 1_000
+    tracker.overwrite_commits(0, CommitColumns.from_offsets({("g", "t", 0): 6}), {}, ())
+    assert unmoved_since_ms(tracker) == UNKNOWN
+
+
+def test_what_the_log_alone_told_has_its_own_times() -> None:
+    tracker = Tracker()
+    tracker.apply(0, *([part] for part in commit("g", "t", 0, 10, at=2_000)))
+    assert unmoved_since_ms(tracker) == UNKNOWN
