@@ -22,8 +22,8 @@ SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")
 """Options that all commands take from the same variable, unless the command's own is set: KOFF_BROKERS."""
 INTERRUPTED = 130
 """The exit code at Ctrl-C, as of a shell: 128 + SIGINT. Commands that Ctrl-C ends in order exit with 0."""
-PRINT_S = 1.0
-"""How long each last message on standard error may take."""
+PRINT_S = 5.0
+"""How long each last message on standard error may take. On a busy machine, a traceback takes a second."""
 
 
 class _Commands(click.Group):

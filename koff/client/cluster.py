@@ -18,6 +18,7 @@ from koff.client.cluster_conf import (
     OffsetSpec,
     TopicInfo,
     TopicPartition,
+    check_properties,
 )
 from koff.client.configs import fetch_topic_configs
 from koff.client.foreign_errors import make_denied_error, make_probe_error
@@ -49,7 +50,9 @@ class Cluster(Closing):
     """
 
     def __init__(self, conf: ClusterConf, *, token: TokenSource | None = None) -> None:
-        read_credentials(conf, token=token)  # an error here is clearer than one of each connection
+        # An error here is clearer than one of each connection, or of librdkafka when something is read.
+        read_credentials(conf, token=token)
+        check_properties(conf)
         self.conf, self.id = conf, ""
         self.lister = OffsetLister(conf, token=token)
         self.brokers = self.lister.brokers

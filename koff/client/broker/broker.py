@@ -28,7 +28,6 @@ from koff.client.cluster_conf import (
     Isolation,
     OffsetSpec,
     TopicPartition,
-    check_properties,
 )
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
@@ -50,7 +49,6 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
     """
     conf = conf or BrokerConf()
     cluster_conf = conf.cluster_conf(addresses if isinstance(addresses, str) else ",".join(addresses))
-    check_properties(cluster_conf)  # librdkafka reads and writes messages
     for _ in range(conf.dial_retry_limit):
         try:
             return _dial_once(cluster_conf, conf)
