@@ -25,9 +25,9 @@ LOG_SIZES_INTERVAL_S = 60.0
 MOST_START_INTERVAL_S, START_INTERVALS = 30.0, 6
 """Log start and last stable offsets are sampled so often, or at each 6th sample of end offsets if that is
 sooner. Two samples show a transaction that hangs: it is named within a minute."""
-TAIL = 20_000
+TAIL = 8_000
 """So many of the last offsets of each partition of the offsets topic are read for one look: commits that tell
-who stands still, and how fast the others are. A second for all, on a cluster with fifty partitions."""
+who stands still, and how fast the others are. Half a second for all, if there are fifty partitions."""
 SAVE_S = 10.0
 """How long the last writes to the state directory may take."""
 LOOK_S, LOOK_PART = 0.02, 10
