@@ -76,7 +76,7 @@ def schema() -> None:
 
 def _find_errors(file: KoffYaml) -> tuple[str, ...]:
     """What is wrong with a file whose values are right by themselves. Raises `ConfigFileError`."""
-    from koff.serve import read_rules
+    from koff.serve.access import read_rules
 
     errors = []
     try:

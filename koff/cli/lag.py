@@ -32,9 +32,9 @@ from koff.monitor.plan import Way
 from koff.monitor.requests import Display
 from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.serve import ClusterView
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
 from koff.serve.events.changes import ClusterChanges, look_at
+from koff.serve.view import ClusterView
 from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
 

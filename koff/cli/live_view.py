@@ -36,11 +36,10 @@ from koff.cli.live_state import HELP, LiveState, Screen, press_key
 from koff.cli.text_table import cut_end
 from koff.cli.view_facts import find_causes, list_unknown
 from koff.errors import copy_error
-from koff.serve import ClusterView
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
 from koff.serve.events.changes import ClusterChanges, look_at
-from koff.serve.view import Views
+from koff.serve.view import ClusterView, Views
 from koff.tracker import GroupTotal
 
 INTERRUPTED, TERMINATED = 130, 143

@@ -128,7 +128,7 @@ def run(
     # Options: checked before Java starts, which takes seconds
     clusters = read_watched_clusters()
     with require_spark():
-        from koff.serve import ServeConf
+        from koff.serve.listening import ServeConf
         from koff.spark.job.cluster_stream import PipelineConf, Progress
         from koff.spark.job.interval_watch import IntervalWatch
         from koff.spark.job.job import Job, log_progress

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from koff.lag import WITHHELD
-from koff.serve import ClusterView
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.cause_texts import Finding
+from koff.serve.view import ClusterView
 from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
 

@@ -69,7 +69,7 @@ def _parse_addresses(text: str) -> str:
 
 
 def _parse_listen(text: str) -> str:
-    from koff.serve import ServeConf  # not at the top: most commands need no server
+    from koff.serve.listening import ServeConf  # not at the top: most commands need no server
 
     try:
         ServeConf(text).parse_address()

@@ -6,8 +6,8 @@ from typing import Any
 
 from koff.config.koff_yaml import KoffYaml
 from koff.errors import ConfigError
-from koff.serve import WebhookConf
 from koff.serve.events.event import Severity
+from koff.serve.events.webhook import WebhookConf
 
 _NAMES = {"timeout": "timeout_s"}
 

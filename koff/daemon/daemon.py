@@ -25,18 +25,12 @@ from koff.client.calls import call_in_thread, get_result
 from koff.errors import KoffError, copy_error
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor
-from koff.serve import (
-    ClusterView,
-    Events,
-    EventWatcher,
-    MetricsConf,
-    NoProgress,
-    Readiness,
-    ServeConf,
-    Server,
-    Views,
-    WebhookConf,
-)
+from koff.serve.events.watcher import Events, EventWatcher
+from koff.serve.events.webhook import WebhookConf
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
+from koff.serve.metrics_conf import MetricsConf
+from koff.serve.view import ClusterView, NoProgress, Readiness, Views
 
 log = structlog.get_logger(component="daemon")
 LOOK_S = 0.5

@@ -17,7 +17,7 @@ from koff.monitor.loop import Loop
 from koff.monitor.requests import Display
 from koff.monitor.state import StateDir
 from koff.monitor.watch import Watch, limit_requests
-from koff.serve import ClusterView, MonitorStats, Readiness, Views
+from koff.serve.view import ClusterView, MonitorStats, Readiness, Views
 from koff.tracker import Tracker
 
 log = structlog.get_logger(component="monitor")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from koff.serve import Readiness, ServeConf, Server, StoredTable, Views
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
+from koff.serve.view import Readiness, StoredTable, Views
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.job.table_status import read_file_sizes
 from koff.spark.job.table_view import TableView

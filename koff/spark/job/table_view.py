@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MonitorStats, PipelineStats, Readiness
 from koff.serve.events.changes import ClusterChanges, look_at
+from koff.serve.view import ClusterView, MonitorStats, PipelineStats, Readiness
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.job.saved_rows import Slot, StateChange
 from koff.spark.tables.coverage import select_offsets

@@ -19,8 +19,7 @@ from textual.widgets import Static
 from koff.cli.live_view import LiveConf, LiveView, run_live_view
 from koff.cli.text_table import measure_text
 from koff.errors import ConnectError
-from koff.serve import ClusterView
-from koff.serve.view import MonitorStats, Readiness
+from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
 from tests.unit.builders import commit
 from tests.unit.serve.test_causes import Life

@@ -14,7 +14,10 @@ from click.testing import CliRunner
 from koff.cli import monitor as command
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
-from koff.serve import AccessConf, MetricsConf, ServeConf, WebhookConf
+from koff.serve.access import AccessConf
+from koff.serve.events.webhook import WebhookConf
+from koff.serve.listening import ServeConf
+from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import Rule, ShownNames
 
 Run = Callable[..., tuple[ShownNames, MetricsConf]]

@@ -13,8 +13,8 @@ from koff.config.koff_yaml import ConfigFileError, override, read_koff_yaml
 from koff.config.monitors import list_monitors
 from koff.config.webhooks import list_webhooks
 from koff.errors import ConfigError
-from koff.serve import WebhookConf
 from koff.serve.events.event import Severity
+from koff.serve.events.webhook import WebhookConf
 from koff.tracker import Rule
 
 CLUSTERS = "clusters: [{name: a, brokers: 'b:1'}]\n"

@@ -28,8 +28,11 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.run import Monitor
 from koff.monitor.state import StateDir
-from koff.serve import ClusterView, EventWatcher, NoProgress, Readiness, ServeConf, WebhookConf
 from koff.serve.events import watcher as watcher_module
+from koff.serve.events.watcher import EventWatcher
+from koff.serve.events.webhook import WebhookConf
+from koff.serve.listening import ServeConf
+from koff.serve.view import ClusterView, NoProgress, Readiness
 from koff.tracker import Rule, ShownNames
 from tests.unit.serve.views import fill_tracker, take_view
 

@@ -18,8 +18,8 @@ from koff.monitor.requests import Display, Moment, Topic
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
-from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
+from koff.serve.view import ClusterView
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
 from tests.unit.builders import Share, apply, commit

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from koff.serve import ServeConf, Server
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
 

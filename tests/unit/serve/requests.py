@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from koff.serve import Server
+from koff.serve.http import Server
 
 TIMEOUT_S = 60.0
 

@@ -24,13 +24,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
-from koff.serve import AccessConf, Readiness, ServeConf, Server
 from koff.serve import access as access_module
 from koff.serve import passwords as passwords_module
-from koff.serve.access import Access, Rules
+from koff.serve.access import Access, AccessConf, Rules
 from koff.serve.authentication import Authenticated
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from koff.serve.passwords import Passwords
 from koff.serve.tokens import Tokens
+from koff.serve.view import Readiness
 from koff.serve.web_config import WebConfig
 from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH
 from tests.unit.serve.requests import TIMEOUT_S, connect, read_response, request

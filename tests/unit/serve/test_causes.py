@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MonitorStats
 from koff.serve.activity import MOST_RESETS, ActivityLog, RecentActivity
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.serve.cause_texts import Finding
@@ -15,6 +14,7 @@ from koff.serve.causes import MOST_OFFSETS
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent
 from koff.serve.verdicts import attach_verdicts
+from koff.serve.view import ClusterView, MonitorStats
 from koff.tracker import Group, Objective, Tracker
 from tests.unit.builders import assign, classic_group, commit
 from tests.unit.serve.views import NOW_MS, READY

@@ -14,12 +14,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from koff.config.label_names import OWN_LABELS
 from koff.errors import ConfigError
 from koff.lag import Reason
-from koff.serve import ClusterView, MetricsConf
 from koff.serve import compat as module
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
 from koff.serve.exposition import Exposition
+from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Renderer
-from koff.serve.view import ClusterFacts, TopicFacts
+from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
 from tests.unit.serve.test_families import needs_promtool

@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
 from koff.records import encode
-from koff.serve import ClusterView
 from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES
 from koff.serve.growth import MOST, Growth
+from koff.serve.view import ClusterView
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit, note_records
 from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold

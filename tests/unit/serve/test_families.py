@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from koff.serve import ClusterView
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
 from koff.serve.exposition import CLUSTER_SERIES, SeriesCount
 from koff.serve.families import BY_NAME, FAMILIES
 from koff.serve.own_metrics import Rendered, list_numbers, list_process_numbers
 from koff.serve.rendering import Renderer
 from koff.serve.series import LISTED_SERIES, PARTITION_SERIES, SHARD_SERIES
-from koff.serve.view import ClusterFacts, MonitorStats, PipelineStats, StoredTable, TopicFacts
+from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, PipelineStats, StoredTable, TopicFacts
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit, note_records
 from tests.unit.serve.metrics_page import BLOCK, PAGE, SIZES, fill_page

@@ -17,9 +17,11 @@ import pytest
 
 from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
-from koff.serve import ClusterView, ServeConf, Server
 from koff.serve import protocol as protocol_module
 from koff.serve.exposition import Exposition
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
+from koff.serve.view import ClusterView
 from tests.unit.serve.requests import TIMEOUT_S, connect, exchange, read_all, read_response, request, reset
 from tests.unit.serve.views import Source, fill_tracker, take_view
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from koff.serve import AccessConf, ServeConf, Server
 from koff.serve import protocol as protocol_module
+from koff.serve.access import AccessConf
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.unit.serve.certificates import build_client_context, write_server_files
 from tests.unit.serve.requests import TIMEOUT_S, find_address
 from tests.unit.serve.views import Source, fill_tracker, take_view

@@ -8,9 +8,9 @@ from dataclasses import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MetricsConf
 from koff.serve.exposition import Exposition
-from koff.serve.view import ClusterFacts, TopicFacts
+from koff.serve.metrics_conf import MetricsConf
+from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Tracker
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit
 from tests.unit.serve.views import EVERYTHING, NOW_MS, take_view, withhold

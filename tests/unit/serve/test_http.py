@@ -9,7 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MonitorStats, Readiness, Server
+from koff.serve.http import Server
+from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import READY, Source, build_view, fill_tracker, take_view, withhold

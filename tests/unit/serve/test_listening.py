@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from koff.errors import ConfigError
-from koff.serve import ServeConf, Server
-from koff.serve.listening import open_sockets
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf, open_sockets
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from koff.errors import ConfigError
 from koff.lag import Reason
-from koff.serve import ClusterView, MetricsConf
 from koff.serve.exposition import Exposition, SeriesCount
 from koff.serve.families import FAMILIES
-from koff.serve.view import ClusterFacts, TopicFacts
+from koff.serve.metrics_conf import MetricsConf
+from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Tracker
 from tests.unit.builders import commit
 from tests.unit.serve.views import NOW_MS, build_view, withhold

@@ -16,7 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.kafkatest import free_ports, wait_until
-from koff.serve import AccessConf, ServeConf, Server
+from koff.serve.access import AccessConf
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH, get_authority, write_server_files
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import EVERYTHING, Source, fill_tracker, take_view

@@ -10,11 +10,13 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from koff.serve import ClusterView, MonitorStats, Readiness, ServeConf, Server, Views
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
 from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from koff.serve.rendering import Renderer
+from koff.serve.view import ClusterView, MonitorStats, Readiness, Views
 from koff.tracker import Tracker
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import EVERYTHING, fill_tracker, take_view

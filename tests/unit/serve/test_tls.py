@@ -18,9 +18,11 @@ import trustme
 
 from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
-from koff.serve import AccessConf, ServeConf, Server
 from koff.serve import access as access_module
 from koff.serve import protocol as protocol_module
+from koff.serve.access import AccessConf
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.unit.serve.certificates import (
     build_client_context,
     require_clients,

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve import ClusterView, MetricsConf, MonitorStats, NoProgress, Readiness, StoredTable, Views
 from koff.serve.activity import RecentActivity
 from koff.serve.events.changes import ClusterChanges, look_at
+from koff.serve.metrics_conf import MetricsConf
+from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness, StoredTable, Views
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import commit
 

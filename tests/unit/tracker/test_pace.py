@@ -7,8 +7,7 @@ import json
 import pytest
 
 from koff.cli.lag import _print_json
-from koff.serve import ClusterView
-from koff.serve.view import MonitorStats, Readiness
+from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
 from koff.tracker.rows import Pace
 from tests.unit.builders import apply, commit

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from koff.lag import Reason
-from koff.serve import MonitorStats
 from koff.serve.api import topic_columns
 from koff.serve.api.group_columns import select_places
+from koff.serve.view import MonitorStats
 from koff.tracker import Snapshot, Tracker
 from tests.unit.builders import commit
 from tests.unit.serve.api.clusters import (

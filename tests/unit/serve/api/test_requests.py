@@ -11,8 +11,10 @@ from urllib.parse import quote
 import pytest
 from structlog.testing import capture_logs
 
-from koff.serve import ServeConf, Server, Views
 from koff.serve.api.endpoints import ENDPOINTS
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
+from koff.serve.view import Views
 from koff.tracker import Tracker
 from tests.unit.builders import commit
 from tests.unit.serve.api.clusters import ODD, Clusters, build_view, take_view

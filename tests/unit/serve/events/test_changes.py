@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.serve import ClusterView, Readiness, wording
+from koff.serve import wording
 from koff.serve.events import sentences
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
-from koff.serve.view import ClusterFacts, MonitorStats, TopicFacts
+from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.tracker.topic_partitions import fold_topic_id
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit, consumer_group

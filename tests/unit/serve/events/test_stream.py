@@ -14,12 +14,14 @@ import pytest
 from starlette.requests import Request
 
 from koff.kafkatest import wait_until
-from koff.serve import Events, ServeConf, Server
 from koff.serve import protocol as protocol_module
 from koff.serve import uvicorn_server as uvicorn_module
 from koff.serve.events import event_log as event_log_module
 from koff.serve.events import stream as stream_module
 from koff.serve.events.event import Severity
+from koff.serve.events.watcher import Events
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.unit.serve.events.test_webhook import make_event
 from tests.unit.serve.requests import connect, read_all, request
 from tests.unit.serve.views import Source, fill_tracker, take_view

@@ -10,8 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from koff.kafkatest import wait_until
-from koff.serve import ClusterView, Events, EventWatcher, NoProgress, Views, WebhookConf
 from koff.serve.events import watcher as watcher_module
+from koff.serve.events.watcher import Events, EventWatcher
+from koff.serve.events.webhook import WebhookConf
+from koff.serve.view import ClusterView, NoProgress, Views
 from tests.unit.serve.events.test_changes import Watched
 from tests.unit.serve.events.test_webhook import receiving
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from koff.serve import ServeConf, Server
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.chromium import Tab, browser
 from tests.unit.serve.page.shown import Shown
 

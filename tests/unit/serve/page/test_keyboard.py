@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.serve import ServeConf, Server
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.chromium import Tab, found
 from tests.unit.builders import commit
 from tests.unit.serve.page.shown import (

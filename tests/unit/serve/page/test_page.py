@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.serve import ServeConf, Server
 from koff.serve.events.event import KINDS, ClusterEvent, Severity
 from koff.serve.events.watcher import Events
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from koff.serve.page.files import PATHS
 from tests.chromium import Tab, found
 from tests.unit.serve.api.clusters import ODD, take_view

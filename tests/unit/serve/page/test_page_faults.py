@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.serve import ServeConf, Server
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from tests.chromium import Tab, found
 from tests.unit.serve.page.shown import Shown, list_names, open_page, read, running_first, wait_for
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from koff.serve import ServeConf, Server
+from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Tracker
 from tests.chromium import Tab, found
