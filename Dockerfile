@@ -20,7 +20,8 @@ COPY requirements.lock requirements-build.lock ./
 RUN python3 -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
  && python3 -m venv --without-pip /opt/koff \
- && /opt/build/bin/pip --python /opt/koff install --no-cache-dir --require-hashes -r requirements.lock
+ && /opt/build/bin/pip --python /opt/koff install --no-cache-dir --require-hashes -r requirements.lock \
+ && find /opt/koff/lib -type d -name tests -prune -exec rm -r {} +
 
 FROM libraries AS build
 COPY pyproject.toml README.md LICENSE ./
