@@ -12,6 +12,7 @@ from koff.client.addresses import parse_addresses
 from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
+from koff.client.foreign_errors import make_connect_error
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
@@ -140,4 +141,4 @@ class Brokers(Closing):
 
     def make_late_error(self) -> ConnectError:
         """The error for when no broker has responded in time."""
-        return ConnectError(f"no response in time from any of {self._conf.brokers}")
+        return make_connect_error(self._conf.brokers, [])
