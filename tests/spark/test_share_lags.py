@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -207,13 +206,6 @@ def test_brokers_without_the_request_are_not_asked_at_each_sample(
 def test_only_topics_that_are_watched_have_rows(coordinators: Coordinators) -> None:
     coordinators.offsets = [offset("g", 0, 7), offset("g", 0, 8, topic="jobs")]
     assert set(fetched(coordinators, state("g"), topics="^jo")) == {("g", "jobs", 0)}
-
-
-def test_a_log_in_that_only_librdkafka_supports_leaves_the_lag_unknown(coordinators: Coordinators) -> None:
-    properties = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "GSSAPI"}
-    coordinators.conf = replace(coordinators.conf, properties=properties)
-    assert fetched(coordinators, state("g"))["g", "t", 0].not_current
-    assert not coordinators.asked
 
 
 # the rows of the table
