@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Any, Self
 
 from kio.index import load_payload_module, load_request_schema
-from kio.schema.api_versions.v3.response import ApiVersion, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
@@ -191,15 +190,15 @@ class FakeBrokers(Closing):
 
     def _respond(self, broker: FakeBroker, api: Api, version: int, request: Any) -> bytes:
         if api is Api.API_VERSIONS:
-            assert version == 3
+            kinds = load_payload_module(api, version, EntityType.response)  # 0: from `Probe`
             return written(
-                ApiVersionsResponse,
+                kinds.ApiVersionsResponse,
                 error_code=ErrorCode.none,
                 api_keys=tuple(
-                    ApiVersion(api_key=key, min_version=first, max_version=last)  # type: ignore[arg-type]  # plain numbers
+                    kinds.ApiVersion(api_key=key, min_version=first, max_version=last)
                     for key, (first, last) in broker.versions.items()
                 ),
-                throttle_time=timedelta(0),
+                **({"throttle_time": timedelta(0)} if version else {}),
             )
         if api in broker.bodies:
             return broker.bodies[api](version)
