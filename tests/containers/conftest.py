@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import pytest
@@ -24,6 +25,9 @@ from tests.containers.outside import wait_for_cluster
 @pytest.fixture(scope="session")
 def engine() -> Iterator[docker.DockerClient]:
     """A client of the engine."""
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if host.startswith("unix://") and not Path(host.removeprefix("unix://")).exists():
+        pytest.skip(f"needs a container engine: there is no {host}")  # the library would leave a socket open
     try:
         client = docker.from_env(timeout=60)
         client.ping()
