@@ -33,16 +33,6 @@ def read_services(variables: Mapping[str, str] = os.environ) -> dict[str, dict[s
 
 
 @contextlib.contextmanager
-def network(engine: docker.DockerClient) -> Iterator[str]:
-    """The id of a network in which services find each other by name."""
-    made = engine.networks.create("koff-compose-test", check_duplicate=False)
-    try:
-        yield made.id
-    finally:
-        made.remove()
-
-
-@contextlib.contextmanager
 def start(
     engine: docker.DockerClient,
     network_id: str,

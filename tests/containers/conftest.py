@@ -52,7 +52,17 @@ def build_or_skip(engine: docker.DockerClient, target: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def kafka(engine: docker.DockerClient) -> Iterator[DockerContainer]:
+def network(engine: docker.DockerClient) -> Iterator[str]:
+    """The id of a network whose addresses no other network of this machine has."""
+    made = engine.networks.create("koff-test", check_duplicate=False)
+    try:
+        yield made.id
+    finally:
+        made.remove()
+
+
+@pytest.fixture(scope="session")
+def kafka(engine: docker.DockerClient, network: str) -> Iterator[DockerContainer]:
     """A broker: localhost:9092 in its network namespace, 9094 on this machine. It publishes 9850 as well."""
     try:
         images.ensure_kafka(engine)
@@ -75,6 +85,7 @@ def kafka(engine: docker.DockerClient) -> Iterator[DockerContainer]:
         )
         .with_bind_ports(9094, outside)
         .with_exposed_ports(9850)
+        .with_kwargs(network=network)
     )
     with container:
         yield container

@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound
@@ -21,6 +22,7 @@ BASE = os.environ.get("KOFF_TEST_BASE_IMAGE", "debian:trixie-slim")
 KAFKA = os.environ.get("KOFF_TEST_KAFKA_IMAGE", "apache/kafka:4.3.1")
 CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 BUILD_TIMEOUT_S = 600
+_BUILD: dict[str, Any] = {"timeout": BUILD_TIMEOUT_S, "network_mode": "host"}
 
 
 class NoImage(Exception):
@@ -74,9 +76,7 @@ def _build_stand_in(engine: docker.DockerClient, name: str, dockerfile: str, fil
         for target, path in {"Dockerfile": HERE / dockerfile, **files}.items():
             tar.add(path, target)
     context.seek(0)
-    engine.images.build(
-        fileobj=context, custom_context=True, tag=name, buildargs={"BASE": BASE}, timeout=BUILD_TIMEOUT_S
-    )
+    engine.images.build(fileobj=context, custom_context=True, tag=name, buildargs={"BASE": BASE}, **_BUILD)
 
 
 def build_koff(engine: docker.DockerClient, target: str = "koff") -> str:
@@ -87,7 +87,7 @@ def build_koff(engine: docker.DockerClient, target: str = "koff") -> str:
         target=target,
         buildargs={"BASE": BASE, "VERSION": "test"},
         rm=True,
-        timeout=BUILD_TIMEOUT_S,
+        **_BUILD,
     )
     assert image.id is not None
     return image.id

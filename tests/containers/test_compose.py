@@ -31,7 +31,7 @@ class Stack(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def stack(koff_image: str, engine: docker.DockerClient) -> Iterator[Stack]:
+def stack(koff_image: str, engine: docker.DockerClient, network: str) -> Iterator[Stack]:
     services = compose.read_services({"KOFF_IMAGE": koff_image, "KAFKA_IMAGE": images.KAFKA})
     images.ensure_kafka(engine)
     images.ensure_prometheus(engine, services["prometheus"]["image"])
@@ -45,7 +45,6 @@ def stack(koff_image: str, engine: docker.DockerClient) -> Iterator[Stack]:
     )
 
     with (
-        compose.network(engine) as network,
         compose.start(engine, network, "koff", services["koff"], ports),
         compose.start(engine, network, "prometheus", services["prometheus"], ports),
         compose.start(engine, network, "kafka", services["kafka"], ports) as kafka,

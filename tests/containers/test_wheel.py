@@ -25,7 +25,7 @@ def container(engine: docker.DockerClient, distributions: Distributions) -> Iter
     except images.NoImage as error:
         pytest.skip(str(error))
     patient = docker.from_env(timeout=600)  # pip may print nothing for minutes
-    container = patient.containers.create(image, ["sleep", "infinity"], init=True)
+    container = patient.containers.create(image, ["sleep", "infinity"], init=True, network_mode="host")
     try:
         container.put_archive("/srv", pack([distributions.wheel, distributions.sdist]))
         container.start()
