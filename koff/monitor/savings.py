@@ -38,7 +38,7 @@ class Savings:
         self._in_flight: dict[int, tuple[int, int, int]] = {}
         """By request id: partition, version, position."""
         self._verdicts: State | None = None
-        """What was saved of the verdicts."""
+        """What is saved of the verdicts."""
         self._forget: set[int] = set()
         self._open: set[int] = set()
         self._has_failed = False
@@ -145,6 +145,7 @@ class Savings:
         self._open.discard(request.id)
         if is_emptied:
             self._saved.clear()
+            self._verdicts = None
             self._due_s = self._ends_due_s = float("-inf")
         if request.id in self._in_flight:
             number, version, position = self._in_flight.pop(request.id)
@@ -163,8 +164,11 @@ class Savings:
         if isinstance(request, ForgetSaved):
             self._forget |= request.partitions
             self._due_s = min(self._due_s, now.at_s + RETRY_S)
-        if isinstance(request, SaveFile) and request.name == "ends":
-            self._ends_due_s = now.at_s
+        if isinstance(request, SaveFile):
+            if request.name == "ends":
+                self._ends_due_s = now.at_s
+            else:
+                self._verdicts = None
         was_told, self._is_told, self._has_failed = self._is_told, True, True
         return not was_told
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as At
 
 from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
@@ -64,9 +64,9 @@ def read_by_librdkafka(kafka: KafkaCluster, topic: str, partitions: int) -> Foun
     def is_done() -> bool:
         message: Any  # the stubs type all fields as optional
         for message in consumer.consume(1000, 0.1):
-            if message.error():
+            if message.error() and message.error().code() == KafkaError._PARTITION_EOF:
                 ends.add(message.partition())
-            else:
+            elif not message.error():
                 found[message.partition()].append((message.offset(), message.key(), message.value()))
         return len(ends) == partitions
 

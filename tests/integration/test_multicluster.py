@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from koff.client import cluster_conf
 from koff.client.cluster_conf import ClusterConf
@@ -91,12 +91,11 @@ def log_of(kafka: LocalKafka, topic: str) -> dict[int, list[int]]:
 
     def at_the_end() -> bool:
         for message in consumer.consume(1000, 0.1):
-            if message.error() is None:
-                partition = message.partition()
-                assert partition is not None
+            error, partition = message.error(), message.partition()
+            if error is None and partition is not None:
                 found[partition].append(int(message.value() or b""))
-            else:
-                ended.add(message.partition())
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                ended.add(partition)
         return len(ended) == PARTITIONS
 
     wait_until(at_the_end, what=f"the end of {topic}")

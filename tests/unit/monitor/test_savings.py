@@ -10,7 +10,7 @@ from koff.monitor.followed_log import FollowedLog
 from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import ForgetSaved, Moment, Origin, Request, Save, SaveFile, SaveIndex, Topic
 from koff.monitor.savings import INTERVAL_S, RETRY_S, Savings
-from koff.tracker import Tracker
+from koff.tracker import State, Tracker
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import at
 
@@ -27,6 +27,7 @@ class Saved:
         self.log.begin({0: Replay(7, ""), 1: Replay(3, "")}, at(0))
         self.savings = Savings(at(0))
         self.savings.set_origin(ORIGIN)
+        self.verdicts: State | None = None
         self._ids = itertools.count(1)
         for partition, part in self.log.partitions.items():
             part.current = at(1)
@@ -39,7 +40,9 @@ class Saved:
         def next_id() -> int:
             return next(self._ids)
 
-        return list(self.savings.collect(at(second), self.log, self.tracker, next_id, ends_ms=77))
+        return list(
+            self.savings.collect(at(second), self.log, self.tracker, next_id, 77, verdicts=self.verdicts)
+        )
 
     def save(self, second: float) -> list[str]:
         """Carries out what is due."""
@@ -76,13 +79,21 @@ def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved: Saved
     assert index.positions == {0: (7, at(50))}
 
 
+def test_verdicts_are_saved_once_they_change(saved: Saved) -> None:
+    saved.save(INTERVAL_S)
+    saved.verdicts = saved.tracker.save_ends(0)
+    assert saved.save(2 * INTERVAL_S) == ["SaveIndex", "SaveFile"]
+    assert saved.save(3 * INTERVAL_S) == ["SaveIndex"]
+
+
 def test_everything_is_saved_again_after_the_folder_was_removed(saved: Saved) -> None:
+    saved.verdicts = saved.tracker.save_ends(0)
     saved.save(INTERVAL_S)
     saved.commit(1)
     save, index = saved.collect(2 * INTERVAL_S)
     saved.savings.note_done(save, is_emptied=True)
     saved.savings.note_done(index)
-    assert saved.save(2 * INTERVAL_S + 1) == ["Save", "SaveIndex", "SaveFile"]
+    assert saved.save(2 * INTERVAL_S + 1) == ["Save", "SaveIndex", "SaveFile", "SaveFile"]
     assert saved.save(3 * INTERVAL_S + 1) == ["SaveIndex"]
 
 
@@ -96,9 +107,10 @@ def test_no_round_begins_before_the_last_has_ended(saved: Saved) -> None:
 
 
 def test_what_failed_is_saved_again_and_the_first_failure_is_told(saved: Saved) -> None:
+    saved.verdicts = saved.tracker.save_ends(0)
     told = [saved.savings.note_failed(request, at(31)) for request in saved.collect(INTERVAL_S)]  # type: ignore[arg-type]  # all are for the disk
-    assert told == [True, False, False]
-    assert saved.save(2 * INTERVAL_S) == ["Save", "Save", "SaveFile"]
+    assert told == [True, False, False, False]
+    assert saved.save(2 * INTERVAL_S) == ["Save", "Save", "SaveFile", "SaveFile"]
 
 
 def test_a_file_that_fails_in_each_round_is_told_once_until_a_round_has_no_failure(saved: Saved) -> None:
