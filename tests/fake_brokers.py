@@ -6,6 +6,7 @@ import io
 import socket
 import struct
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,7 +25,12 @@ from koff.client.closing import Closing
 from koff.proto.primitives import write_uvarint
 from koff.proto.requests import Api
 
-VERSIONS = {Api.LIST_OFFSETS: (1, 11), Api.METADATA: (0, 13), Api.FETCH: (4, 17)}
+VERSIONS = {
+    Api.LIST_OFFSETS: (1, 11),
+    Api.METADATA: (0, 13),
+    Api.FETCH: (4, 17),
+    Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+}
 """Those of Kafka 4.3."""
 
 
@@ -44,8 +50,12 @@ class FakeTopic:
     """The aborted transactions that Fetch returns: producer id, first offset."""
     fetch_errors: dict[int, ErrorCode] = field(default_factory=dict)
     """Errors of Fetch by partition."""
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    """By partition, where the epoch that is asked for ended. Without an entry, at the end of the log."""
     error: ErrorCode = ErrorCode.none
     """The topic's error in metadata."""
+    followers: dict[str, int] = field(default_factory=dict)
+    """By rack, the broker that may be read from in place of the leader."""
 
     def move(self, partition: int, leader: int) -> None:
         """Elects another leader, with a new epoch."""
@@ -65,6 +75,8 @@ class FakeBroker:
     """What a broker that is cut off believes. None: it knows the truth."""
     hangs: set[Api] = field(default_factory=set)
     """Requests that are never answered."""
+    throttle_ms: int = 0
+    """What Fetch returns as the time to wait."""
     drops: int = 0
     """So many requests close the connection."""
     lists_brokers: bool = True
@@ -207,6 +219,8 @@ class FakeBrokers(Closing):
             return self._respond_metadata(broker, topics, version, request)
         if api is Api.FETCH:
             return _respond_fetch(broker, topics, version, request)
+        if api is Api.OFFSET_FOR_LEADER_EPOCH:
+            return _respond_epochs(broker, topics, version, request)
         return _respond_offsets(broker, topics, version, request)
 
     def _respond_metadata(
@@ -290,25 +304,59 @@ def _respond_fetch(broker: FakeBroker, topics: dict[str, FakeTopic], version: in
     assert version == 12
     room, responses = request.max_bytes, []
     for asked in request.topics:
-        parts, room = _fetch_topic(broker, topics[asked.topic], asked, room, request.max_bytes)
+        follower = topics[asked.topic].followers.get(request.rack_id, -1)
+        parts, room = _fetch_topic(broker, topics[asked.topic], asked, room, request.max_bytes, follower)
         name = asked.topic.encode()
         responses.append(bytes([len(name) + 1]) + name + bytes([len(parts) + 1]) + b"".join(parts) + b"\0")
-    head = struct.pack(">ihi", 0, 0, 0) + bytes([len(responses) + 1])
+    if room == request.max_bytes and request.max_wait:
+        time.sleep(min(request.max_wait.total_seconds(), 0.05))
+    head = struct.pack(">ihi", broker.throttle_ms, 0, 0) + bytes([len(responses) + 1])
     return head + b"".join(responses) + b"\0"
 
 
+def _respond_epochs(broker: FakeBroker, topics: dict[str, FakeTopic], version: int, request: Any) -> bytes:
+    kinds = load_payload_module(Api.OFFSET_FOR_LEADER_EPOCH, version, EntityType.response)
+
+    def respond(topic: FakeTopic, asked: Any) -> Any:
+        number, error = asked.partition, ErrorCode.none
+        if topic.leaders[number] != broker.id:
+            error = ErrorCode.not_leader_or_follower
+        elif asked.current_leader_epoch not in (-1, topic.epochs[number]):
+            error = ErrorCode.fenced_leader_epoch
+        batches = list_batches(topic.logs.get(number, b""))
+        end = topic.epoch_ends.get(number, batches[-1][1] + 1 if batches else 0)
+        return kinds.EpochEndOffset(
+            error_code=error, partition=number, leader_epoch=asked.leader_epoch, end_offset=end
+        )
+
+    return written(
+        kinds.OffsetForLeaderEpochResponse,
+        throttle_time=timedelta(0),
+        topics=tuple(
+            kinds.OffsetForLeaderTopicResult(
+                topic=each.topic,
+                partitions=tuple(respond(topics[each.topic], asked) for asked in each.partitions),
+            )
+            for each in request.topics
+        ),
+    )
+
+
 def _fetch_topic(
-    broker: FakeBroker, topic: FakeTopic, asked: Any, room: int, most: int
+    broker: FakeBroker, topic: FakeTopic, asked: Any, room: int, most: int, follower: int
 ) -> tuple[list[bytes], int]:
     """The responses for the partitions of a topic, and how many bytes of `most` are left."""
     parts = []
     for each in asked.partitions:
         number, offset = each.partition, each.fetch_offset
         error = topic.fetch_errors.get(number, ErrorCode.none)
-        if topic.leaders[number] != broker.id:
+        if broker.id not in (topic.leaders[number], follower):
             error = ErrorCode.not_leader_or_follower
         elif each.current_leader_epoch not in (-1, topic.epochs[number]):
             error = ErrorCode.fenced_leader_epoch
+        if not error and follower not in (-1, broker.id):
+            parts.append(pack_fetched(number, error, 0, None, b"", follower))
+            continue
         data, stable = b"", 0
         for _, last, batch in list_batches(topic.logs.get(number, b"")):
             stable = last + 1
@@ -323,7 +371,12 @@ def _fetch_topic(
 
 
 def pack_fetched(
-    number: int, error: ErrorCode, stable: int, aborted: list[tuple[int, int]] | None, data: bytes
+    number: int,
+    error: ErrorCode,
+    stable: int,
+    aborted: list[tuple[int, int]] | None,
+    data: bytes,
+    follower: int = -1,
 ) -> bytes:
     """A partition of a response to Fetch, version 12."""
     transactions = b"\0" if aborted is None else bytes([len(aborted) + 1])
@@ -331,7 +384,7 @@ def pack_fetched(
     size = bytearray()
     write_uvarint(size, len(data) + 1)
     head = struct.pack(">ihqqq", number, error.value, stable, stable, 0)
-    return head + transactions + struct.pack(">i", -1) + size + data + b"\0"
+    return head + transactions + struct.pack(">i", follower) + size + data + b"\0"
 
 
 def list_batches(log: bytes) -> list[tuple[int, int, bytes]]:

@@ -16,7 +16,7 @@ import click
 
 from koff.cli.options import Regex, option
 from koff.cli.record_formats import FORMATS, Format, find_format, format_time
-from koff.client.feed.feed import RawRecord
+from koff.client.batches import RawRecord
 from koff.errors import ConfigError
 from koff.records import DecodedMessage, OffsetCommit, Undecodable, decode, decode_share_state
 from koff.records.segments import Buffer, Chunk, Damage, Marker, TransactionOutcomes, read_segment

@@ -137,7 +137,7 @@ def _run_demo(
 def _show_live_view(brokers: str, url: str, seconds: float | None) -> None:
     """The live view of `koff lag --watch`, until the user quits, or `seconds` have passed."""
     from koff.cli.live_view import LiveConf, run_live_view
-    from koff.client import ClusterConf
+    from koff.client.cluster_conf import ClusterConf
     from koff.monitor.conf import MonitorConf
     from koff.monitor.requests import Display
     from koff.monitor.watch import take_views

@@ -15,8 +15,8 @@ import click
 import structlog
 from click.core import ParameterSource
 
-from koff.client import ClusterConf
 from koff.client.addresses import check_addresses
+from koff.client.cluster_conf import ClusterConf
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, Kind
 from koff.config.koff_yaml import KoffYaml, override, read_koff_yaml
 from koff.config.properties import gather_properties

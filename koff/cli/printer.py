@@ -14,7 +14,7 @@ from koff.cli.options import Regex, cluster_options, option, read_cluster, set_u
 from koff.cli.record_counts import RecordCounts
 from koff.cli.record_formats import FORMATS, find_format
 from koff.cli.times import When
-from koff.client.feed.feed import RawRecord
+from koff.client.batches import RawRecord
 from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, DecodedMessage, OffsetCommit
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tail.messages import OffsetsConsumer

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from koff.client.feed.feed import RawRecord
+from koff.client.batches import RawRecord
 from koff.records import DecodedMessage, as_dict, kafka_line, text_line
 
 Format = Callable[[RawRecord | None, DecodedMessage], str]

@@ -1,95 +1,21 @@
-"""The client stack on confluent-kafka: connections, producers, consumers and groups' offsets.
+"""The client stack: connections, producers, consumers and groups' offsets.
 
-Here is what users need, with the errors that they catch. koff's own packages import the rest from its module.
-Apart from the test kit (`koff.kafkatest`), no other package of koff imports confluent-kafka.
+The names are those of `koff.client.public`, which is imported when one is first used: koff itself reads from
+Kafka without confluent-kafka.
 """
 
-from koff.client.batch import Batch
-from koff.client.broker.broker import Broker, dial
-from koff.client.broker.conf import (
-    START_OFFSET_NEWEST,
-    START_OFFSET_OLDEST,
-    BrokerConf,
-    Compression,
-    ConsumerConf,
-    OffsetCoordinatorConf,
-    ProducerConf,
-    RequiredAcks,
-)
-from koff.client.broker.interfaces import Client, Consumer, DistributingProducer, OffsetCoordinator, Producer
-from koff.client.broker.merge import Mx, merge
-from koff.client.broker.offset_reset import OffsetChange, plan_reset
-from koff.client.broker.partitioners import HashProducer, RandomProducer, RoundRobinProducer
-from koff.client.cluster_conf import ClusterConf, Isolation, OffsetSpec, TopicPartition
-from koff.client.errors import (
-    CoordinatorError,
-    InvalidMessage,
-    MxClosed,
-    MxError,
-    NoData,
-    NoDataInTime,
-    OffsetOutOfRange,
-    ProduceError,
-    UnknownTopic,
-)
-from koff.client.feed.source import FeedConf
-from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
-from koff.client.message import Message
-from koff.client.metadata import Metadata, Node, PartitionMetadata
-from koff.client.start_offset import StartOffset
-from koff.client.wire.connection import UnsupportedVersion
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "START_OFFSET_NEWEST",
-    "START_OFFSET_OLDEST",
-    "Batch",
-    "Broker",
-    "BrokerConf",
-    "Client",
-    "Closed",
-    "ClusterConf",
-    "Compression",
-    "ConfigError",
-    "ConnectError",
-    "Consumer",
-    "ConsumerConf",
-    "CoordinatorError",
-    "Denied",
-    "DistributingProducer",
-    "FeedConf",
-    "HashProducer",
-    "InvalidMessage",
-    "Isolation",
-    "KoffError",
-    "Message",
-    "Metadata",
-    "Mx",
-    "MxClosed",
-    "MxError",
-    "NoData",
-    "NoDataInTime",
-    "Node",
-    "OffsetChange",
-    "OffsetCoordinator",
-    "OffsetCoordinatorConf",
-    "OffsetOutOfRange",
-    "OffsetSpec",
-    "PartitionMetadata",
-    "ProduceError",
-    "Producer",
-    "ProducerConf",
-    "RandomProducer",
-    "RequiredAcks",
-    "RoundRobinProducer",
-    "StartOffset",
-    "TopicPartition",
-    "UnknownTopic",
-    "UnsupportedVersion",
-    "crc32_partition",
-    "dial",
-    "fnv1a_partition",
-    "merge",
-    "murmur2_partition",
-    "plan_reset",
-]
+if TYPE_CHECKING:
+    from koff.client.public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """A public name. Raises `AttributeError` for any other, also for a module, which Python then imports."""
+    if find_spec(f"{__name__}.{name}") is None:
+        public = import_module(f"{__name__}.public")
+        if name in public.__all__ or name == "__all__":
+            return getattr(public, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,6 @@ from koff.client.cluster_conf import (
     OffsetSpec,
     TopicInfo,
     TopicPartition,
-    check_properties,
 )
 from koff.client.configs import fetch_topic_configs
 from koff.client.foreign_errors import make_denied_error, make_probe_error
@@ -26,7 +25,7 @@ from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.client.offsets.lister import OffsetLister
 from koff.client.offsets.messages import MetadataResponse, TopicMetadata
 from koff.client.probe import Probe
-from koff.client.wire.credentials import TokenSource, read_credentials
+from koff.client.wire.credentials import TokenSource, check_properties
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError, Denied, copy_error
 from koff.proto.requests import error_name
@@ -50,9 +49,7 @@ class Cluster(Closing):
     """
 
     def __init__(self, conf: ClusterConf, *, token: TokenSource | None = None) -> None:
-        # An error here is clearer than one of each connection, or of librdkafka when something is read.
-        read_credentials(conf, token=token)
-        check_properties(conf)
+        check_properties(conf, token=token)  # an error here is clearer than one of each connection
         self.conf, self.id = conf, ""
         self.lister = OffsetLister(conf, token=token)
         self.brokers = self.lister.brokers

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
-from confluent_kafka.admin import AdminClient
-
 from koff.client import msk_iam
-from koff.client.librdkafka import new_client
 from koff.client.secret_file import read_again
 
 TOPIC_PROPAGATION_S = 1.0
@@ -115,10 +112,3 @@ class ClusterConf:
             **properties,
             "bootstrap.servers": self.brokers,
         }
-
-
-def check_properties(conf: ClusterConf) -> None:
-    """Raises `ConfigError` if librdkafka refuses the properties. Connects to nothing."""
-    properties = {**conf.librdkafka_properties(), "bootstrap.servers": ""}
-    properties.pop("oauth_cb", None)  # the client would wait for a token
-    new_client(AdminClient, properties)

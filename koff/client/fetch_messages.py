@@ -15,10 +15,6 @@ from koff.proto.requests import Api, Request
 from koff.proto.schema import BYTES, INT16, INT32, INT64, STRING, array, field, nested, nullable, struct
 
 FETCH_VERSIONS = (12, 12)
-PARTITION_BYTES = 1 << 20
-"""The most bytes of one partition in a response, unless its first batch is larger."""
-RESPONSE_BYTES = 1 << 20
-"""The same for the whole response. Larger responses are slower to decode: they do not fit the CPU caches."""
 _HEAD = numbers.Struct(">iiiibii")
 """Replica id, wait in ms, least bytes, most bytes, isolation level, session id and epoch."""
 _ROW = numbers.Struct(">iiqiqix")
@@ -73,13 +69,17 @@ def encode_fetch(
     read_committed: bool,
     partition_bytes: int,
     response_bytes: int,
+    wait_ms: int = 0,
+    rack: str = "",
 ) -> Request[FetchResponse]:
-    """A request for the records from these positions on. The broker does not wait for records.
+    """A request for the records from these positions on. The broker waits up to `wait_ms` for the first.
 
     `topics` has, by topic and partition, the offset and the epoch of the leader. With an epoch, the broker
-    refuses the request once it has another one; -1: unknown.
+    refuses the request once it has another one; -1: unknown. The leader may name a follower in `rack`.
     """
-    body = bytearray(_HEAD.pack(_UNKNOWN, 0, 0, response_bytes, read_committed, *_NO_SESSION))
+    body = bytearray(
+        _HEAD.pack(_UNKNOWN, wait_ms, 1 if wait_ms else 0, response_bytes, read_committed, *_NO_SESSION)
+    )
     write_uvarint(body, len(topics) + 1)
     for topic, positions in topics.items():
         name = topic.encode()
@@ -89,7 +89,10 @@ def encode_fetch(
         for partition, (offset, epoch) in positions.items():
             body += _ROW.pack(partition, epoch, offset, _UNKNOWN, _UNKNOWN, partition_bytes)
         body += b"\0"  # no tags of the topic
-    body += b"\1\1\0"  # no topic to forget, no rack, no tags of the request
+    own_rack = rack.encode()
+    body += b"\1"  # no topic to forget
+    write_uvarint(body, len(own_rack) + 1)
+    body += own_rack + b"\0"  # no tags of the request
     return Request(Api.FETCH, FETCH_VERSIONS[0], bytes(body), partial(_decode, frozenset(topics)))
 
 

@@ -8,26 +8,45 @@ from __future__ import annotations
 import re
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-
-from confluent_kafka import KafkaError, KafkaException
+from typing import TYPE_CHECKING, NamedTuple
 
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, LogInRefused
 
-MakeConnectError = Callable[[Sequence[KafkaError]], ConnectError]
-"""Makes the error of a request that has failed, from the errors that name the cause (perhaps none)."""
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
-FATAL_AT_START = frozenset(
-    {
-        KafkaError._AUTHENTICATION,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._SSL,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
+REFUSED, TLS, NOT_FOUND, TRANSPORT, ALL_DOWN = -169, -181, -193, -195, -187
+"""librdkafka's codes: a refused log-in, TLS, a host name, the network, all brokers at once."""
+_SASL_REFUSED, _CLUSTER_DENIED, _TOPIC_DENIED = 58, 31, 29
+"""Kafka's codes."""
+
+
+class Fault(NamedTuple):
+    """An error of koff's own connections, with the methods of a `KafkaError`."""
+
+    number: int
+    text: str
+
+    def code(self) -> int:
+        """One of the codes above."""
+        return self.number
+
+    def str(self) -> str:
+        """What has failed."""
+        return self.text
+
+
+if TYPE_CHECKING:
+    Cause = KafkaError | Fault
+    MakeConnectError = Callable[[Sequence[Cause]], ConnectError]
+    """Makes the error of a request that has failed, from the errors that name the cause (perhaps none)."""
+
+LOG_IN_REFUSED = frozenset({REFUSED, _SASL_REFUSED})
+FATAL_AT_START = LOG_IN_REFUSED | {TLS, _CLUSTER_DENIED, _TOPIC_DENIED}
 """A retry does not help after these errors: a caller that connects need not wait for its deadline."""
 
 _CHECK_LOG_IN = (
@@ -39,9 +58,12 @@ _CHECK_ADDRESS = "check --brokers, that the broker runs and that its port is ope
 
 def extract_kafka_error(error: BaseException | None) -> KafkaError | None:
     """The `KafkaError` that an exception of confluent-kafka carries, None if it carries none."""
-    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
-        return error.args[0]
-    return error if isinstance(error, KafkaError) else None
+    kafka = sys.modules.get("confluent_kafka")
+    if kafka is None:  # nobody has imported it
+        return None
+    if isinstance(error, kafka.KafkaException) and error.args:
+        error = error.args[0]
+    return error if isinstance(error, kafka.KafkaError) else None
 
 
 @contextmanager
@@ -72,7 +94,7 @@ def convert_foreign_error(error: BaseException, subject: str, make_error: MakeCo
     kafka_error = extract_kafka_error(error)
     if kafka_error is not None:
         return make_error([kafka_error])
-    if isinstance(error, KafkaException | TimeoutError | OSError):
+    if isinstance(error, OSError):
         return make_error(convert_os_error(error))
     if isinstance(error, ValueError | TypeError | OverflowError):
         return ConfigError(f"{subject}: {error}; check the types and the size of the arguments")
@@ -81,22 +103,22 @@ def convert_foreign_error(error: BaseException, subject: str, make_error: MakeCo
     return ConnectError(f"{subject}: {describe_error(error)}; check this machine's memory and threads")
 
 
-def convert_os_error(error: BaseException) -> list[KafkaError]:
+def convert_os_error(error: OSError) -> list[Fault]:
     """The same error as librdkafka has it. [] if it only says that no response came in time."""
     # TimeoutError, gaierror and SSLError are subclasses of OSError.
     if isinstance(error, TimeoutError):
         return []
-    code = KafkaError._TRANSPORT
+    code = TRANSPORT
     if isinstance(error, socket.gaierror):
-        code = KafkaError._RESOLVE
+        code = NOT_FOUND
     elif isinstance(error, ssl.SSLError):
-        code = KafkaError._SSL
+        code = TLS
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = f"the broker's certificate is not trusted: {error.verify_message}"
     else:
         cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
     cause = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", cause)  # Python's and OpenSSL's tags
-    return [KafkaError(code, cause)]
+    return [Fault(code, cause)]
 
 
 def describe_error(error: BaseException) -> str:
@@ -109,7 +131,7 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bool = False) -> ConnectError:
+def make_connect_error(brokers: str, errors: Sequence[Cause], *, was_up: bool = False) -> ConnectError:
     """The `ConnectError` (one line) for a connection attempt to `brokers` that caused `errors`.
 
     The text has the error that ranks first in `_rank`. `was_up`: the cluster was reached before.
@@ -120,23 +142,23 @@ def make_connect_error(brokers: str, errors: Sequence[KafkaError], *, was_up: bo
     code, cause = error.code(), _clean_text(error)
 
     # The broker was reached, but refused the log-in or the TLS handshake.
-    if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+    if code in LOG_IN_REFUSED:
         return LogInRefused(f"Kafka at {brokers} refused the log-in: {cause}; {_CHECK_LOG_IN}")
-    if code == KafkaError._SSL:
+    if code == TLS:
         return ConnectError(
             f"TLS with Kafka at {brokers} failed: {cause}; check ssl.ca.location, "
             + _CHECK_PROTOCOL.removeprefix("check ")
         )
 
     # The broker was not reached at all.
-    if code == KafkaError._RESOLVE:
+    if code == NOT_FOUND:
         return ConnectError(f"cannot find Kafka at {brokers}: {cause}; check the host name in --brokers")
-    if code == KafkaError._ALL_BROKERS_DOWN and was_up:
+    if code == ALL_DOWN and was_up:
         return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
 
     # librdkafka has no error of its own for a connection that is closed at once (a wrong protocol) or that
     # gets no response in time, so ALL_BROKERS_DOWN alone may mean either.
-    if code == KafkaError._ALL_BROKERS_DOWN:
+    if code == ALL_DOWN:
         return ConnectError(
             f"cannot reach Kafka at {brokers}: every connection was closed or got no response in time; "
             f"{_CHECK_ADDRESS}, and {_CHECK_PROTOCOL.removeprefix('check the port and ')}"
@@ -166,18 +188,16 @@ def make_denied_error(topic: str, brokers: str, operation: str) -> Denied:
     )
 
 
-def _rank(error: KafkaError) -> int:
+def _rank(error: Cause) -> int:
     """0 for an error that names the cause best. ALL_BROKERS_DOWN is only a consequence, so it ranks last."""
     if error.code() in FATAL_AT_START:
         return 0
-    return {KafkaError._RESOLVE: 1, KafkaError._TRANSPORT: 2, KafkaError._ALL_BROKERS_DOWN: 9}.get(
-        error.code(), 3
-    )
+    return {NOT_FOUND: 1, TRANSPORT: 2, ALL_DOWN: 9}.get(error.code(), 3)
 
 
-def _clean_text(error: KafkaError) -> str:
+def _clean_text(error: Cause) -> str:
     """librdkafka's text without its tags (thread, the broker's internal name, time in state)."""
-    text = error.str() or error.name()
+    text = error.str() or f"error {error.code()}"
     text = re.sub(r"^\[[^\]]*\]: ", "", text)  # [thrd:...]:
     text = re.sub(r"^(?:sasl_|plain|ssl|plaintext|sasl)\S*://\S+: |^\S+/(?:bootstrap|\d+): ", "", text)
     return re.sub(r" \(after \d+ms in state [^)]*\)", "", text).strip().rstrip(".")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -16,6 +15,7 @@ from koff.client.foreign_errors import (
     make_connect_error,
     map_foreign_errors,
 )
+from koff.client.property_names import find_unreadable
 from koff.client.secret_file import SecretFile, read_again
 from koff.errors import ConfigError
 from koff.logs import get_logger
@@ -28,14 +28,6 @@ _METADATA_TIMEOUT_S = 2.0
 LOOK_S = 30.0
 """The pause between two looks at the files of user name and password."""
 _LOG_IN = ("sasl.username", "sasl.password")
-_FILES = (
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.keystore.location",
-    "ssl.crl.location",
-    "sasl.kerberos.keytab",
-)
 SLOW_RECONNECT = {"reconnect.backoff.ms": 1000}
 """With 100, a client repeats a refused log-in twenty times a second until koff sees it.
 
@@ -58,7 +50,7 @@ def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
             return kind({**properties, **callbacks})
         except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type
             kafka_error = extract_kafka_error(error)
-            why = _find_unreadable(properties) or f"{kafka_error.str() if kafka_error else error}"
+            why = find_unreadable(properties) or f"{kafka_error.str() if kafka_error else error}"
             raise ConfigError(f"librdkafka refuses the properties: {why}") from error
 
 
@@ -77,19 +69,6 @@ def close_producer(producer: Any) -> None:
         producer.flush(1)
     except Exception as error:
         log.debug("a producer was not closed cleanly", why=describe_error(error))
-
-
-def _find_unreadable(properties: Mapping[str, Any]) -> str | None:
-    """The property whose file cannot be read, and why: librdkafka does not say that."""
-    for name in _FILES:
-        path = properties.get(name)
-        if path and not (name == "ssl.ca.location" and path == "probe"):
-            try:
-                if not Path(path).is_dir():
-                    Path(path).open("rb").close()
-            except OSError as error:
-                return f"cannot read {path}, the file of {name}: {error.strerror}"
-    return None
 
 
 def consume_waiting(consumer: Consumer, max_messages: int, timeout_s: float) -> list[Message]:

@@ -1,4 +1,4 @@
-"""Remembers which brokers refuse a log-in. Nobody tries such a broker more than once in `REFUSED_S`.
+"""Remembers which brokers refuse a log-in. Such a broker is tried after `REFUSED_S`, then ever more rarely.
 
 A broker may lock an account after some refusals, and logs each. koff's own connections ask here before they
 connect. librdkafka does not pause after a refusal: an idle client tries again each second, one with a
@@ -8,21 +8,26 @@ made before a broker has accepted the log-in. All this is of one process.
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple, Protocol
-
-from confluent_kafka import KafkaError
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from koff.client.addresses import parse_addresses
-from koff.client.foreign_errors import make_connect_error
+from koff.client.foreign_errors import LOG_IN_REFUSED, make_connect_error
 from koff.client.secret_file import read_again
 from koff.errors import KoffError, LogInRefused
 
-REFUSED_S = 10.0
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+REFUSED_S, MOST_REFUSED_S = 10.0, 60.0
+"""The pause after a refusal. It doubles with each further one, up to the second value."""
+_JITTER = 0.1
+"""It is longer by up to this share, so that many processes do not try at the same moment."""
 _FORGET_S = 60.0
 
 Address = tuple[str, int]
@@ -43,9 +48,10 @@ class HasLogIn(Protocol):
 
 
 class _Refusal(NamedTuple):
-    """When the broker may be asked again, and what it has said."""
+    """When the broker may be asked again, the pause until then, and what it has said."""
 
     again_s: float
+    pause_s: float
     text: str
 
 
@@ -75,15 +81,17 @@ class Refusals:
                 return
             if now < known.again_s:
                 raise LogInRefused(known.text)
-            self._known[identity][address] = _Refusal(now + REFUSED_S, known.text)
+            self._known[identity][address] = known._replace(again_s=now + REFUSED_S)
 
     def note(self, identity: Identity, address: Address, refusal: str) -> None:
         """Notes the result of an attempt. `refusal` is "" if the broker did not refuse the log-in."""
         now = time.monotonic()
         with self._lock:
-            self._known[identity].pop(address, None)
+            known = self._known[identity].pop(address, None)
             if refusal:
-                self._known[identity][address] = _Refusal(now + REFUSED_S, refusal)
+                pause_s = REFUSED_S if known is None else min(2 * known.pause_s, MOST_REFUSED_S)
+                again_s = now + pause_s * random.uniform(1, 1 + _JITTER)  # noqa: S311  # no secret
+                self._known[identity][address] = _Refusal(again_s, pause_s, refusal)
             for who, refused in list(self._known.items()):
                 kept = {at: known for at, known in refused.items() if now < known.again_s + _FORGET_S}
                 self._known[who] = kept
@@ -105,7 +113,7 @@ def identify(conf: HasLogIn, token: object = None) -> Identity:
 
 def note_error(conf: HasLogIn, error: KafkaError) -> bool:
     """Notes librdkafka's error if it is a refused log-in, and returns whether it is."""
-    if error.code() not in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+    if error.code() not in LOG_IN_REFUSED:
         return False
     if place := re.search(r"://(?:\[(.+)\]|(.+?)):(\d+)/", error.str()):  # protocol://host:port/name
         address = place[1] or place[2], int(place[3])

@@ -8,8 +8,7 @@ from functools import partial
 from statistics import median_low
 from typing import NamedTuple
 
-import numpy as np
-
+from koff.client.batches import Batches, RecordRun
 from koff.client.cluster_conf import OffsetSpec, TopicPartition
 from koff.client.fetch_messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
 from koff.client.offsets.lister import OffsetLister
@@ -17,11 +16,7 @@ from koff.client.offsets.messages import choose_version
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
 from koff.errors import KoffError, copy_error
-from koff.proto.primitives import Malformed
-from koff.proto.record_batch import find_batches, read_headers
 from koff.proto.requests import Api, Request, error_name
-from koff.proto.slices import PAD
-from koff.records.segments import SegmentRecords, read_batches
 
 MOST_LATER = 8
 PARTITION_BYTES, RESPONSE_BYTES = 16 << 10, 4 << 20
@@ -190,43 +185,23 @@ class _Leader:
             self._results[at] = Unread(name) if name == _OUT_OF_RANGE else name
             return
         try:
-            records, next_offset = _decode(fetched.records or b"", position)
+            batches = Batches.find(at.partition, fetched.records or b"", position)
+            records = None if batches is None else batches.decode()
         except KoffError as error:
             self._results[at] = Unread(str(error))
             return
-        if len(records):
+        next_offset = position if batches is None else batches.next_offset
+        if records is not None:
             self._results[at] = _find_first(records)
-        elif next_offset >= fetched.high_watermark or (next_offset == position and is_first):
+        elif next_offset >= fetched.high_watermark or (batches is None and is_first):
             self._results[at] = EndReached(fetched.high_watermark)
         else:  # control records alone, or there was no room for a batch
             self._left = {at: next_offset, **self._left}
 
 
-def _decode(data: bytes, position: int) -> tuple[SegmentRecords, int]:
-    """The records from `position` on, and the offset after the last whole batch.
-
-    Raises `Malformed` for damaged bytes, and `MissingLibrary` for a codec that is not installed.
-    """
-    begins, end, needed = find_batches(data)
-    if needed <= len(data) - end:
-        raise Malformed("there are bytes that are not a batch")
-    padded, positions = data[:end] + bytes(PAD), np.array(begins, np.int64)
-    chunk = read_batches(padded, positions)
-    if chunk.damage:
-        raise Malformed(chunk.damage[0].reason)
-    if begins:
-        header = read_headers(np.frombuffer(padded, np.uint8), positions[-1:])[0]
-        position_after = int(header["base_offset"]) + int(header["last_offset_delta"]) + 1
-        if not position < position_after < 1 << 63:
-            raise Malformed("the batches end at an offset that cannot be")
-    else:
-        position_after = position
-    return chunk.records.select_rows(chunk.records.offset >= position), position_after
-
-
-def _find_first(records: SegmentRecords) -> FirstRecord:
-    first, *later = records.timestamp[: MOST_LATER + 1].tolist()
+def _find_first(records: RecordRun) -> FirstRecord:
+    first, *later = records.timestamps_ms[: MOST_LATER + 1].tolist()
     known = [at_ms for at_ms in later if at_ms >= 0]
     return FirstRecord(
-        int(records.offset[0]), first if first >= 0 else None, median_low(known) if known else None
+        records.offsets[0], first if first >= 0 else None, median_low(known) if known else None
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from koff.client import ClusterConf
+from koff.client.cluster_conf import ClusterConf
 from koff.config.koff_yaml import KoffYaml
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from koff.client import ClusterConf
-from koff.client.cluster_conf import check_properties
+from koff.client.cluster_conf import ClusterConf
+from koff.client.wire.credentials import check_properties
 from koff.config.keys import DEFAULTS_KEYS, TOP_KEYS
 from koff.config.koff_yaml import KoffYaml
 from koff.config.label_names import find_clash
@@ -99,7 +99,7 @@ def list_monitors(
 
 
 def find_refused_properties(file: KoffYaml, monitors: Sequence[MonitorConf]) -> list[str]:
-    """An error for each cluster whose properties librdkafka refuses. Connects to nothing."""
+    """An error for each cluster whose properties koff refuses. Connects to nothing."""
     errors = []
     for index, conf in enumerate(monitors):
         try:

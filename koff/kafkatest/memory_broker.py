@@ -18,24 +18,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from koff.client import (
-    ConsumerConf,
-    Message,
-    Metadata,
-    Node,
-    OffsetCoordinatorConf,
-    OffsetSpec,
-    PartitionMetadata,
-    ProduceError,
-    ProducerConf,
-    RequiredAcks,
-    StartOffset,
-    TopicPartition,
-    UnknownTopic,
-)
 from koff.client.broker.async_calls import add_callback
+from koff.client.broker.conf import ConsumerConf, OffsetCoordinatorConf, ProducerConf, RequiredAcks
 from koff.client.closing import Closing
+from koff.client.cluster_conf import OffsetSpec, TopicPartition
+from koff.client.errors import ProduceError, UnknownTopic
+from koff.client.message import Message
 from koff.client.message_check import check_messages
+from koff.client.metadata import Metadata, Node, PartitionMetadata
+from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
 from koff.errors import Closed, ConfigError, ConnectError, KoffError
 from koff.kafkatest.memory_consumer import MemoryConsumer

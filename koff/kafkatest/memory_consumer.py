@@ -7,9 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from koff.client import Batch, ConsumerConf, Message, NoData, NoDataInTime, OffsetOutOfRange, StartOffset
+from koff.client.batch import Batch
+from koff.client.broker.conf import ConsumerConf
 from koff.client.broker.consumer import check_timeout
 from koff.client.closing import Closing
+from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange
+from koff.client.message import Message
+from koff.client.start_offset import StartOffset
 from koff.errors import Closed, ConfigError
 from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from koff.client import Message, OffsetSpec
+from koff.client.cluster_conf import OffsetSpec
+from koff.client.message import Message
 
 
 class PartitionLog:

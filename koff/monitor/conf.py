@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from koff.client import ClusterConf, FeedConf
+from koff.client.cluster_conf import ClusterConf
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.plan import Source, Way
 from koff.monitor.requests import Display
@@ -37,4 +37,3 @@ class MonitorConf:
     end_interval_s: float = 5.0
     records_per_s: int | None = 50
     zookeeper: ZooKeeperConf = field(default_factory=ZooKeeperConf)
-    feed: FeedConf = field(default_factory=FeedConf)

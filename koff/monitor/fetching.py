@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import structlog
 
-from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.configs import Configs, fetch_topic_configs
 from koff.client.metadata import Metadata, Node
 from koff.errors import ConnectError, KoffError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.outbox import KnownWhenSent
-from koff.monitor.plan import Bounds, Plan, Replay, Resume, Seed
+from koff.monitor.plan import Bounds, Plan, Resume, Seed
 from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
 from koff.tracker.shard import BytesColumn
 
@@ -128,8 +128,6 @@ class FollowedLog:
             part = self.partitions[number]
             epoch = plan.leader_epoch if isinstance(plan, Resume) else part.epoch
             starts[number] = part.begin(plan.position, epoch, now)
-            if isinstance(plan, Replay | Seed) and plan.position < (part.stable or 0):
-                starts[number] = starts[number]._replace(history_until=part.stable or 0)
             if part.resets > self._first_resets:
                 self.lost_s = now.at_s
             if isinstance(plan, Seed):

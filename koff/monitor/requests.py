@@ -103,15 +103,13 @@ class FetchShareLags:
 class Start(NamedTuple):
     """Where to begin to read a partition. `attempt` is returned with every record.
 
-    `leader_epoch` of the record before that offset, -1 if unknown: with it, librdkafka notices a log that was
-    truncated since. `history_until`: the offset is the log start offset, and the records up to that one are
-    history, which need not come from librdkafka; 0: there is none.
+    `leader_epoch` of the record before that offset, -1 if unknown: with it, the reader notices a log that was
+    truncated since.
     """
 
     offset: int
     attempt: int
     leader_epoch: int = -1
-    history_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,8 +426,8 @@ class HistoryRead:
     """Some records of `ReadHistory`, in log order. `final`: the reader has reached `until`."""
 
     id: int
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | Binary
+    values: Sequence[bytes | None] | Binary
     offsets: Sequence[int]
     position: int
     final: bool

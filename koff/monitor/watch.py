@@ -9,8 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from koff.client import ClusterConf
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf
 from koff.errors import ConnectError, Denied
 from koff.monitor.conf import MonitorConf
 from koff.monitor.core_conf import CoreConf
@@ -47,7 +47,7 @@ class Watch:
         self.loop = Loop(build_core_conf(conf, cluster.id, saves=state_dir is not None))
         topics = conf.offsets_topic, SHARE_STATE_TOPIC
         self._workers = Workers(
-            WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper, conf.feed),
+            WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper),
             cluster,
             self.loop.post,
         )

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import structlog
 
-from koff.client import ClusterConf, FeedConf, TopicPartition
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf, TopicPartition
 from koff.client.metadata import Node
 from koff.client.offsets.log_sizes import fetch_log_sizes
 from koff.errors import KoffError
@@ -76,7 +76,6 @@ class WorkersConf:
     """The internal topics that are read."""
     state_dir: StateDir | None = None
     zookeeper: ZooKeeperConf = field(default_factory=ZooKeeperConf)
-    feed: FeedConf = field(default_factory=FeedConf)
 
 
 class Workers:
@@ -92,10 +91,8 @@ class Workers:
         self._fetching = Fetching(cluster)
         self.zookeeper = ZooKeeper(conf.zookeeper)
         self._stopping = threading.Event()
-        self._readers = {
-            topic: TopicReader(conf.cluster, topic, conf.feed, post, cluster.lister) for topic in conf.topics
-        }
-        self._history = HistoryReader(cluster, conf.feed, post)
+        self._readers = {topic: TopicReader(cluster, topic, post) for topic in conf.topics}
+        self._history = HistoryReader(cluster, post)
         self._in_order = {
             "disk": InOrder("disk", self._carry_out_on_disk, post),
             "zookeeper": InOrder("zookeeper", self.zookeeper.fetch_groups, post, self.zookeeper.close),

@@ -7,10 +7,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Literal
 
-from koff.client import ClusterConf
+from koff.client.batches import RawRecord, RecordRun
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
-from koff.client.feed.feed import RawRecord, Run
+from koff.client.cluster_conf import ClusterConf
 from koff.errors import Closed, ConfigError
 from koff.records import DecodedMessage, decode, decode_share_state
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
@@ -105,7 +105,7 @@ class OffsetsConsumer(Closing):
         self._reader.close()
         self._cluster.close()
 
-    def _select_records(self, run: Run) -> Iterator[RawRecord]:
+    def _select_records(self, run: RecordRun) -> Iterator[RawRecord]:
         """The records of `run` before the end that the caller asked for."""
         # The reader does not stop at its targets: a batch may go beyond them.
         end = math.inf if self._watch else self._reader.targets.get(run.partition, 0)

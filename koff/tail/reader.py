@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from koff.client import FeedConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.batches import RecordRun
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
-from koff.client.feed.feed import Feed, Run
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
+from koff.client.log_reader import LogReader, LogStart
 from koff.errors import ConfigError
 from koff.logs import get_logger
 from koff.records.topics import OFFSETS_TOPIC
@@ -34,10 +35,8 @@ class TailReaderConf:
     partitions: frozenset[int] | None = None
     start: Literal["earliest", "latest"] | int = "earliest"
     until_ms: int | None = None
-    batch_records: int = 2_000
     missing_topic_interval_s: float = 1.0
     growth_interval_s: float = 30.0
-    feed: FeedConf = field(default_factory=FeedConf)
 
 
 @dataclass(slots=True)
@@ -45,12 +44,11 @@ class Polled:
     """The result of one `TailReader.poll`.
 
     `lost` partitions are read again from `conf.start`: the caller must drop all that it knows from their
-    records, `runs` of the same poll included. `full` means that more records are waiting.
+    records, `runs` of the same poll included.
     """
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RecordRun] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
-    full: bool = False
 
 
 class TailReader(Closing):
@@ -66,7 +64,7 @@ class TailReader(Closing):
         self.topic_exists: bool | None = None
         """None until the topic was looked up for the first time."""
         self._cluster = cluster
-        self._feed: Feed | None = None
+        self._log: LogReader | None = None
         # By partition that is read: the next offset, the offset at which it is caught up, the first offset
         self._position: dict[int, int] = {}
         self._target: dict[int, int] = {}
@@ -80,8 +78,8 @@ class TailReader(Closing):
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
-        if self._feed is not None:
-            self._feed.close()
+        if self._log is not None:
+            self._log.close()
 
     @property
     def partitions(self) -> list[int]:
@@ -124,22 +122,16 @@ class TailReader(Closing):
             lost = self._check_topic()
             if lost:
                 return Polled(lost=lost)
-        if not self._position or self._feed is None:
+        if not self._position or self._log is None:
             time.sleep(min(timeout_s, max(0.0, self._topic_check_due - time.monotonic())))
             return Polled()
-        # Records. Those of a removed partition are dropped: librdkafka may have fetched them before.
-        fetched = self._feed.fetch(self.conf.batch_records, timeout_s)
-        polled = Polled([run for run in fetched.runs if run.partition in self._target], full=fetched.full)
-        for run in polled.runs:
-            self._move_position(run.partition, run.next_offset)
-            self._records += len(run)
-        # Ends of partitions: they move positions past control records and compacted offsets.
-        for partition, offset in fetched.ends.items():
-            if partition not in self._target:
-                continue
-            self._move_position(partition, max(self._position.get(partition, 0), offset))
+        read = self._log.fetch(timeout_s)
+        polled = Polled(read.runs)
+        self._records += sum(map(len, read.runs))
+        for partition, position in read.positions.items():
+            self._move_position(partition, position)
         # Lost partitions: `_mark_lost` makes the next `poll` look up the topic and start them again.
-        for loss in fetched.lost:
+        for loss in read.lost:
             self._mark_lost(loss.partition, loss.reason, gone=loss.gone)
             polled.lost.append(loss.partition)
         if self.caught_up_in_s is None and self.caught_up:
@@ -192,15 +184,15 @@ class TailReader(Closing):
                 count=len(partitions) - len(bounds),
             )
             self._topic_check_due = time.monotonic() + self.conf.missing_topic_interval_s
-        if self._feed is None:
-            self._feed = Feed(self._cluster.conf, self.conf.topic, self.conf.feed)
+        if self._log is None:
+            self._log = LogReader(self._cluster.lister, self.conf.topic)
         # Positions: where to start and where the partition is caught up
         for partition, (start, end) in bounds.items():
             self._start[partition], self._target[partition] = start, end
             if start < end:
                 self._not_caught_up.add(partition)
         positions = {partition: start for partition, (start, _) in bounds.items()}
-        self._feed.add(positions)
+        self._log.add({partition: LogStart(start) for partition, start in positions.items()})
         self._position.update(positions)
         self._missing_count -= len(bounds)  # last: only now may another thread see `caught_up`
         log.info("reading partitions", topic=self.conf.topic, partitions=len(bounds), offsets=self.behind)
@@ -244,9 +236,9 @@ class TailReader(Closing):
         self._topic_check_due = 0.0
 
     def _remove_partition(self, partition: int) -> None:
-        assert self._feed is not None
+        assert self._log is not None
         self._missing_count += 1  # before the rest: `caught_up` must not be true in between
         self._not_caught_up.discard(partition)
-        self._feed.remove([partition])
+        self._log.remove([partition])
         self._position.pop(partition, None)
         self._target.pop(partition, None)

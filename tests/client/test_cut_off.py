@@ -114,7 +114,7 @@ def read(feed: Feed, until: int) -> list[int]:
     offsets: list[int] = []
 
     def enough() -> bool:
-        offsets.extend(record.offset for run in feed.fetch(100, 0.1).runs for record in run)
+        offsets.extend(run.next_offset - 1 for run in feed.fetch(1, 0.1).runs)
         return offsets[-1:] == [until]
 
     wait_until(enough, what=f"offset {until}")

@@ -190,7 +190,9 @@ def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_i
 
 def wait_for_lag(monitor: Monitor, group: str, lag: int) -> None:
     try:
-        wait_until(lambda: lag_of(monitor, group) == lag, timeout_s=60)
+        wait_until(
+            lambda: lag_of(monitor, group) == lag, timeout_s=180
+        )  # a refused log-in is tried once a minute
     except TimeoutError:
         pytest.fail(
             f"lag {lag_of(monitor, group)}, not {lag}; {monitor.get('/readyz')}\n{monitor.text[-4000:]}"

@@ -26,12 +26,12 @@ from confluent_kafka.admin import (
 )
 
 from koff.client import ClusterConf
-from koff.client.cluster_conf import check_properties
 from koff.client.feed.feed import Feed
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.connection import Connection
+from koff.client.wire.credentials import check_properties
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
 from koff.proto.requests import Api

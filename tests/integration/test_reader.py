@@ -63,7 +63,7 @@ def test_it_is_not_caught_up_before_it_has_looked_and_then_is_where_there_is_not
 def test_how_far_it_is_can_be_told_all_along(kafka):
     offsets = kafka.create_topic(partitions=2)
     write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(100)))
-    with reading(kafka, TailReaderConf(topic=offsets, batch_records=10)) as reader:
+    with reading(kafka, TailReaderConf(topic=offsets)) as reader:
         seen = 0
         while not reader.caught_up:
             seen += sum(map(len, reader.poll(0.5).runs))
@@ -76,7 +76,7 @@ def test_records_of_a_partition_come_in_order_whole_and_once(kafka):
     offsets = kafka.create_topic(partitions=4)
     for partition in range(4):
         write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(500)), partition=partition)
-    with reading(kafka, TailReaderConf(topic=offsets, batch_records=70)) as reader:
+    with reading(kafka, TailReaderConf(topic=offsets)) as reader:
         seen = read_until(reader, 2000)
     for partition in range(4):
         assert [offset for at, offset in seen if at == partition] == list(range(500))

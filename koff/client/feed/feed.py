@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, Message, TopicPartition
@@ -16,6 +15,7 @@ from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, Fee
 from koff.client.foreign_errors import make_denied_error
 from koff.client.librdkafka import consume_waiting
 from koff.client.log_ins import check_log_in
+from koff.client.log_reader import PartitionLost
 from koff.errors import Denied
 
 _MAX_UNSORTED_RUNS = 200
@@ -23,78 +23,17 @@ _MAX_UNSORTED_RUNS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLost:
-    """A partition that cannot be read from its position. `gone`: the partition does not exist."""
-
-    partition: int
-    reason: str
-    gone: bool = False
-
-
-class RawRecord(NamedTuple):
-    """A record of the log. `timestamp_ms` counts from the epoch; -1 if the record has no timestamp."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
-    """Records of one partition in log order, as confluent-kafka's message objects.
-
-    The methods return one column of all records. That is much faster than building the records.
-    """
+    """Records of one partition in log order, as confluent-kafka's message objects."""
 
     partition: int
     messages: list[Message]
-
-    def __len__(self) -> int:
-        return len(self.messages)
 
     @property
     def next_offset(self) -> int:
         """The last record's offset plus one."""
         last: Any = self.messages[-1].offset()  # typed as optional
         return int(last) + 1
-
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch of the last record, -1 if it is unknown."""
-        epoch: Any = self.messages[-1].leader_epoch()
-        return -1 if epoch is None else int(epoch)
-
-    def split(self, offset: int) -> tuple[Run, Run]:
-        """The records before `offset`, and the records from `offset` on."""
-        index = bisect_left(self.messages, offset, key=_offset)
-        return Run(self.partition, self.messages[:index]), Run(self.partition, self.messages[index:])
-
-    def offsets(self) -> Sequence[int]:
-        """The records' offsets."""
-        first: Any = self.messages[0].offset() if self.messages else 0
-        if self.messages and self.next_offset - first == len(self):  # no gaps: a call a record is saved
-            return range(first, self.next_offset)
-        offsets: list[Any] = list(map(Message.offset, self.messages))
-        return offsets
-
-    def timestamps_ms(self) -> list[int]:
-        """The records' timestamps; -1 for a record without a timestamp."""
-        return [timestamp_ms for _, timestamp_ms in map(Message.timestamp, self.messages)]
-
-    def keys(self) -> list[bytes | None]:
-        """The records' keys."""
-        return list(map(Message.key, self.messages))
-
-    def values(self) -> list[bytes | None]:
-        """The records' values."""
-        return list(map(Message.value, self.messages))
-
-    def __iter__(self) -> Iterator[RawRecord]:
-        m: Any  # the stubs type all fields as optional
-        for m in self.messages:
-            yield RawRecord(self.partition, m.offset(), m.timestamp()[1], m.key(), m.value())
 
 
 @dataclass(slots=True)
@@ -120,21 +59,15 @@ class Feed(Source):
 
     def __init__(self, cluster: ClusterConf, topic: str, conf: FeedConf | None = None) -> None:
         self.topic = topic
-        self._positions: dict[int, tuple[int, int]] = {}  # next offset, leader epoch of the record before it
+        self._positions: dict[int, int] = {}
         self._denied: Denied | None = None
         super().__init__(cluster, conf or FeedConf(), f"the feed of {topic}")
 
-    def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
-        """Starts to read these partitions too, each from its offset.
-
-        `leader_epochs` may give, by partition, the leader epoch of the record before that offset. With it,
-        a partition whose log was truncated since then is reported in `Fetched.lost`.
-        """
-        epochs = leader_epochs or {}
-        starts = {p: (offset, epochs.get(p, -1)) for p, offset in offsets.items()}
+    def add(self, offsets: Mapping[int, int]) -> None:
+        """Starts to read these partitions too, each from its offset."""
         with self._map_errors():
-            self._get_consumer().incremental_assign(self._to_assignment(starts))
-        self._positions.update(starts)
+            self._get_consumer().incremental_assign(self._to_assignment(offsets))
+        self._positions.update(offsets)
 
     def remove(self, partitions: Iterable[int]) -> None:
         """Stops reading these partitions."""
@@ -189,17 +122,13 @@ class Feed(Source):
         # librdkafka may still return records of a partition that was removed.
         for run in fetched.runs:
             if run.partition in self._positions:
-                self._positions[run.partition] = run.next_offset, run.leader_epoch
+                self._positions[run.partition] = run.next_offset
         for partition, end in fetched.ends.items():
             if partition in self._positions:
-                offset, epoch = self._positions[partition]
-                self._positions[partition] = max(offset, end), epoch
+                self._positions[partition] = max(self._positions[partition], end)
 
-    def _to_assignment(self, positions: Mapping[int, tuple[int, int]]) -> list[TopicPartition]:
-        return [
-            TopicPartition(self.topic, p, offset, leader_epoch=epoch)
-            for p, (offset, epoch) in positions.items()
-        ]
+    def _to_assignment(self, positions: Mapping[int, int]) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, partition, offset) for partition, offset in positions.items()]
 
     def _handle_event(self, message: Any, fetched: Fetched) -> bool:
         """Whether `message` is an event, not a record. Adds an event to `fetched`, or to `self`."""
@@ -218,11 +147,6 @@ class Feed(Source):
         else:
             self._note_error(error)  # librdkafka retries by itself
         return True
-
-
-def _offset(message: Any) -> int:
-    offset: int = message.offset()
-    return offset
 
 
 def split_into_runs(messages: list[Message]) -> list[Run]:

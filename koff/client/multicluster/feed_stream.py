@@ -9,8 +9,9 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from koff.client.cluster_conf import ClusterConf, OffsetSpec
-from koff.client.feed.feed import Feed, PartitionLost
+from koff.client.feed.feed import Feed
 from koff.client.librdkafka import new_client
+from koff.client.log_reader import PartitionLost
 from koff.client.multicluster.client_statistics import INTERVAL, ClientStatistics
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadError

@@ -68,7 +68,7 @@ class OffsetLister(Closing):
         token: TokenSource | None = None,
         cluster_id: str = "",
     ) -> None:
-        self._conf, self._cluster_id = conf, cluster_id
+        self.conf, self._cluster_id = conf, cluster_id
         self._confirmed_s = float("-inf")
         if cluster_id:
             self.expect_cluster(cluster_id)
@@ -101,7 +101,7 @@ class OffsetLister(Closing):
         reason is the name of Kafka's error, or the text of a `KoffError`. If all partitions failed with a
         `KoffError`, raises the first: `ConnectError`, or `ConfigError` for properties that koff cannot use.
         """
-        deadline = time.monotonic() + (timeout_s or self._conf.request_timeout_s)
+        deadline = time.monotonic() + (timeout_s or self.conf.request_timeout_s)
         query = _Query(spec, isolation, deadline)
         return _finish(self.ask_leaders(partitions, partial(self._ask_broker, query), deadline))
 
@@ -136,9 +136,17 @@ class OffsetLister(Closing):
                 break
         return found
 
+    def doubt(self, partitions: Iterable[TopicPartition]) -> None:
+        """The leaders of these partitions did not respond, or do not lead them any more."""
+        self._known.doubt(partitions)
+
     def find_leaders(self, topic: str) -> tuple[int, ...]:
         """The id of the broker that is asked for each partition of the topic. Empty if it is unknown."""
         return self._known.find_leaders(topic)
+
+    def find_address(self, broker: int) -> Address | None:
+        """The address of the broker with that id, if it is known."""
+        return self._known.brokers.get(broker)
 
     def find_leader_addresses(self, topic: str) -> dict[int, tuple[Address, int]]:
         """By partition of the topic, the address of its leader and the leader epoch. Sends no request.

@@ -1,1 +1,1 @@
-"""koff's own connections to brokers, for the requests that confluent-kafka has no call for."""
+"""koff's own connections to brokers: the only place with sockets."""

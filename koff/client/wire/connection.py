@@ -1,4 +1,4 @@
-"""One blocking connection to one broker, for the few requests that confluent-kafka has no call for.
+"""One blocking connection to one broker.
 
     with Connection.connect(conf, host, port) as connection:
         listed = connection.send_request(connection.build_request(Api.LIST_GROUPS))
@@ -20,11 +20,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import KafkaError
-
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
-from koff.client.foreign_errors import make_connect_error, map_foreign_errors
+from koff.client.foreign_errors import REFUSED, Fault, make_connect_error, map_foreign_errors
 from koff.client.log_ins import REFUSALS, identify
 from koff.client.wire.credentials import (
     Credentials,
@@ -99,7 +97,7 @@ class Connection(Closing):
         """A connection through TCP, TLS and log-in, within `timeout_s` (default: the connect timeout).
 
         `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER. Raises `LogInRefused`
-        without an attempt, if the broker has refused the log-in within the last `log_ins.REFUSED_S`.
+        without an attempt, if the broker has refused the log-in lately (`log_ins`).
         """
         credentials = read_credentials(conf, token=token)
         if not credentials.mechanism:
@@ -262,7 +260,7 @@ class Connection(Closing):
     def _refuse(self, reason: str) -> ConnectError:
         """Closes the connection. Returns the error to raise, which is a `Denied`."""
         self.close()
-        return make_connect_error(self.address, [KafkaError(KafkaError._AUTHENTICATION, reason)])
+        return make_connect_error(self.address, [Fault(REFUSED, reason)])
 
     def _send(self, request: Request[Any]) -> int:
         """Sends the request. Returns the request's correlation id."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from koff.client import msk_iam
 from koff.client.cluster_conf import ClusterConf
+from koff.client.property_names import check_names
 from koff.client.wire import kerberos, oidc, sasl
 from koff.errors import ConfigError
 
@@ -27,6 +28,7 @@ _CERTIFICATE = (
     "ssl.keystore.location",
     *(f"ssl.{name}.{kind}" for name in ("certificate", "key") for kind in ("pem", "location")),
 )
+_MOST_BYTES = "receive.message.max.bytes"
 _ENDPOINT_CHECKS = {"https": True, "none": False}
 _UNSUPPORTED = (
     "ssl.engine.location",
@@ -61,6 +63,19 @@ class Credentials:
         return sasl.scram_exchange(self.mechanism, username, password)
 
 
+def check_properties(conf: ClusterConf, *, token: TokenSource | None = None) -> None:
+    """Raises `ConfigError` for properties that connections refuse. Connects to nothing.
+
+    What only producers and consumers of `koff.client` use is checked when these are made.
+    """
+    properties = conf.read_properties()
+    check_names(properties)
+    if not properties.get(_MOST_BYTES, "0").isdecimal():
+        raise ConfigError(f"{_MOST_BYTES} is {properties[_MOST_BYTES]!r}: it must be a number")
+    if read_credentials(conf, token=token).tls:
+        build_tls_context(properties)
+
+
 def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> Credentials:
     """The credentials in the properties.
 
@@ -84,7 +99,7 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
     elif mechanism == "GSSAPI":
         kerberos.import_gssapi()
     elif mechanism not in sasl.MECHANISMS:
-        raise ConfigError(f"koff does not support the SASL mechanism {mechanism}")
+        raise ConfigError(f"koff does not support sasl.mechanism {mechanism}")
     else:
         for name in ("sasl.username", "sasl.password"):
             if not properties.get(name):

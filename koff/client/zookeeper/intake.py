@@ -10,7 +10,8 @@ from collections.abc import Callable
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
-from koff.client.feed.feed import Feed, PartitionLost
+from koff.client.feed.feed import Feed
+from koff.client.log_reader import PartitionLost
 from koff.client.redelivery.errors import PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, ClaimState

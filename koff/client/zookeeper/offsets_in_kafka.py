@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer
 
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
@@ -34,7 +35,8 @@ class KafkaOffsetManager(PeriodicOffsets):
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
         cluster = group.cluster
-        self._brokers, self._timeout_s = cluster.brokers, cluster.request_timeout_s
+        self._make_error = partial(make_connect_error, cluster.brokers, was_up=True)
+        self._timeout_s = cluster.request_timeout_s
         self._properties = {
             **cluster.librdkafka_properties(),
             "group.id": group.name,
@@ -110,6 +112,3 @@ class KafkaOffsetManager(PeriodicOffsets):
         if has_no_broker(self._consumer, topic):
             close_consumer(self._consumer)
             self._consumer = new_client(Consumer, self._properties)
-
-    def _make_error(self, errors: Sequence[KafkaError]) -> ConnectError:
-        return make_connect_error(self._brokers, errors, was_up=True)

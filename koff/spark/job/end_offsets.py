@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import structlog
 
-from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.offsets.lister import Listed, OffsetLister
 from koff.errors import ConnectError, KoffError
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.errors import KoffError
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_position import LogPosition

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from koff.client import Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.errors import KoffError
 from koff.spark.rows.group_changes import GROUP_DDL, describe_saved
 from koff.spark.spark_session import persist_frame

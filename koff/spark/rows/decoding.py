@@ -252,6 +252,20 @@ def _to_binary(column: pa.Array) -> Binary:
     return Binary.from_arrow(len(column), column.offset, validity, offsets, data, large=large)
 
 
+def to_arrow(column: Binary) -> pa.BinaryArray:
+    """A copy of the column. Its rows must be in the order in which they are in `data`."""
+    valid = np.ones(len(column), np.bool_) if column.valid is None else column.valid
+    # Row 2i is a row of the column, row 2i + 1 what lies behind it: Arrow takes every other one.
+    bounds = np.zeros((len(column), 2), np.int64)
+    bounds[valid, 0], bounds[valid, 1] = column.starts[valid], (column.starts + column.lengths)[valid]
+    bounds = np.maximum.accumulate(bounds.ravel())  # nulls have no place
+    whole = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), max(len(bounds) - 1, 0), [None, pa.py_buffer(bounds), pa.py_buffer(column.data)]
+    )
+    rows = pa.array(np.arange(0, len(bounds), 2), mask=_null_mask(~valid))
+    return whole.take(rows).cast(pa.binary())
+
+
 def _null_mask(is_null: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
     """The mask for `pa.array`; None if nothing is null, so that Arrow makes no bitmap."""
     return is_null if is_null.any() else None

@@ -18,15 +18,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import structlog
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
-from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
+from koff.client.batches import RecordRun
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.rows.decoding import DDL, RAW, TIME, DataLost, Decoder, RecordFilter
+from koff.spark.rows.decoding import DDL, RAW, TIME, DataLost, Decoder, RecordFilter, to_arrow
 from koff.spark.rows.packing import PACKED_DDL, pack_batches
 from koff.spark.source.log_position import LogPosition
 from koff.spark.source.log_segments import SegmentsSource
@@ -196,18 +198,29 @@ class OffsetsLog:
     def read_rows(self, task: KafkaTask) -> Iterator[pa.RecordBatch]:
         """The rows of the task's ranges, in the columns that the options ask for."""
         options = self.options
-        batches = read_ranges(options.origin, task.ranges, task.leader_epochs)
+        runs = read_ranges(options.origin, task.ranges, task.leader_epochs)
         if options.raw:
-            return map(convert_times, batches)
-        decoded = map(Decoder(options.origin.cluster), batches)
+            return map(_build_raw_batch, runs)
+        decoded = _decode(runs, Decoder(options.origin.cluster))
         rows = filter(len, map(options.record_filter.filter_rows, decoded))
         return pack_batches(rows) if options.packed else rows
 
 
-def convert_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch with the columns `RAW`, but with timestamps as Spark has them: `RAW_DDL`."""
-    partition, offset, timestamp, key, value = batch.columns
-    columns = [partition, offset, timestamp.cast(pa.timestamp("ms", "UTC")).cast(TIME), key, value]
+def _decode(runs: Iterable[RecordRun], decoder: Decoder) -> Iterator[pa.RecordBatch]:
+    for run in runs:
+        yield decoder.decode_buffers(*_number_rows(run), run.timestamps_ms, run.keys, run.values)
+
+
+def _number_rows(run: RecordRun) -> tuple[pa.Int32Array, pa.Int64Array]:
+    """The columns with the partition and the offsets."""
+    partitions = np.full(len(run), run.partition, np.int32)
+    return pa.array(partitions), pa.array(np.asarray(run.offsets, np.int64))
+
+
+def _build_raw_batch(run: RecordRun) -> pa.RecordBatch:
+    """The columns `RAW_DDL`."""
+    times = pa.array(run.timestamps_ms, pa.timestamp("ms", "UTC")).cast(TIME)
+    columns = [*_number_rows(run), times, to_arrow(run.keys), to_arrow(run.values)]
     return pa.RecordBatch.from_arrays(
         columns, names=["offsets_partition", "log_offset", "timestamp", "key", "value"]
     )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from koff.client import OffsetSpec
+from koff.client.cluster_conf import OffsetSpec
 from koff.errors import ConfigError
 from koff.spark.rows.decoding import RecordFilter
 

@@ -47,6 +47,14 @@ def test_a_monitor_without_a_file_does_not_import_yaml():
     assert not {"yaml", "starlette", "uvicorn"}.intersection(names.split())
 
 
+@pytest.mark.parametrize("command", ["monitor", "lag", "group", "printer", "doctor"])
+def test_what_reads_from_kafka_imports_no_client_of_others(command):
+    shown = f"import sys, koff.cli.{command}; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout
+    assert "koff.client.cluster" in names.split()
+    assert not {"confluent_kafka", "kazoo"}.intersection(names.split())
+
+
 @pytest.mark.parametrize("command", ["monitor", "lag", "printer"])
 def test_help_has_examples_and_names_the_environment_variables(command):
     output = run(command, "--help").output

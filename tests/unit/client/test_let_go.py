@@ -20,7 +20,8 @@ from koff.client.cluster import Cluster
 from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
-from koff.client.history.history_fetch import HistoryFetched, _Leader
+from koff.client.leader_epochs import EpochEnd
+from koff.client.log_reader import LogReader, LogStart
 from koff.client.offsets.lister import OffsetLister
 from koff.client.wire import oidc
 from koff.client.wire.connection import _connect_to_any
@@ -131,15 +132,19 @@ def test_coordinators_without_an_answer_keep_nothing() -> None:
     check_gone(make)
 
 
-def test_a_leader_that_refuses_the_connection_is_let_go() -> None:
-    def make() -> weakref.ref[Any]:
-        with OffsetLister(ABSENT) as lister:
-            leader, fetched = _Leader(lister, ("127.0.0.1", free_ports(1)[0]), "t"), HistoryFetched()
-            wait_until(leader._connecting.done, what="a refusal")
-            leader.advance(fetched)
-            return weakref.ref(leader)
+def test_a_leader_that_refuses_the_connection_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    at, address = TopicPartition("t", 0), ("127.0.0.1", free_ports(1)[0])
+    monkeypatch.setattr(OffsetLister, "ask_leaders", lambda *_: {at: EpochEnd(address, 0)})
+    with OffsetLister(ABSENT) as lister, LogReader(lister, "t") as reader:
 
-    check_gone(make)
+        def make() -> weakref.ref[Any]:
+            reader.add({0: LogStart(0)})
+            wait_until(lambda: reader.fetch(0.0) or reader._leaders, every_s=0.001, what="a leader")
+            return weakref.ref(next(iter(reader._leaders.values())))
+
+        seen = make()
+        wait_until(lambda: reader.fetch(0.01) or seen() is None, every_s=0.001, what="no leader")
+        assert reader.unreachable is not None
 
 
 def test_an_address_that_refuses_keeps_no_socket_of_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:

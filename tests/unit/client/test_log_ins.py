@@ -35,11 +35,12 @@ def broker() -> Iterator[SaslBroker]:
 def _long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal counts for so long that no test sees its end, unless it says so."""
     monkeypatch.setattr(log_ins, "REFUSED_S", 3600.0)
+    monkeypatch.setattr(log_ins, "MOST_REFUSED_S", 3600.0)
 
 
 def end_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets the time pass after which brokers may be asked again."""
-    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600.0)
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 4000.0)
     monkeypatch.setattr(log_ins, "time", later)
     monkeypatch.setattr(log_ins, "_FORGET_S", 1e9)
 
@@ -128,13 +129,37 @@ def test_after_a_while_one_proof_lets_all_log_in_again(
             cluster.fetch_metadata()
         assert broker.log_ins == tried + 1  # by a connection of koff's own
         broker.password = "later"
-        monkeypatch.setattr(log_ins, "REFUSED_S", 0.0)
+        monkeypatch.setattr(log_ins, "MOST_REFUSED_S", 0.0)
         with pytest.raises(LogInRefused):
             cluster.fetch_metadata()  # the refusal of the attempt before still counts
         REFUSALS.note(log_ins.identify(conf), ("127.0.0.1", broker.port), "once more")
         assert cluster.fetch_metadata().brokers
     check_log_in(conf)
     assert not REFUSALS.has_any(log_ins.identify(conf))
+
+
+def test_the_pause_grows_to_a_minute_until_the_log_in_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    now_s, refusals, at = 0.0, log_ins.Refusals(), ("b", 9092)
+    monkeypatch.setattr(log_ins, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    def measure_pause() -> float:
+        nonlocal now_s
+        refusals.note("me", at, "wrong password")
+        since_s = now_s
+        while True:
+            try:
+                refusals.check("me", at)
+            except LogInRefused:
+                now_s += 0.1
+            else:
+                return now_s - since_s
+
+    for pause_s in (10, 20, 40, 60, 60):
+        assert pause_s <= measure_pause() <= 1.1 * pause_s + 0.2
+    refusals.note("me", at, "")
+    assert not refusals.has_any()
+    assert measure_pause() <= 11.2
 
 
 def test_a_new_password_in_the_file_is_tried_at_once(broker: SaslBroker, tmp_path: Path) -> None:

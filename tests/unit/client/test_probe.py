@@ -14,8 +14,8 @@ import pytest
 from koff.client import ClusterConf
 from koff.client import probe as probe_module
 from koff.client.cluster import Cluster
-from koff.client.cluster_conf import check_properties
 from koff.client.probe import Finding, Probe, probe_address
+from koff.client.wire.credentials import check_properties
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest import free_ports
 

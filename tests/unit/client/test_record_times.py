@@ -12,7 +12,6 @@ from koff.client.cluster_conf import TopicPartition
 from koff.client.offsets import known_leaders
 from koff.client.offsets.lister import OffsetLister
 from koff.client.record_times import Answer, EndReached, FirstRecord, Place, Unread, read_record_times
-from koff.errors import KoffError
 from koff.proto.record_batch import CONTROL, LOG_APPEND_TIME
 from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic
@@ -137,16 +136,3 @@ def test_a_leader_that_hangs_hides_only_its_own_records(
     found = read(lister, (0, 0), (1, 0), timeout_s=2)
     assert found[0] == record(0, 4)
     assert isinstance(found[1], Unread)
-
-
-def test_whatever_the_bytes_are_there_are_records_or_an_error_of_koff() -> None:
-    log = batch(0, 3, at_ms=AT_MS)
-    for at in range(len(log)):
-        for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
-            data = log[:at] + bytes([byte]) + log[at + 1 :]
-            try:
-                records, next_offset = record_times._decode(data, 1)
-            except KoffError:
-                continue
-            assert next_offset >= 1
-            assert all(offset >= 1 for offset in records.offset.tolist())

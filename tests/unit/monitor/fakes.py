@@ -1,4 +1,4 @@
-"""What the threads of the monitor talk to, without Kafka: a cluster, feeds, and the owner's inbox."""
+"""What the threads of the monitor talk to, without Kafka: a cluster, logs, and the owner's inbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from koff.client import ClusterConf, Isolation, Metadata, OffsetSpec, PartitionMetadata, TopicPartition
 from koff.client.cluster_conf import ListedOffset
-from koff.client.feed.feed import Fetched
+from koff.client.log_reader import LogRead, LogStart
 from koff.kafkatest import wait_until
 from koff.monitor.requests import Input, Moment
 
@@ -120,59 +120,54 @@ class FakeCluster:
         return {at: self.starts.get(at, 0) for at in partitions}
 
 
-class FakeFeed:
-    """A feed that hands over what a test gives it. `made` has all feeds, the newest last."""
+class FakeLog:
+    """A `LogReader` that hands over what a test gives it. `made` has all of them, the newest last."""
 
-    made: list[FakeFeed]
+    made: list[FakeLog]
 
-    def __init__(self, conf: ClusterConf, topic: str, feed: Any = None) -> None:
+    def __init__(self, lister: Any, topic: str) -> None:
         self.topic = topic
         self.unreachable: Exception | None = None
+        self.is_behind = False
         self.assigned: dict[int, int] = {}
         self.epochs: dict[int, int] = {}
         self.history: list[tuple[str, Any]] = []
-        self.waiting: list[Fetched | Exception] = []
-        self.fetches = 0
+        self.waiting: list[LogRead | Exception] = []
         self.is_closed = False
-        self.close_fault: Exception | None = None
         self.add_fault: Exception | None = None
         self._given = threading.Condition()
         type(self).made.append(self)
 
-    def give(self, *fetched: Fetched | Exception) -> None:
+    def give(self, *given: LogRead | Exception) -> None:
         """These are the results of the next fetches."""
         with self._given:
-            self.waiting += fetched
+            self.waiting += given
             self._given.notify_all()
 
-    def add(self, offsets: Mapping[int, int], leader_epochs: Mapping[int, int] | None = None) -> None:
+    def add(self, starts: Mapping[int, LogStart]) -> None:
         if self.add_fault is not None:
             raise self.add_fault
-        twice = self.assigned.keys() & offsets.keys()
-        assert not twice, "librdkafka refuses a partition that is assigned twice"
-        self.assigned.update(offsets)
-        self.epochs.update(leader_epochs or {})
-        self.history.append(("add", dict(offsets)))
+        self.assigned.update({partition: start.offset for partition, start in starts.items()})
+        self.epochs.update({partition: start.leader_epoch for partition, start in starts.items()})
+        self.history.append(("add", {partition: start.offset for partition, start in starts.items()}))
 
     def remove(self, partitions: Iterable[int]) -> None:
         for partition in (removed := list(partitions)):
-            del self.assigned[partition]
+            self.assigned.pop(partition, None)
         self.history.append(("remove", removed))
 
     def reconnect(self) -> None:
         self.history.append(("reconnect", None))
 
-    def fetch(self, max_records: int, timeout_s: float) -> Fetched:
+    def fetch(self, timeout_s: float) -> LogRead:
         with self._given:
-            if timeout_s:
-                self._given.wait_for(lambda: self.waiting, timeout_s)
-            self.fetches += 1
-            fetched = self.waiting.pop(0) if self.waiting else Fetched()
-        if isinstance(fetched, Exception):
-            raise fetched
-        return fetched
+            self._given.wait_for(lambda: self.waiting, timeout_s)
+            read = self.waiting.pop(0) if self.waiting else LogRead()
+        if isinstance(read, Exception):
+            raise read
+        for lost in read.lost:
+            self.assigned.pop(lost.partition, None)
+        return read
 
     def close(self) -> None:
         self.is_closed = True
-        if self.close_fault is not None:
-            raise self.close_fault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koff.monitor.followed_log import LIVE_S, STALL_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
-from koff.monitor.requests import Polled, Records, Start, Topic
+from koff.monitor.requests import Polled, Records, Topic
 from tests.unit.monitor.fakes import at
 
 TOPIC = "__consumer_offsets"
@@ -27,17 +27,6 @@ def polled(*offsets: int, attempt: int = 1, partition: int = 0) -> Polled:
 def fetch_end(log: FollowedLog, end: int, second: float, *, epoch: int = -1) -> list[int]:
     epochs = {(TOPIC, 0): epoch}
     return log.receive_offsets("end", {0: end}, at(second), epochs, log.known())
-
-
-def test_a_replay_says_up_to_where_there_is_history_and_no_other_start_does() -> None:
-    log, _ = follow(Seed(0, ""))
-    log.note_topic(Topic("id", 2))
-    for part in log.partitions.values():
-        part.start, part.stable = 10, 500
-    starts = log.begin({1: Replay(10, "")}, at(0))
-    assert starts[1] == Start(10, 1, -1, history_until=500)
-    log.note_failure("no broker", at(1), denied=False)
-    assert {start.history_until for start in log.begin_again(at(2)).values()} == {0}
 
 
 def test_records_that_come_twice_are_applied_once() -> None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from koff.client.fetch_messages import AbortedTransaction
 from koff.proto.buffers import Binary
 from koff.proto.primitives import Malformed
 from koff.proto.record_batch import find_batches, read_headers
-from koff.proto.slices import PAD, Ints
-from koff.records.segments import read_batches
+from koff.proto.slices import PAD, Ints, Mask
+from koff.records.segments import Chunk, read_batches
+
+
+class RawRecord(NamedTuple):
+    """A record of the log. `timestamp_ms` counts from the epoch; -1 if the record has no timestamp."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +35,22 @@ class RecordRun:
     keys: Binary
     values: Binary
     offsets: Sequence[int]
+    timestamps_ms: Ints
     leader_epoch: int
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[RawRecord]:
+        columns = self.offsets, self.timestamps_ms.tolist(), self.keys, self.values
+        for offset, timestamp_ms, key, value in zip(*columns, strict=True):
+            yield RawRecord(self.partition, offset, timestamp_ms, key, value)
+
+    def before(self, offset: int) -> RecordRun:
+        """The records before that offset, perhaps none."""
+        count = bisect_left(self.offsets, offset)
+        columns = self.keys[:count], self.values[:count], self.offsets[:count], self.timestamps_ms[:count]
+        return RecordRun(self.partition, *columns, self.leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +66,12 @@ class Batches:
     next_offset: int
     """The offset after the last batch."""
     leader_epoch: int
+    aborted: Sequence[AbortedTransaction] = ()
 
     @classmethod
-    def find(cls, partition: int, data: bytes, position: int) -> Batches | None:
+    def find(
+        cls, partition: int, data: bytes, position: int, aborted: Sequence[AbortedTransaction] = ()
+    ) -> Batches | None:
         """The batches that are whole; the last one in `data` may be cut off. None: there are none.
 
         Raises `Malformed` for bytes that are no batch, and batches that do not end after `position`.
@@ -57,10 +88,11 @@ class Batches:
         next_offset = int(header["base_offset"]) + int(header["last_offset_delta"]) + 1
         if not position < next_offset < 1 << 63:  # an int64
             raise Malformed("the batches end at an offset that cannot be")
-        return cls(partition, padded, positions, position, next_offset, int(header["leader_epoch"]))
+        epoch = int(header["leader_epoch"])
+        return cls(partition, padded, positions, position, next_offset, epoch, aborted)
 
     def decode(self) -> RecordRun | None:
-        """The records from `position` on; None if there are none. No batch may be of an aborted transaction.
+        """The committed records from `position` on; None if there are none.
 
         Raises `Malformed` if a batch is damaged or the offsets do not increase, and `MissingLibrary` if a
         codec needs a library that is not installed.
@@ -69,6 +101,8 @@ class Batches:
         if chunk.damage:
             raise Malformed(chunk.damage[0].reason)
         records = chunk.records
+        if self.aborted:
+            records = records.select_rows(~_find_aborted(chunk, self.aborted))
         if len(records) and records.offset[0] < self.position:  # the first batch begins before the position
             records = records.select_rows(records.offset >= self.position)
         if not len(records):
@@ -78,4 +112,22 @@ class Batches:
             raise Malformed("the offsets of the records do not increase")
         has_no_gaps = last + 1 - first == len(records)
         offsets = range(first, last + 1) if has_no_gaps else records.offset.tolist()
-        return RecordRun(self.partition, records.keys, records.values, offsets, self.leader_epoch)
+        columns = records.keys, records.values, offsets, records.timestamp
+        return RecordRun(self.partition, *columns, self.leader_epoch)
+
+
+def _find_aborted(chunk: Chunk, aborted: Sequence[AbortedTransaction]) -> Mask:
+    """Which records are of these transactions: those of the producer, from the first one to the marker."""
+    records = chunk.records
+    found: Mask = np.zeros(len(records), np.bool_)
+    for transaction in aborted:
+        ends = (
+            marker.offset
+            for marker in chunk.markers
+            if marker.producer_id == transaction.producer_id
+            if marker.kind == "abort" and marker.offset >= transaction.first_offset
+        )
+        end = min(ends, default=records.offset[-1] + 1 if len(records) else 0)
+        own = records.transactional & (records.producer_id == transaction.producer_id)
+        found |= own & (records.offset >= transaction.first_offset) & (records.offset < end)
+    return found

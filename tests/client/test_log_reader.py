@@ -1,34 +1,19 @@
-"""A history from a real broker is what librdkafka's consumer returns."""
+"""What is read from a real broker is what librdkafka's consumer returns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as At
 
 from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
-from koff.client.history.history_fetch import HistoryFetch, HistoryStart
-from koff.client.offsets.lister import Listed, OffsetLister
+from koff.client.log_reader import LogReader, LogStart
 from koff.kafkatest import KafkaCluster, wait_until
 
 Found = dict[int, list[tuple[int, bytes | None, bytes | None]]]
-
-
-@pytest.fixture
-def lister(kafka: KafkaCluster) -> Iterator[OffsetLister]:
-    with (
-        Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster,
-        OffsetLister(cluster.conf) as made,
-    ):
-        yield made
-
-
-def refuse(*args: object, **options: object) -> Listed:
-    raise AssertionError("librdkafka is not needed")
 
 
 def produce(kafka: KafkaCluster, topic: str, partition: int, values: range, *, codec: str = "none") -> None:
@@ -75,53 +60,42 @@ def read_by_librdkafka(kafka: KafkaCluster, topic: str, partitions: int) -> Foun
     return found
 
 
-def read_history(lister: OffsetLister, topic: str, partitions: int) -> tuple[Found, dict[int, int]]:
-    """The records, and where each partition ended."""
-    places = [TopicPartition(topic, partition) for partition in range(partitions)]
-    starts = lister.list_offsets(places, OffsetSpec.EARLIEST)
-    ends = lister.list_offsets(places, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+def read_log(kafka: KafkaCluster, topic: str, partitions: int) -> tuple[Found, dict[int, int]]:
+    """The records, and where each partition ends."""
     found: Found = {partition: [] for partition in range(partitions)}
-    ended: dict[int, int] = {}
-    with HistoryFetch(lister, topic) as history:
-        wanted = {at.partition: HistoryStart(starts[at].offset, ends[at].offset) for at in places}
-        assert history.add(wanted) == set(range(partitions))
+    positions: dict[int, int] = {}
+    with (
+        Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster,
+        LogReader(cluster.lister, topic) as reader,
+    ):
+        places = [TopicPartition(topic, partition) for partition in range(partitions)]
+        ends = cluster.fetch_offsets(places, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        reader.add(dict.fromkeys(range(partitions), LogStart(0)))
 
         def is_done() -> bool:
-            fetched = history.fetch(0.1)
-            for run in fetched.runs:
+            read = reader.fetch(0.1)
+            assert not read.lost
+            for run in read.runs:
                 found[run.partition] += zip(run.offsets, run.keys, run.values, strict=True)
-            ended.update({partition: position for partition, (position, _) in fetched.ended.items()})
-            return not history.partitions
+            positions.update(read.positions)
+            return positions == {at.partition: end for at, end in ends.items()}
 
         wait_until(is_done, timeout_s=60, every_s=0.0)
-    return found, ended
+    return found, positions
 
 
-def test_a_history_is_what_librdkafka_returns(
-    kafka: KafkaCluster, make_topic: Callable[..., str], lister: OffsetLister
+def test_records_are_those_that_librdkafka_returns(
+    kafka: KafkaCluster, make_topic: Callable[..., str]
 ) -> None:
-    topic = make_topic(partitions=7)
+    topic = make_topic(partitions=8)
     for partition, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd")):
         produce(kafka, topic, partition, range(30_000), codec=codec)
-    produce(kafka, topic, 5, range(500))
-    transact(kafka, topic, 5, range(300), commits=True)
-    produce(kafka, topic, 5, range(500))
-    found, ended = read_history(lister, topic, 7)
-    assert found == read_by_librdkafka(kafka, topic, 7)
-    assert sum(map(len, found.values())) == 5 * 30_000 + 1300
-    assert ended == {**dict.fromkeys(range(5), 30_000), 5: 1301, 6: 0}
-
-
-def test_a_history_ends_before_an_aborted_transaction(
-    kafka: KafkaCluster, make_topic: Callable[..., str], lister: OffsetLister
-) -> None:
-    topic = make_topic(partitions=2)
-    for partition in range(2):
-        produce(kafka, topic, partition, range(90_000))
-    transact(kafka, topic, 1, range(300), commits=False)
-    produce(kafka, topic, 1, range(500))
-    found, ended = read_history(lister, topic, 2)
-    expected = read_by_librdkafka(kafka, topic, 2)
-    assert found[0] == expected[0]
-    assert 0 < ended[1] <= 90_000
-    assert found[1] == [record for record in expected[1] if record[0] < ended[1]]
+    for partition, commits in ((5, True), (6, False)):
+        produce(kafka, topic, partition, range(500))
+        transact(kafka, topic, partition, range(300), commits=commits)
+        produce(kafka, topic, partition, range(500))
+    transact(kafka, topic, 6, range(300), commits=True)
+    found, positions = read_log(kafka, topic, 8)
+    assert found == read_by_librdkafka(kafka, topic, 8)
+    assert sum(map(len, found.values())) == 5 * 30_000 + 1300 + 1300
+    assert positions == {**dict.fromkeys(range(5), 30_000), 5: 1301, 6: 1602, 7: 0}

@@ -1,1 +1,0 @@
-"""Fetches a long history over koff's own connections, as columns, without a message object a record."""

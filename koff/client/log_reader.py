@@ -1,0 +1,510 @@
+"""`LogReader` reads partitions of one topic without a group, as columns, over koff's own connections.
+
+Each leader has one connection with one request under way. Whatever happens to a leader, its partitions are
+sought again: their leaders are found, and each leader is asked where the epoch ended of the last record that
+was read. If that is before the position, the log was truncated, and the partition is lost to the caller.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koff.client.batches import Batches, RecordRun
+from koff.client.calls import call_in_thread, get_result
+from koff.client.closing import Closing
+from koff.client.cluster_conf import TopicPartition
+from koff.client.fetch_messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
+from koff.client.foreign_errors import make_denied_error
+from koff.client.leader_epochs import EpochEnd, fetch_epoch_ends
+from koff.client.offsets.lister import OffsetLister
+from koff.client.offsets.messages import choose_version
+from koff.client.wire.connection import Connection
+from koff.client.wire.pool import Address
+from koff.errors import ConnectError, KoffError, LogInRefused, copy_error
+from koff.logs import get_logger
+from koff.proto.primitives import Malformed
+from koff.proto.requests import Api, error_name
+
+log = get_logger("client.log_reader")
+
+PARTITION_BYTES = 1 << 20
+"""The most bytes of one partition in a response, unless its first batch is larger."""
+RESPONSE_BYTES = 1 << 20
+"""The same for the whole response. Larger responses are slower to decode: they do not fit the CPU caches."""
+LEAST_BYTES, RECORD_BYTES = 16 << 10, 160
+"""The least that is requested of a partition, and the assumed size of a record, for those with an `until`."""
+BEHIND_AT_ONCE = 4
+"""So many partitions with more to read are requested at once, in turn. A long one fills the response."""
+WAIT_MS = 500
+"""How long a broker waits for a record, if there is none."""
+RESPONSE_S = 5.0
+"""A broker that does not respond, or cannot be connected to, within this time is given up."""
+SEEK_S = 10.0
+"""How long leaders are sought."""
+FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
+"""The pause before they are sought again. It doubles each time, until none was due for `MOST_PAUSE_S`."""
+IDLE_S = 10.0
+"""How long a connection is kept for which there is nothing to read."""
+MOST_THROTTLE_S = 10.0
+"""The longest that koff waits because a broker says that it sends too much. Quotas have windows of 11 s."""
+GONE_S = 5.0
+"""A partition that brokers say for so long not to exist does not exist: the first may have old metadata."""
+_POLL_S = 0.02
+_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "INVALID_TOPIC_EXCEPTION"})
+_OUT_OF_RANGE, _DENIED = "OFFSET_OUT_OF_RANGE", "TOPIC_AUTHORIZATION_FAILED"
+_LONG_AGO = float("-inf")
+
+
+class LogStart(NamedTuple):
+    """Where to begin: an offset, and the leader epoch of the record before it, -1 if that is unknown.
+
+    With the epoch, a log that was truncated since then is noticed. Records from `until` on are not wanted,
+    although some may come.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    until: int = 1 << 63
+
+
+class PartitionLost(NamedTuple):
+    """A partition that cannot be read from its position. `gone`: the partition does not exist."""
+
+    partition: int
+    reason: str
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class LogRead:
+    """The result of one `LogReader.fetch`.
+
+    `positions` has the next offset of each partition that was moved, or confirmed at its last stable offset.
+    `lost` are not read any more.
+    """
+
+    runs: list[RecordRun] = field(default_factory=list)
+    positions: dict[int, int] = field(default_factory=dict)
+    lost: list[PartitionLost] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.positions or self.lost)
+
+
+@dataclass(slots=True)
+class _Partition:
+    position: int
+    read_epoch: int
+    """The leader epoch of the last batch that was read."""
+    until: int = 1 << 63
+    leader_epoch: int = -1
+    """The leader's epoch as metadata gave it."""
+    is_behind: bool = True
+    """Whether there is more to read, as far as is known."""
+    is_first: bool = False
+    """Whether it must be the first of a request: a broker returns a batch without room for it only there."""
+    absent_since_s: float | None = None
+    at_follower: bool = False
+    """Whether it is read from a follower in the same rack (KIP-392)."""
+
+
+class LogReader(Closing):
+    """Reads the committed records of partitions, from now on. A context manager, for one thread.
+
+    `unreachable` is the error while no broker can be reached, and None otherwise.
+    """
+
+    def __init__(self, lister: OffsetLister, topic: str) -> None:
+        self.topic, self.unreachable = topic, None
+        self._lister, self._rack = lister, lister.conf.properties.get("client.rack", "")
+        self._partitions: dict[int, _Partition] = {}
+        self._leaders: dict[Address, _Leader] = {}
+        self._homeless: set[int] = set()
+        self._seeking: futures.Future[dict[TopicPartition, _Found]] | None = None
+        self._sought: dict[int, _Partition] = {}
+        self._seek_due_s, self._pause_s = _LONG_AGO, FIRST_PAUSE_S
+        self._failure: KoffError | None = None
+
+    unreachable: ConnectError | None
+
+    @property
+    def partitions(self) -> set[int]:
+        """The partitions that are being read."""
+        return set(self._partitions)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to read, as far as is known."""
+        return any(part.is_behind for part in self._partitions.values())
+
+    def add(self, starts: Mapping[int, LogStart]) -> None:
+        """Begins to read these partitions."""
+        self.remove(starts)
+        for partition, start in starts.items():
+            self._partitions[partition] = _Partition(*start)
+        self._homeless.update(starts)
+        self._seek_due_s = _LONG_AGO
+
+    def remove(self, partitions: Iterable[int]) -> None:
+        """Reads these partitions no more."""
+        for partition in partitions:
+            self._partitions.pop(partition, None)
+            self._homeless.discard(partition)
+            for leader in self._leaders.values():
+                leader.left.pop(partition, None)
+
+    def reconnect(self) -> None:
+        """Reads on over new connections, from the present positions."""
+        for leader in list(self._leaders.values()):
+            self._drop(leader)
+
+    def close(self) -> None:
+        """Closes the connections. Safe to call twice."""
+        leaders, self._leaders = self._leaders, {}
+        for leader in leaders.values():
+            leader.close()
+
+    def fetch(self, timeout_s: float) -> LogRead:
+        """What comes next. Waits up to about `timeout_s`.
+
+        Raises `Denied` if this user may not read the topic, `LogInRefused` if a log-in is refused, and
+        `ConfigError` for properties that koff does not support.
+        """
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise copy_error(failure)
+        read, until_s = LogRead(), time.monotonic() + timeout_s
+        while True:
+            self._seek(read)
+            for leader in list(self._leaders.values()):
+                self._guard(leader, leader.advance)
+            ready = self._wait(0.0 if read else until_s - time.monotonic())
+            now_s = time.monotonic()
+            for leader in list(self._leaders.values()):
+                if leader in ready:
+                    self._receive(leader, read)
+                elif leader.is_late(now_s):
+                    self._note_failure(leader, ConnectError(f"{leader.name} does not respond in time"))
+                elif leader.is_idle(now_s):
+                    self._close(leader)
+            if read or self._failure is not None or now_s >= until_s:
+                break
+        if self._failure is not None and not read:
+            return self.fetch(0.0)
+        return read
+
+    # --- Leaders --------------------------------------------------------------------------------------------
+
+    def _seek(self, read: LogRead) -> None:
+        """Finds the leaders of partitions without one, in a thread: nothing else waits for that."""
+        if self._seeking is not None and self._seeking.done():
+            seeking, self._seeking = self._seeking, None
+            self._settle(get_result(seeking), read)
+        now_s = time.monotonic()
+        if self._seeking is None and self._homeless and now_s >= self._seek_due_s:
+            if now_s >= self._seek_due_s + MOST_PAUSE_S:
+                self._pause_s = FIRST_PAUSE_S
+            self._sought = {number: self._partitions[number] for number in self._homeless}
+            epochs = {TopicPartition(self.topic, n): part.read_epoch for n, part in self._sought.items()}
+            self._seeking = call_in_thread(_find_leaders, self._lister, epochs, now_s + SEEK_S)
+            self._seek_due_s = now_s + self._pause_s
+            self._pause_s = min(2 * self._pause_s, MOST_PAUSE_S)
+
+    def _settle(self, found: dict[TopicPartition, _Found], read: LogRead) -> None:
+        """Begins to read from the leaders that were found."""
+        for at, result in found.items():
+            part = self._partitions.get(at.partition)
+            if part is None or part is not self._sought.get(at.partition):
+                continue  # it was removed, and perhaps added again
+            if isinstance(result, EpochEnd):
+                self._settle_partition(at.partition, part, result, read)
+            else:
+                self._settle_failure(at.partition, part, result, read)
+
+    def _settle_partition(self, number: int, part: _Partition, found: EpochEnd, read: LogRead) -> None:
+        if part.read_epoch >= 0 and found.end_offset < part.position:
+            why = f"truncated to {found.end_offset}" if found.end_offset >= 0 else "created again"
+            self._lose(number, f"the log was {why}, and offset {part.position} was read next", read)
+            return
+        part.leader_epoch, part.absent_since_s = found.leader_epoch, None
+        self._settle_at(found.address, number, part)
+        self._homeless.discard(number)
+
+    def _settle_at(self, address: Address, number: int, part: _Partition) -> None:
+        if address not in self._leaders:
+            self._leaders[address] = _Leader(self._lister, address, self.topic, self._rack)
+        self._leaders[address].left[number] = part
+        part.is_behind = True
+
+    def _settle_failure(self, number: int, part: _Partition, why: str | KoffError, read: LogRead) -> None:
+        if why in _ABSENT:
+            now_s = time.monotonic()
+            part.absent_since_s = now_s if part.absent_since_s is None else part.absent_since_s
+            if now_s >= part.absent_since_s + GONE_S:
+                self._lose(number, f"the partition does not exist: {why}", read, gone=True)
+        elif why == _DENIED:
+            self._failure = make_denied_error(self.topic, self._lister.conf.brokers, "READ")
+        elif isinstance(why, KoffError):
+            self._note_error(why)
+
+    def _guard(self, leader: _Leader, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except KoffError as error:
+            self._note_failure(leader, error)
+
+    def _note_failure(self, leader: _Leader, error: KoffError) -> None:
+        """Seeks the leaders of all partitions of this one again."""
+        self._drop(leader)
+        log.debug("a leader is sought again", topic=self.topic, leader=leader.name, why=str(error))
+        self._note_error(error)
+
+    def _note_error(self, error: KoffError) -> None:
+        """One broker of several stops nothing, whatever it says."""
+        if not isinstance(error, ConnectError | Malformed):
+            self._failure = copy_error(error)
+        elif not self._leaders:
+            is_refused = isinstance(error, LogInRefused)
+            self._failure = copy_error(error) if is_refused else self._failure
+            self.unreachable = None if is_refused else ConnectError(str(error))
+
+    def _drop(self, leader: _Leader) -> None:
+        self._leave(leader, list(leader.left))
+        self._close(leader)
+
+    def _leave(self, leader: _Leader, partitions: Sequence[int]) -> None:
+        """Seeks the leaders of these partitions again: this one does not lead them, or does not respond."""
+        self._lister.doubt(TopicPartition(self.topic, number) for number in partitions)
+        for number in partitions:
+            part = leader.left.pop(number, None)
+            if part is not None:
+                part.at_follower = False
+                self._homeless.add(number)
+
+    def _close(self, leader: _Leader) -> None:
+        self._leaders.pop(leader.address, None)
+        leader.close()
+
+    def _lose(self, partition: int, reason: str, read: LogRead, *, gone: bool = False) -> None:
+        self.remove([partition])
+        read.lost.append(PartitionLost(partition, reason, gone))
+
+    # --- Records --------------------------------------------------------------------------------------------
+
+    def _wait(self, timeout_s: float) -> list[_Leader]:
+        """The leaders from which a response, or an error, begins to come."""
+        waiting = [leader for leader in self._leaders.values() if leader.is_waiting]
+        if self._seeking is not None or len(waiting) < len(self._leaders):
+            timeout_s = min(timeout_s, _POLL_S)
+        elif self._homeless:
+            timeout_s = min(timeout_s, self._seek_due_s - time.monotonic())
+        timeout_s = max(0.0, timeout_s)
+        if not waiting:
+            time.sleep(timeout_s)
+            return []
+        poll = select.poll()  # not `select.select`, which knows the first 1,024 file descriptors only
+        for leader in waiting:
+            poll.register(leader.fileno(), select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
+        return [leader for leader in waiting if leader.fileno() in ready]
+
+    def _receive(self, leader: _Leader, read: LogRead) -> None:
+        """Reads a response, sends the next request, and decodes the response while the broker works."""
+        moved: list[_Moved] = []
+
+        def receive() -> None:
+            for fetched in leader.receive():
+                self._note(leader, fetched, moved, read)
+            leader.advance()
+
+        self._guard(leader, receive)
+        for each in moved:  # also after a failure: the positions have moved past these batches
+            self._decode(each, read)
+
+    def _note(self, leader: _Leader, fetched: FetchedPartition, moved: list[_Moved], read: LogRead) -> None:
+        """Moves the position past the batches of the response."""
+        number, part = fetched.partition, leader.left[fetched.partition]
+        match error_name(fetched.error_code):
+            case "":
+                pass
+            case error if error == _OUT_OF_RANGE and not part.at_follower:
+                self._lose(number, f"offset {part.position} is not in the log: {error}", read)
+                return
+            case error if error == _DENIED:
+                self._failure = make_denied_error(self.topic, self._lister.conf.brokers, "READ")
+                self._leave(leader, [number])
+                return
+            case _:
+                self._leave(leader, [number])
+                return
+        try:
+            batches = _find_batches(fetched, part.position)
+        except Malformed as error:
+            self._lose(number, f"records from offset {part.position} on: {error}", read)
+            return
+        self.unreachable = None
+        nearer = self._lister.find_address(fetched.preferred_read_replica)
+        if nearer is not None and nearer != leader.address:
+            part.at_follower = True
+            self._settle_at(nearer, number, leader.left.pop(number))
+            return
+        if batches is not None:
+            moved.append(_Moved(batches, part))
+            part.position, part.read_epoch = batches.next_offset, batches.leader_epoch
+        elif part.position >= fetched.last_stable_offset:
+            read.positions[number] = part.position
+        # What a broker does not return although there is more is waited for, too: it is no reason to hurry.
+        has_more = part.position < fetched.last_stable_offset
+        part.is_behind, part.is_first = has_more and batches is not None, has_more and batches is None
+
+    def _decode(self, moved: _Moved, read: LogRead) -> None:
+        batches = moved.batches
+        if self._partitions.get(batches.partition) is not moved.part:
+            return  # it was removed meanwhile
+        try:
+            run = batches.decode()
+        except KoffError as error:
+            self._lose(batches.partition, f"records from offset {batches.position} on: {error}", read)
+            return
+        read.positions[batches.partition] = batches.next_offset
+        if run is not None:
+            read.runs.append(run)
+
+
+class _Moved(NamedTuple):
+    """Batches that were passed, and their partition as it was then."""
+
+    batches: Batches
+    part: _Partition
+
+
+_Found = EpochEnd | str | KoffError
+
+
+def _find_batches(fetched: FetchedPartition, position: int) -> Batches | None:
+    """The whole batches of the response; None if it has none. Raises `Malformed`."""
+    if not fetched.records:
+        return None
+    batches = Batches.find(fetched.partition, fetched.records, position, fetched.aborted or ())
+    # No checksum covers the offset of a batch. All up to a wrong one would be taken for read.
+    if batches is not None and batches.next_offset > fetched.last_stable_offset:
+        raise Malformed("the batches end beyond the last stable offset")
+    return batches
+
+
+def _find_leaders(
+    lister: OffsetLister, epochs: Mapping[TopicPartition, int], deadline: float
+) -> dict[TopicPartition, _Found]:
+    """For each partition its leader, and where the epoch ended there; or why that is unknown."""
+
+    def ask(address: Address, part: list[TopicPartition]) -> Mapping[TopicPartition, _Found]:
+        own = {at: epochs[at] for at in part}
+        return fetch_epoch_ends(lister, address, own, deadline)
+
+    return dict(lister.ask_leaders(epochs, ask, deadline))
+
+
+class _Leader:
+    """The partitions of one broker. It has at most one request under way."""
+
+    def __init__(self, lister: OffsetLister, address: Address, topic: str, rack: str) -> None:
+        self.address, self.name = address, f"Kafka at {address[0]}:{address[1]}"
+        self.left: dict[int, _Partition] = {}
+        self._topic, self._rack = topic, rack
+        self._connecting = call_in_thread(lambda: lister.brokers.connect(address, timeout_s=RESPONSE_S))
+        self._connection: Connection | None = None
+        self._response: Callable[[], FetchResponse] | None = None
+        self._requested: dict[int, int] = {}
+        """The offset that was requested of each partition."""
+        self._since_s = time.monotonic()
+        """When the connection or the response was requested."""
+        self._due_s = _LONG_AGO
+        """When the next request may be sent."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a response is under way."""
+        return self._response is not None
+
+    def is_late(self, now_s: float) -> bool:
+        """Whether the broker has not responded in time."""
+        is_asked = self._connection is None or self.is_waiting
+        return is_asked and now_s >= self._since_s + RESPONSE_S + WAIT_MS / 1000
+
+    def is_idle(self, now_s: float) -> bool:
+        """Whether there was nothing to read for `IDLE_S`."""
+        return not self.left and not self.is_waiting and now_s >= self._since_s + IDLE_S
+
+    def fileno(self) -> int:
+        """For `poll`."""
+        assert self._connection is not None
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        """Closes the connection, also one that is not open yet."""
+        self._response = None
+        if self._connection is not None:
+            self._connection.close()
+        else:
+            self._connecting.add_done_callback(_close_late)
+
+    def advance(self) -> None:
+        """Does what needs no waiting: uses the connection once it is open, and sends the next request."""
+        if self._connection is None and self._connecting.done():
+            self._connection = get_result(self._connecting)
+            choose_version(self._connection, Api.FETCH, FETCH_VERSIONS)
+        if self._connection is not None and self._response is None and time.monotonic() >= self._due_s:
+            self._send(self._connection)
+
+    def _send(self, connection: Connection) -> None:
+        """Sends the next request. One for partitions that have no more to read lets the broker wait."""
+        wanted = {number: part for number, part in self.left.items() if part.position < part.until}
+        behind = [number for number, part in wanted.items() if part.is_behind][:BEHIND_AT_ONCE]
+        # Those that have caught up come first: a long log must not take all of the room.
+        chosen = [number for number, part in wanted.items() if not part.is_behind] + behind
+        chosen.sort(key=lambda number: not wanted[number].is_first)
+        if not chosen:
+            return
+        for number in behind:  # to the end: no partition may stand still for long
+            self.left[number] = self.left.pop(number)
+        positions = {n: (self.left[n].position, self.left[n].leader_epoch) for n in chosen}
+        longest = max(wanted[number].until - wanted[number].position for number in chosen)
+        request = encode_fetch(
+            {self._topic: positions},
+            read_committed=True,
+            partition_bytes=min(PARTITION_BYTES, max(LEAST_BYTES, RECORD_BYTES * longest)),
+            response_bytes=RESPONSE_BYTES,
+            wait_ms=0 if behind else WAIT_MS,
+            rack=self._rack,
+        )
+        self._requested = {number: offset for number, (offset, _) in positions.items()}
+        connection.deadline = time.monotonic() + RESPONSE_S
+        self._response, self._since_s = connection.post_request(request), time.monotonic()
+
+    def receive(self) -> list[FetchedPartition]:
+        """The response: what it has of the partitions that are still read, at the positions it was for."""
+        response, self._response = self._response, None
+        assert response is not None
+        assert self._connection is not None
+        self._connection.deadline = time.monotonic() + RESPONSE_S
+        fetched = response()
+        self._due_s = time.monotonic() + min(fetched.throttle_time_ms / 1000, MOST_THROTTLE_S)
+        if fetched.error_code:
+            raise ConnectError(error_name(fetched.error_code))
+        asked, self._requested = self._requested, {}
+        return [part for topic in fetched.topics for part in topic.partitions if self._is_of(part, asked)]
+
+    def _is_of(self, part: FetchedPartition, asked: dict[int, int]) -> bool:
+        """Whether this is the first answer for the position of a partition that is still read."""
+        offset, known = asked.pop(part.partition, None), self.left.get(part.partition)
+        return offset is not None and known is not None and known.position == offset
+
+
+def _close_late(connecting: futures.Future[Connection]) -> None:
+    if connecting.exception() is None:
+        connecting.result().close()
