@@ -18,6 +18,7 @@ Kind = Literal[
     "offsets_reset",
     "records_skipped",
     "records_lost",
+    "ahead_of_log",
     "topic_left",
     "topic_deleted",
     "topic_recreated",

@@ -38,8 +38,9 @@ class KnownShard:
     """What was last known of a shard, with the groups and rows of one `layout`.
 
     `groups` are those of the view. The columns are of each row:
-    `committed` is below 0, and `lost` (whether records left the log before they were committed) and `left`
-    (whether no member subscribes to the topic) are -1, if it was never known. `places` has the partition
+    `committed` is below 0, and `lost` (whether records left the log before they were committed), `ahead`
+    (whether the commit was ever beyond the end of the log) and `left` (whether no member subscribes to the
+    topic) are -1, if it was never known. `places` has the partition
     numbers. `judge` has what the verdicts depend on.
     """
 
@@ -50,6 +51,7 @@ class KnownShard:
     partition: NDArray[np.int32]
     committed: Ints
     lost: NDArray[np.int8]
+    ahead: NDArray[np.int8]
     left: NDArray[np.int8]
     judge: Judge
     objective_s: Floats | None = None
@@ -69,6 +71,7 @@ class KnownShard:
             np.full(rows, UNKNOWN, np.int64),
             np.full(rows, UNKNOWN, np.int8),
             np.full(rows, UNKNOWN, np.int8),
+            np.full(rows, UNKNOWN, np.int8),
             Judge(len(shard.groups), rows),
         )
 
@@ -77,7 +80,7 @@ class KnownShard:
         """A shard of an earlier process, of which nothing is known but what verdicts depend on."""
         rows = len(group)
         offsets, marks = np.full(rows, UNKNOWN, np.int64), np.full(rows, UNKNOWN, np.int8)
-        return cls(object(), places, groups, group, partition, offsets, marks, marks, judge)
+        return cls(object(), places, groups, group, partition, offsets, marks, marks, marks, judge)
 
     def carry_over(self, before: Self, moved: Ints | None) -> Difference:
         """Takes over what was known before, by group, topic and partition. Returns what is different.
@@ -90,8 +93,8 @@ class KnownShard:
         for number, place in zip(new.tolist(), old.tolist(), strict=True):
             self.groups[number] = before.groups[place]
         rows, old_places = np.flatnonzero(old_rows >= 0), old_rows[old_rows >= 0]
-        self.committed[rows] = before.committed[old_places]
-        self.lost[rows], self.left[rows] = before.lost[old_places], before.left[old_places]
+        for column in ("committed", "lost", "ahead", "left"):
+            getattr(self, column)[rows] = getattr(before, column)[old_places]
         self.judge = before.judge.select(old_groups, old_rows)
         gone = np.ones(len(before.groups), np.bool_)
         gone[old] = False

@@ -237,6 +237,25 @@ def describe_loss(
     }
 
 
+def describe_ahead(
+    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], end: NDArray[np.int64]
+) -> dict[str, Any]:
+    """The commits of these rows are beyond the end of the log."""
+    row = int(rows[np.argmax(shard.committed[rows] - end[rows])])
+    place = describe_row(snapshot, shard, row)
+    more = "" if len(rows) == 1 else f", and so are those of {count(len(rows) - 1, 'more partition')}"
+    return {
+        **place,
+        "text": f"group {show(place['group'])}: the committed offset {shard.committed[row]:,} of "
+        f"{show(place['topic'])}-{place['partition']} is beyond the end of the log, {end[row]:,}{more}",
+        "details": {
+            "committed_offset": int(shard.committed[row]),
+            "end_offset": int(end[row]),
+            "partitions": len(rows),
+        },
+    }
+
+
 def describe_row(snapshot: Snapshot, shard: ShardSnapshot, row: int) -> dict[str, Any]:
     """Group, topic and partition of a row."""
     number = int(shard.partition[row])

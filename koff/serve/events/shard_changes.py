@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import is_topic_recreated
+from koff.lag import Reason, is_topic_recreated
 from koff.lag.samples import Mask
 from koff.lag.verdict import Judgement
 from koff.serve.activity import MOST_RESETS, ActivityLog
@@ -18,6 +18,7 @@ from koff.serve.events.event import Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.sentences import (
     Drafts,
+    describe_ahead,
     describe_left_topic,
     describe_loss,
     describe_rebalance,
@@ -85,14 +86,21 @@ def compare_commits(
 
 
 def compare_losses(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot, drafts: Drafts) -> None:
-    """Finds partitions that have begun to lose records of which the commit is missing."""
-    start = snapshot.partitions.start[shard.partition]
+    """Finds partitions that lose records before they are committed, and commits beyond the end of the log."""
+    partitions, place = snapshot.partitions, shard.partition
+    start, end = partitions.start[place], partitions.end[place]
     is_known = snapshot.lags(shard).known & (start >= 0) & (shard.committed >= 0)
     lost = start > shard.committed
     new = is_known & lost & (known.lost == 0)
     if new.any():
         _add_by_group("records_lost", Severity.ERROR, describe_loss, snapshot, shard, new, start, drafts)
     known.lost = np.where(is_known, lost, known.lost).astype(np.int8)
+    ahead = (snapshot.reasons(shard) & np.uint8(Reason.AHEAD_OF_LOG)) != 0
+    new = is_known & ahead & (known.ahead == 0)
+    if new.any():
+        _add_by_group("ahead_of_log", Severity.INFO, describe_ahead, snapshot, shard, new, end, drafts)
+    # Once: the commits that tools mirror may be ahead again and again.
+    known.ahead = np.where(is_known, np.maximum(ahead, known.ahead), known.ahead).astype(np.int8)
 
 
 def compare_skips(

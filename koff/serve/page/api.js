@@ -5,7 +5,7 @@ import { byId } from "./build.js";
 const LATE_MS = 15_000;
 const AGAIN_MS = 60_000;
 const KINDS = ["incident_opened", "incident_raised", "incident_closed", "group_appeared", "group_deleted", "rebalanced",
-  "members_changed", "offsets_reset", "records_skipped", "records_lost", "topic_left", "topic_deleted", "topic_recreated", "expected_group_absent", "expected_group_back", "blind", "recovered", "more_events"];
+  "members_changed", "offsets_reset", "records_skipped", "records_lost", "ahead_of_log", "topic_left", "topic_deleted", "topic_recreated", "expected_group_absent", "expected_group_back", "blind", "recovered", "more_events"];
 const MOST_EVENTS = 1000;
 
 export const events = [];

@@ -335,6 +335,28 @@ def test_records_that_are_lost_are_told_once(watched):
     assert [event.kind for event in watched.look() if event.kind == "records_lost"]
 
 
+def test_a_commit_beyond_the_end_of_the_log_is_told_once(watched):
+    watched.look()
+    watched.commit("g", 1 << 62)
+    watched.wait(1)
+    watched.sample(200)
+    (event,) = [event for event in watched.look() if event.kind == "ahead_of_log"]
+    assert event.text == (
+        "group g: the committed offset 4,611,686,018,427,387,904 of t-0 is beyond the end of the log, 200"
+    )
+    assert event.severity is Severity.INFO
+    assert event.details == {"committed_offset": 1 << 62, "end_offset": 200, "partitions": 1}
+    watched.wait(1)
+    watched.sample(210)
+    assert watched.look() == []
+    watched.commit("g", 210)
+    watched.look()
+    watched.commit("g", 1 << 62)
+    watched.wait(1)
+    watched.sample(220)
+    assert "ahead_of_log" not in dict(watched.find_kinds())
+
+
 def test_a_rebalance(watched):
     watched.apply(*consumer_group("m", epoch=5, assignment_epoch=5, members={"a": (5, 0)}))
     watched.look()
