@@ -73,6 +73,7 @@ class OffsetsConsumer(Closing):
         return self
 
     def __next__(self) -> DecodedMessage:
+        self._check_open()  # there may be more messages of the last batch
         return next(self._messages)
 
     def batches(self) -> Iterator[list[tuple[RawRecord, DecodedMessage]]]:
@@ -81,8 +82,7 @@ class OffsetsConsumer(Closing):
         No list is empty.
         """
         while True:
-            if self._closed:
-                raise Closed("the consumer is closed: create another one to read again")
+            self._check_open()
             polled = self._reader.poll(0.5)
             batch = [
                 (record, self._decode(record.key, record.value))
@@ -98,6 +98,10 @@ class OffsetsConsumer(Closing):
             # Only after an empty poll: records from before `until_ms` may still be on their way here.
             if not polled.runs and _now_ms() >= self._ends_at_ms:
                 return
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the consumer is closed: create another one to read again")
 
     def close(self) -> None:
         """Closes the consumer and its connections. Safe to call twice."""
