@@ -33,7 +33,7 @@ class Denied(ConnectError):
 
 
 class LogInRefused(Denied):
-    """The cluster was reached and refused the log-in."""
+    """The cluster was reached, and the log-in or the TLS handshake was refused, by either side."""
 
 
 class Closed(KoffError):

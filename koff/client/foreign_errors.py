@@ -111,10 +111,12 @@ def convert_os_error(error: OSError) -> list[Fault]:
     code = TRANSPORT
     if isinstance(error, socket.gaierror):
         code = NOT_FOUND
-    elif isinstance(error, ssl.SSLError):
+    elif isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
         code = TLS
     if isinstance(error, ssl.SSLCertVerificationError):
         cause = f"the broker's certificate is not trusted: {error.verify_message}"
+    elif isinstance(error, ssl.SSLEOFError):  # a proxy before a broker that is down does so, too
+        cause = "Disconnected without the end of TLS"
     else:
         cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
     cause = re.sub(r"^\[[^\]]*\] | \(_ssl\.c:\d+\)$", "", cause)  # Python's and OpenSSL's tags
@@ -145,8 +147,8 @@ def make_connect_error(brokers: str, errors: Sequence[Cause], *, was_up: bool = 
     if code in LOG_IN_REFUSED:
         return LogInRefused(f"Kafka at {brokers} refused the log-in: {cause}; {_CHECK_LOG_IN}")
     if code == TLS:
-        return ConnectError(
-            f"TLS with Kafka at {brokers} failed: {cause}; check ssl.ca.location, "
+        return LogInRefused(
+            f"TLS with Kafka at {brokers} failed: {cause}; check ssl.ca.location, ssl.certificate.location, "
             + _CHECK_PROTOCOL.removeprefix("check ")
         )
 

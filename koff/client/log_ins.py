@@ -1,4 +1,6 @@
-"""Remembers which brokers refuse a log-in. Such a broker is tried after `REFUSED_S`, then ever more rarely.
+"""Remembers which brokers refuse a log-in, or a TLS handshake.
+
+Such a broker is tried after `REFUSED_S`, then ever more rarely.
 
 A broker may lock an account after some refusals, and logs each. koff's own connections ask here before they
 connect. librdkafka does not pause after a refusal: an idle client tries again each second, one with a
@@ -14,6 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from koff.client.addresses import parse_addresses
@@ -32,7 +35,7 @@ _FORGET_S = 60.0
 
 Address = tuple[str, int]
 Identity = Hashable
-"""The bootstrap servers and the SASL properties, with the passwords that are in the files now."""
+"""The bootstrap servers and the properties for SASL and TLS, with what is in the files now."""
 
 
 class HasLogIn(Protocol):
@@ -103,12 +106,24 @@ REFUSALS = Refusals()
 
 
 def identify(conf: HasLogIn, token: object = None) -> Identity:
-    """Returns the bootstrap servers and the SASL properties, with the passwords that are in the files now.
+    """Returns the bootstrap servers and the properties for SASL and TLS, with what is in the files now.
 
-    `token` is the source of bearer tokens, if any.
+    That is the text of a password's file, and the time of a certificate's. `token` is the source of bearer
+    tokens.
     """
-    properties = {name: value for name, value in conf.properties.items() if name.startswith("sasl.")}
-    return (conf.brokers, token, *sorted(read_again(properties).items()))
+    properties = {
+        name: value for name, value in conf.properties.items() if name.startswith(("sasl.", "ssl."))
+    }
+    files = tuple(_read_time_ns(value) for name, value in properties.items() if name.endswith(".location"))
+    return (conf.brokers, token, files, *sorted(read_again(properties).items()))
+
+
+def _read_time_ns(path: str) -> int:
+    """When the file was last written, 0 if there is none."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except (OSError, ValueError):
+        return 0
 
 
 def note_error(conf: HasLogIn, error: KafkaError) -> bool:

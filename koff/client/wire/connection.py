@@ -12,17 +12,18 @@ found. Properties that koff cannot use raise `ConfigError`, a request that the b
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
-from koff.client.foreign_errors import REFUSED, Fault, make_connect_error, map_foreign_errors
+from koff.client.foreign_errors import REFUSED, TLS, Fault, make_connect_error, map_foreign_errors
 from koff.client.log_ins import REFUSALS, identify
 from koff.client.wire.credentials import (
     Credentials,
@@ -100,7 +101,7 @@ class Connection(Closing):
         without an attempt, if the broker has refused the log-in lately (`log_ins`).
         """
         credentials = read_credentials(conf, token=token)
-        if not credentials.mechanism:
+        if not (credentials.tls or credentials.mechanism):
             return cls._open(conf, host, port, credentials, timeout_s)
         identity = identify(conf, token)
         REFUSALS.check(identity, (host, port))
@@ -122,7 +123,8 @@ class Connection(Closing):
             connection = cls(conf, host, port, _open_socket(conf, credentials, host, port, until))
         try:
             connection.deadline = until  # for the log-in too
-            connection._negotiate_versions()
+            with _name_refused_certificate(connection.address) if credentials.tls else nullcontext():
+                connection._negotiate_versions()
             if credentials.mechanism:
                 connection._authenticate(credentials)
             connection.deadline = float("inf")
@@ -348,6 +350,24 @@ def _prove_log_in(conf: ClusterConf, address: tuple[str, int]) -> None:
 REFUSALS.prove = _prove_log_in
 
 
+@contextmanager
+def _name_refused_certificate(address: str) -> Iterator[None]:
+    """Raises `LogInRefused` if the broker closes the connection before its first response.
+
+    With TLS 1.3, a broker refuses the client's certificate when the client believes that the handshake is
+    done, and then closes the connection: the alert may be lost.
+    """
+    try:
+        yield
+    except ConnectError as error:
+        if isinstance(error, LogInRefused) or not isinstance(
+            error.__cause__, (ConnectionError, ssl.SSLEOFError)
+        ):
+            raise
+        refused = Fault(TLS, "the broker closed the connection, perhaps it refuses the client's certificate")
+        raise make_connect_error(address, [refused]) from None
+
+
 def _map_errors(address: str) -> AbstractContextManager[None]:
     return map_foreign_errors(f"the connection to {address} failed", partial(make_connect_error, address))
 
@@ -358,6 +378,7 @@ _HEADER_TAGS = Request(-1, 0, b"", skip_tags)
 def _open_socket(
     conf: ClusterConf, credentials: Credentials, host: str, port: int, until: float
 ) -> socket.socket:
+    context = build_tls_context(conf.read_properties()) if credentials.tls else None
     opened = _connect_to_any(
         host, port, _FAMILIES.get(conf.properties.get("broker.address.family", "any")), until
     )
@@ -365,10 +386,10 @@ def _open_socket(
         # Without TCP_NODELAY the second request in flight would wait for the acknowledgement of the first.
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if not credentials.tls:
+        if context is None:
             return opened
         opened.settimeout(_remaining_s(until))  # for the TLS handshake
-        return build_tls_context(conf.read_properties()).wrap_socket(opened, server_hostname=host)
+        return context.wrap_socket(opened, server_hostname=host)
     except BaseException:
         opened.close()
         raise

@@ -118,11 +118,16 @@ class ConnectionPool(Closing):
         return None
 
     def _put_idle(self, address: Address, connection: Connection) -> None:
+        """Keeps the connection if it is open, and closes those that were not used for `IDLE_S`."""
+        now, surplus = time.monotonic(), [connection]
         with self._lock:
-            if not self._closed and not connection.closed and len(self._idle[address]) < MAX_IDLE:
-                self._idle[address].append((time.monotonic(), connection))
-                return
-        connection.close()
+            if not self._closed and not connection.closed:
+                idle = [*self._idle[address], (now, connection)]
+                kept = [(used_s, each) for used_s, each in idle[-MAX_IDLE:] if now < used_s + IDLE_S]
+                self._idle[address] = kept
+                surplus = [each for _, each in idle[: len(idle) - len(kept)]]
+        for each in surplus:
+            each.close()
 
     def _close_idle(self, address: Address) -> None:
         with self._lock:

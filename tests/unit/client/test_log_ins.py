@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import ssl
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import trustme
 from confluent_kafka import KafkaError
 
 from koff.client import ClusterConf, FeedConf, TopicPartition, log_ins
@@ -96,6 +102,51 @@ def test_whoever_asks_brokers_see_no_further_attempt(broker: SaslBroker) -> None
     assert tried >= 1
     assert ask_everything(conf) == 5
     assert broker.log_ins == tried
+
+
+def test_a_certificate_that_is_refused_is_tried_once_until_its_file_is_new(tmp_path: Path) -> None:
+    trusted, another = trustme.CA(), trustme.CA()
+    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trusted.issue_cert("localhost").configure_cert(accepting)
+    trusted.configure_trust(accepting)
+    accepting.verify_mode = ssl.CERT_REQUIRED
+    attempts = 0
+
+    def accept(listening: socket.socket) -> None:
+        nonlocal attempts
+        while True:
+            try:
+                opened, _ = listening.accept()
+            except OSError:  # it is closed
+                return
+            attempts += 1
+            with opened, suppress(OSError), accepting.wrap_socket(opened, server_side=True):
+                pass
+
+    trusted.cert_pem.write_to_path(tmp_path / "ca.pem")
+    another.issue_cert("koff").private_key_and_cert_chain_pem.write_to_path(tmp_path / "koff.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=accept, args=(listening,))
+        thread.start()
+        try:
+            port = listening.getsockname()[1]
+            files = {
+                "ssl.ca.location": tmp_path / "ca.pem",
+                "ssl.certificate.location": tmp_path / "koff.pem",
+            }
+            properties = {"security.protocol": "ssl", **{name: str(path) for name, path in files.items()}}
+            conf = ClusterConf(f"localhost:{port}", properties)
+            for _ in range(3):
+                with pytest.raises(LogInRefused, match=r"^TLS with Kafka at .*ssl\.certificate\.location"):
+                    Connection.connect(conf, "localhost", port, timeout_s=30)
+            assert attempts == 1
+            os.utime(tmp_path / "koff.pem", (1, 1))
+            with pytest.raises(LogInRefused):
+                Connection.connect(conf, "localhost", port, timeout_s=30)
+            assert attempts == 2
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_feed_stops_and_nobody_tries_again_when_the_password_becomes_wrong(broker: SaslBroker) -> None:

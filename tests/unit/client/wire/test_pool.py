@@ -56,7 +56,7 @@ def test_when_one_idle_connection_is_dead_the_others_are_not_tried(brokers, pool
     opened = [Connection.connect(brokers.conf, *address(brokers, 1)) for _ in range(MAX_IDLE + 1)]
     for connection in opened:
         pool._put_idle(address(brokers, 1), connection)
-    assert opened[-1].closed  # so many are not kept
+    assert opened[0].closed  # so many are not kept
     brokers.disconnect(1)
     send(pool, address(brokers, 1))
     assert all(connection.closed for connection in opened)
@@ -69,6 +69,17 @@ def test_connections_that_were_idle_for_long_are_not_used(brokers, pool, monkeyp
     monkeypatch.setattr(pool_module, "IDLE_S", 0.0)
     send(pool, address(brokers, 1))
     assert brokers.connections == 2
+
+
+def test_more_connections_than_are_used_are_closed_after_a_while(brokers, pool, monkeypatch):
+    """A fault opens more: each request that hangs needs a connection of its own."""
+    opened = [Connection.connect(brokers.conf, *address(brokers, 1)) for _ in range(3)]
+    for connection in opened:
+        pool._put_idle(address(brokers, 1), connection)
+    old_s = time.monotonic() - pool_module.IDLE_S
+    pool._idle[address(brokers, 1)][:2] = [(old_s, connection) for connection in opened[:2]]
+    send(pool, address(brokers, 1))
+    assert [connection.closed for connection in opened] == [True, True, False]
 
 
 def test_a_request_that_cannot_be_built_costs_no_connection(brokers, pool):
