@@ -12,6 +12,9 @@ from typing import Any, NoReturn
 
 import click
 
+# numpy comes with a library that starts a thread for each further core. koff does nothing that uses them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from koff.cli.standard_streams import set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION

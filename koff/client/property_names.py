@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 from koff.errors import ConfigError
@@ -66,6 +65,8 @@ def check_names(properties: Mapping[str, str]) -> None:
     """Raises `ConfigError` for a name that is none, or a file that cannot be read."""
     for name in properties:
         if name not in NAMES:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, NAMES, 1)
             cure = f"did you mean {near[0]}?" if near else "the names are librdkafka's"
             raise ConfigError(f"there is no property {name}: {cure}")

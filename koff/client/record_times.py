@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from statistics import median_low
 from typing import NamedTuple
 
 from koff.client.batches import Batches, RecordRun
@@ -203,5 +202,7 @@ def _find_first(records: RecordRun) -> FirstRecord:
     first, *later = records.timestamps_ms[: MOST_LATER + 1].tolist()
     known = [at_ms for at_ms in later if at_ms >= 0]
     return FirstRecord(
-        records.offsets[0], first if first >= 0 else None, median_low(known) if known else None
+        records.offsets[0],
+        first if first >= 0 else None,
+        sorted(known)[(len(known) - 1) // 2] if known else None,
     )

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 import structlog
 
-from koff.errors import KoffError, lacks_right
+from koff.errors import ConnectError, KoffError, lacks_right
 from koff.monitor.requests import Answered, Failed, Input
 from koff.monitor.worker_thread import Post, WorkerThread
 
@@ -48,6 +48,11 @@ class InOrder(WorkerThread):
         began_s = self._began_s
         if began_s is not None and time.monotonic() - began_s > HANG_S:
             self._post(Failed(request.id, f"a request before it has not returned for {HANG_S:.0f} s"))
+            return
+        try:
+            self.start()
+        except ConnectError as error:
+            self._post(Failed(request.id, str(error)))
         else:
             self._requests.put(request)
 

@@ -90,6 +90,11 @@ class TopicReader(_Reader):
 
     def send(self, command: Read | StopReading) -> None:
         """Changes what is read, soon. From any thread."""
+        try:
+            self.start()
+        except ConnectError as error:
+            self._post(ReadFailed(self._topic, str(error), denied=False))
+            return
         with self._lock:
             self._commands.append(command)
         self._woken.set()
@@ -198,6 +203,11 @@ class HistoryReader(_Reader):
 
     def send(self, request: ReadHistory) -> None:
         """Carries out the request, soon. From any thread."""
+        try:
+            self.start()
+        except ConnectError as error:
+            self._post(Failed(request.id, str(error)))
+            return
         with self._changed:
             self._newest = request
             self._changed.notify()

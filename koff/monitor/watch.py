@@ -59,7 +59,6 @@ class Watch:
             except ConnectError:
                 if not self._conf.wait:
                     raise
-        self._workers.start()
         return self
 
     def __exit__(

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
+from koff.client.foreign_errors import start_thread
 from koff.monitor.requests import Input
 
 
@@ -18,7 +19,9 @@ class Post(Protocol):
 
 
 class WorkerThread(ABC):
-    """A thread that works from `start` to `close`. It is a daemon: one that hangs keeps no process alive."""
+    """A thread that works from its first request to `close`. It is a daemon: one that hangs keeps no process
+    alive.
+    """
 
     def __init__(self, name: str) -> None:
         # In the context of its creator: its log lines name the same cluster.
@@ -26,8 +29,9 @@ class WorkerThread(ABC):
         self._thread = threading.Thread(target=run, args=(self._run,), name=f"koff-{name}", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
+        """Starts the thread, unless it was started. Raises `ConnectError` if there is no thread for it."""
+        if self._thread.ident is None:
+            start_thread(self._thread, f"thread {self._thread.name}")
 
     @abstractmethod
     def close(self) -> None:

@@ -2,7 +2,8 @@
 
 A thread that hangs delays its own request only: the core gives up a request that is not answered in time.
 Requests to the cluster have a thread each; requests for offsets have one for each leader. The state
-directory, ZooKeeper and the records of exact time lags have one thread each, which works in order.
+directory, ZooKeeper and the first records of rows have one thread each, which works in order. Each thread
+starts with its first request.
 """
 
 from __future__ import annotations
@@ -104,11 +105,6 @@ class Workers:
             *self._in_order.values(),
         ]
         self._threads = threading.Semaphore(MAX_THREADS)
-
-    def start(self) -> None:
-        """Starts the threads that live as long as the workers."""
-        for worker in self._living:
-            worker.start()
 
     def send(self, request: Request) -> None:
         """Carries out a request."""

@@ -28,6 +28,7 @@ _SHORTEST = 2 + 2 + 2
 """A type, and two empty strings with int16 lengths."""
 _COMMIT_TYPES = (0, 1)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR = np.uint64(0xD1342543DE82EF95)
 """An odd multiplier (2**64 over the golden ratio) that spreads a hash over its upper bits."""
 
 
@@ -118,8 +119,8 @@ class _PrefixTable:
         self.width = width
         self._names = groups, topics
         words = width // 8
-        # The hash is a sum of products with odd random numbers. A collision only costs time.
-        self._multipliers = np.random.default_rng(width).integers(0, 2**63, words + 1, np.uint64) * 2 + 1
+        # The hash is a sum of products with powers of an odd number. A collision only costs time.
+        self._multipliers = np.cumprod(np.full(words + 1, _FACTOR))
         # By size of a prefix: which bits of each word belong to it.
         ends = np.clip(np.arange(width + 1)[:, None] - 8 * np.arange(words), 0, 8).astype(np.uint64)
         part = (np.uint64(1) << (8 * ends) % np.uint64(64)) - np.uint64(1)

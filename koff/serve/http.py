@@ -64,8 +64,8 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="koff-http", daemon=True)
 
     def __enter__(self) -> Self:
-        for starting in (self._access, self._passwords, self._views, self._bodies, self._api, self._thread):
-            starting.start()
+        self._access.start()
+        self._thread.start()
         return self
 
     def __exit__(

@@ -31,7 +31,7 @@ class TooManyChecks(Exception):
 
 
 class Passwords:
-    """Checks passwords. All methods but `start` and `stop` are for the thread of the event loop."""
+    """Checks passwords. All methods but `stop` are for the thread of the event loop."""
 
     def __init__(self) -> None:
         self._calls = SharedCalls[_Check, bool](_check, "koff-passwords")
@@ -39,10 +39,6 @@ class Passwords:
         self._right: dict[str, bytes] = {}
         """A keyed hash of the password with which a user has logged in last, and of its bcrypt hash."""
         self._waiting: Counter[str] = Counter()
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._calls.start()
 
     def stop(self) -> None:
         """Lets the thread end after the present check."""

@@ -18,7 +18,7 @@ class SharedCalls(Generic[K, V]):
 
     All who ask for a key before its call begins share the call. So no result is older than the request for
     it, and at most one call of each key waits. The thread is a daemon: a call that hangs does not keep the
-    process from ending.
+    process from ending. It starts with the first call.
     """
 
     def __init__(self, function: Callable[[K], V], name: str) -> None:
@@ -27,10 +27,6 @@ class SharedCalls(Generic[K, V]):
         self._waiting: dict[K, asyncio.Future[V]] = {}
         self._queue: SimpleQueue[K | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Lets the thread end after the present call. Does not wait for that."""
@@ -42,6 +38,8 @@ class SharedCalls(Generic[K, V]):
         """The result of a call that begins after this request, or its exception."""
         with self._lock:
             if key not in self._waiting:
+                if self._thread.ident is None:
+                    self._thread.start()
                 self._waiting[key] = asyncio.get_running_loop().create_future()
                 self._queue.put(key)
             future = self._waiting[key]

@@ -585,7 +585,6 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
     monkeypatch.setattr("koff.monitor.zookeeper.ZooKeeper.fetch_groups", hang)
     with StateDir(tmp_path).lock() as state_dir:
         workers = make_workers(FakeCluster(), inbox, state_dir=state_dir)
-        workers.start()
         try:
             workers.send(FetchStoredGroups(1))
             assert is_working.wait(60)
@@ -603,7 +602,6 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
 def test_without_a_state_directory_a_request_to_it_fails() -> None:
     inbox = Inbox()
     workers = make_workers(FakeCluster(), inbox)
-    workers.start()
     try:
         with capture_logs():
             workers.send(ForgetSaved(1, frozenset()))
@@ -745,7 +743,6 @@ def test_what_was_read_is_said_in_the_terms_of_the_core(record_times: FakeRecord
 def test_reading_first_records_ends_when_the_workers_are_closed(record_times: FakeRecordTimes) -> None:
     inbox = Inbox()
     workers = make_workers(FakeCluster(), inbox)
-    workers.start()
     workers.send(ReadFirstRecords(1, frozenset()))
     wait_until(lambda: inbox.inputs, every_s=0.01)
     assert record_times.should_stop is not None

@@ -307,7 +307,6 @@ def test_no_header_lets_in_but_the_right_one(headers: list[bytes]) -> None:
         rules=Rules(WebConfig(users={"alice": PASSWORD_HASH}), tokens=Tokens(hashes)),
     )
     passwords = Passwords()
-    passwords.start()
     scope = {
         "type": "http",
         "method": "GET",

@@ -34,8 +34,6 @@ def schema() -> Iterator[Any]:
         SharedCalls(lambda _: None, "test-bodies"),
         SharedCalls(Responder(source).respond, "test-api"),
     ]
-    for each in calls:
-        each.start()
     yield schemathesis.openapi.from_asgi(
         "/api/openapi.json", build_app(source, calls[0], calls[1], calls[2], None)
     )
