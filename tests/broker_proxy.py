@@ -86,7 +86,11 @@ class BrokerProxy(Closing):
     ) -> None:
         while frame := read_frame(broker):
             (correlation,) = struct.unpack_from(">i", frame)
-            send_frame(client, self._change_response(frame, *asked.pop(correlation)))
+            api, version = asked.pop(correlation)
+            self._send_response(client, self._change_response(frame, api, version), api, version)
+
+    def _send_response(self, client: socket.socket, frame: bytes, api: int, version: int) -> None:
+        send_frame(client, frame)
 
     def _change_response(self, frame: bytes, api: int, version: int) -> bytes:
         if api not in FIRST_FLEXIBLE:
