@@ -80,17 +80,30 @@ class PartitionLost(NamedTuple):
     gone: bool = False
 
 
+class LogEnd(NamedTuple):
+    """The high watermark and the last stable offset that a leader returned for a Fetch from `position`.
+
+    The request was sent at `asked_s` or later (in the time of `time.monotonic`).
+    """
+
+    high_watermark: int
+    last_stable_offset: int
+    position: int
+    asked_s: float
+
+
 @dataclass(slots=True)
 class LogRead:
     """The result of one `LogReader.fetch`.
 
     `positions` has the next offset of each partition that was moved, or confirmed at its last stable offset.
-    `lost` are not read any more.
+    `ends` has the newest of each partition that its leader has returned. `lost` are not read any more.
     """
 
     runs: list[RecordRun] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
     lost: list[PartitionLost] = field(default_factory=list)
+    ends: dict[int, LogEnd] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.positions or self.lost)
@@ -348,6 +361,10 @@ class LogReader(Closing):
             self._lose(number, f"records from offset {part.position} on: {error}", read)
             return
         self.unreachable = None
+        if not part.at_follower:  # a follower learns the high watermark later
+            read.ends[number] = LogEnd(
+                fetched.high_watermark, fetched.last_stable_offset, part.position, leader.asked_s
+            )
         nearer = self._lister.find_address(fetched.preferred_read_replica)
         if nearer is not None and nearer != leader.address:
             part.at_follower = True
@@ -421,8 +438,8 @@ class _Leader:
         self._response: Callable[[], FetchResponse] | None = None
         self._requested: dict[int, int] = {}
         """The offset that was requested of each partition."""
-        self._since_s = time.monotonic()
-        """When the connection or the response was requested."""
+        self.asked_s = time.monotonic()
+        """When the connection, or the newest response, was requested."""
         self._due_s = _LONG_AGO
         """When the next request may be sent."""
 
@@ -434,11 +451,11 @@ class _Leader:
     def is_late(self, now_s: float) -> bool:
         """Whether the broker has not responded in time."""
         is_asked = self._connection is None or self.is_waiting
-        return is_asked and now_s >= self._since_s + RESPONSE_S + WAIT_MS / 1000
+        return is_asked and now_s >= self.asked_s + RESPONSE_S + WAIT_MS / 1000
 
     def is_idle(self, now_s: float) -> bool:
         """Whether there was nothing to read for `IDLE_S`."""
-        return not self.left and not self.is_waiting and now_s >= self._since_s + IDLE_S
+        return not self.left and not self.is_waiting and now_s >= self.asked_s + IDLE_S
 
     def fileno(self) -> int:
         """For `poll`."""
@@ -483,8 +500,9 @@ class _Leader:
             rack=self._rack,
         )
         self._requested = {number: offset for number, (offset, _) in positions.items()}
-        connection.deadline = time.monotonic() + RESPONSE_S
-        self._response, self._since_s = connection.post_request(request), time.monotonic()
+        self.asked_s = time.monotonic()
+        connection.deadline = self.asked_s + RESPONSE_S
+        self._response = connection.post_request(request)
 
     def receive(self) -> list[FetchedPartition]:
         """The response: what it has of the partitions that are still read, at the positions it was for."""

@@ -177,7 +177,19 @@ class FollowedLog:
                 part.note_validated()
                 part.move(position, now)
                 self._release(number, part)
-        return [lost for lost in given.lost if self._find(lost.partition, lost.attempt) is not None]
+        lost = [lost for lost in given.lost if self._find(lost.partition, lost.attempt) is not None]
+        for number, ends in given.ends.items():
+            if (part := self._find(number, ends.attempt)) is not None:
+                part.note_validated()
+                if part.note_end(ends.end, ends.asked, ends.position):
+                    lost.append(Lost(number, ends.attempt, "their logs were truncated"))
+                    continue
+                part.note_stable(ends.stable, ends.end)
+                part.returned_s = ends.asked.at_s
+                if part.needs_no_response:
+                    self.stop_waiting(number)
+                self._release(number, part)
+        return lost
 
     def receive_offsets(
         self,

@@ -49,6 +49,8 @@ class FollowedPartition:
     only because something was written meanwhile, and nothing is held back."""
     end: int | None = None
     """The newest high watermark."""
+    returned_s: float = float("-inf")
+    """When the newest high watermark was requested that came with records, or in place of them."""
     is_read: bool = False
     """Whether the reader has reached the end that the log had when reading began, or an open transaction."""
     caught_up_s: float | None = None

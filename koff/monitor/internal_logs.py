@@ -133,13 +133,15 @@ class InternalLogs:
             self._fetch_offsets(log, "stable", self._not_under_way(log, "stable", perhaps), now)
 
     def sample(self, now: Moment, *, interval_s: float) -> None:
-        """Requests watermarks; begins again the partitions that do not move, or were not current too long.
+        """Requests the watermarks that readers do not return.
+
+        Begins again the partitions that do not move, or were not current for too long.
 
         `interval_s` is the time between two samples.
         """
         for log in self.both:
             if not log.is_hidden:
-                self._sample(log, now)
+                self._sample(log, now, interval_s)
         if self._conf.source != "log" or self.offsets.denied is None:
             self.start.fetch_held_back(now, now.at_s - 2 * interval_s)
 
@@ -155,10 +157,11 @@ class InternalLogs:
             numbers = [number for number in unbounded if (log.topic, number) not in under_way]
             self._fetch_offsets(log, kind, numbers, now)
 
-    def _sample(self, log: FollowedLog, now: Moment) -> None:
-        reading = {number for number, _ in log.reading()}
+    def _sample(self, log: FollowedLog, now: Moment, interval_s: float) -> None:
+        # The leader returns both with each response to the reader, unless a follower is read, or a long log.
+        silent = {number for number, part in log.reading() if part.returned_s < now.at_s - interval_s}
         for kind in _WATERMARKS:
-            self._fetch_offsets(log, kind, self._not_under_way(log, kind, reading), now)
+            self._fetch_offsets(log, kind, self._not_under_way(log, kind, silent), now)
         were_stalled = bool(log.stalled)
         stalled = log.restart_stalled(now)
         if were_stalled and not log.stalled:

@@ -14,13 +14,16 @@ import structlog
 
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import OffsetSpec, TopicPartition
-from koff.client.log_reader import LogRead, LogReader, LogStart
+from koff.client.log_reader import LogEnd, LogRead, LogReader, LogStart
 from koff.errors import ConnectError, KoffError, copy_error, lacks_right
+from koff.monitor.clock import read_moment
 from koff.monitor.requests import (
     Failed,
     HistoryRead,
     Input,
+    LogEnds,
     Lost,
+    Moment,
     Polled,
     Read,
     ReadFailed,
@@ -36,6 +39,8 @@ POLL_S = 0.2
 """How long a fetch waits for the first record, and so how long a new command may wait."""
 GATHER_S = 0.02
 """The pause after a batch: the next records may gather meanwhile."""
+ENDS_S = 0.2
+"""The pause between two reports of the ends of logs: there may be many responses a second."""
 NEW_CLIENT_S = 60.0
 """The pause between two new connections because partitions have stalled."""
 IDLE_S = 10.0
@@ -85,6 +90,9 @@ class TopicReader(_Reader):
         self._attempts: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         """Those that the owner knows."""
+        self._ends: dict[int, LogEnd] = {}
+        """Those that the owner does not know yet."""
+        self._ends_due_s = float("-inf")
         self._new_client_s = time.monotonic()
         self._is_unreachable = False
 
@@ -151,11 +159,13 @@ class TopicReader(_Reader):
         for partition in read:
             del self._attempts[partition]
             self._positions.pop(partition, None)
+            self._ends.pop(partition, None)
 
     def _read(self, reader: LogReader) -> None:
         """Posts the records that come within `POLL_S`."""
         read = reader.fetch(POLL_S)
         self._report_reach(reader)
+        self._ends.update(read.ends)
         polled = self._build_input(read, full=reader.is_behind)
         if polled is None:
             return
@@ -167,16 +177,22 @@ class TopicReader(_Reader):
     def _build_input(self, read: LogRead, *, full: bool) -> Polled | None:
         """The input for the owner; None if nothing has changed."""
         moved = {p: end for p, end in read.positions.items() if end != self._positions.get(p)}
-        if not moved and not read.lost:
+        now, of = read_moment(), self._attempts
+        ends = {}
+        if now.at_s >= self._ends_due_s:
+            self._ends_due_s = now.at_s + ENDS_S
+            ends = {p: _to_log_ends(end, of[p], now) for p, end in self._ends.items() if p in of}
+            self._ends.clear()
+        if not moved and not read.lost and not ends:
             return None
         self._positions.update(moved)
-        of = self._attempts
         records = [
             Records(run.partition, of[run.partition], run.keys, run.values, run.offsets, run.leader_epoch)
             for run in read.runs
         ]
         lost = [Lost(each.partition, of[each.partition], each.reason, gone=each.gone) for each in read.lost]
-        return Polled(self._topic, records, {p: (of[p], end) for p, end in moved.items()}, lost, full)
+        positions = {p: (of[p], end) for p, end in moved.items()}
+        return Polled(self._topic, records, positions, lost, full, ends)
 
     def _report_reach(self, reader: LogReader) -> None:
         """Posts, once, that no broker can be reached. The reader goes on trying."""
@@ -188,6 +204,12 @@ class TopicReader(_Reader):
         self._stop_reading(list(self._attempts))
         self._drop_reader()
         self._post_and_wait(ReadFailed(self._topic, why, denied=denied))
+
+
+def _to_log_ends(end: LogEnd, attempt: int, now: Moment) -> LogEnds:
+    age_s = time.monotonic() - end.asked_s
+    asked = now._replace(at_s=now.at_s - age_s, wall_ms=now.wall_ms - round(age_s * 1000))
+    return LogEnds(attempt, end.high_watermark, end.last_stable_offset, end.position, asked)
 
 
 class HistoryReader(_Reader):

@@ -389,13 +389,26 @@ class Lost(NamedTuple):
     gone: bool = False
 
 
+class LogEnds(NamedTuple):
+    """The high watermark `end` and the last stable offset `stable` that a partition's leader has returned.
+
+    It was asked at `asked` or later, when the reader of this attempt was at `position`.
+    """
+
+    attempt: int
+    end: int
+    stable: int
+    position: int
+    asked: Moment
+
+
 @dataclass(frozen=True, slots=True)
 class Polled:
     """What a reader read since the last time.
 
     `positions` has (attempt, next offset to read) of partitions that moved past their last record: by
     control records, or records that compaction removed. The reader stopped reading the partitions in `lost`.
-    `full` means that more records are waiting.
+    `full` means that more records are waiting. `ends` has what leaders returned with the records, or without.
     """
 
     topic: str
@@ -403,6 +416,7 @@ class Polled:
     positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     lost: Sequence[Lost] = ()
     full: bool = False
+    ends: Mapping[int, LogEnds] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

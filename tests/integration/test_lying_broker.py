@@ -76,12 +76,12 @@ def change_errors(frame: bytes, api: int, version: int, number: int) -> bytes:
     def change(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(change, value))
-        if not dataclasses.is_dataclass(value):
+        if not dataclasses.is_dataclass(value) or isinstance(value, type):
             return value
         fields = {each.name: change(getattr(value, each.name)) for each in dataclasses.fields(value)}
         if "error_code" in fields:
             fields["error_code"] = SimpleNamespace(value=number)
-        return type(value)(**fields)
+        return dataclasses.replace(value, **fields)
 
     body = io.BytesIO()
     entity_writer(kind)(body, change(entity_reader(kind)(frame, head)[0]))

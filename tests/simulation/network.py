@@ -26,6 +26,7 @@ from koff.monitor.requests import (
     ForgetSaved,
     Input,
     Load,
+    Moment,
     OffsetKind,
     OffsetsFetched,
     Read,
@@ -76,7 +77,14 @@ class _OffsetsAnswer:
 class Network:
     """Delivers the results of requests. Only what is on the disk outlives koff (`restart`)."""
 
-    def __init__(self, cluster: Cluster, rng: random.Random, conditions: Conditions, disk: Disk) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        rng: random.Random,
+        conditions: Conditions,
+        disk: Disk,
+        read_moment: Callable[[], Moment],
+    ) -> None:
         self.cluster = cluster
         self.conditions = conditions
         self.disk = disk
@@ -84,7 +92,8 @@ class Network:
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
         self._arrived: list[Input] = []
-        self._readers = Readers(cluster, rng, conditions, self._schedule, self._deliver)
+        self._read_moment = read_moment
+        self._readers = self._make_readers()
         self._coordinators = Coordinators(cluster, rng, conditions, self._schedule, self._deliver)
 
     def restart(self) -> None:
@@ -92,7 +101,12 @@ class Network:
         self._events.clear()
         self._arrived.clear()
         self.disk.restart()
-        self._readers = Readers(self.cluster, self._rng, self.conditions, self._schedule, self._deliver)
+        self._readers = self._make_readers()
+
+    def _make_readers(self) -> Readers:
+        return Readers(
+            self.cluster, self._rng, self.conditions, self._schedule, self._deliver, self._read_moment
+        )
 
     def next_event_s(self) -> float:
         """When something happens next, by the virtual clock."""

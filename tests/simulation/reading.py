@@ -10,7 +10,9 @@ from koff.monitor.requests import (
     Failed,
     HistoryRead,
     Input,
+    LogEnds,
     Lost,
+    Moment,
     Polled,
     Read,
     ReadFailed,
@@ -36,7 +38,8 @@ Schedule = Callable[[float, Callable[[float], None]], None]
 class _Reading:
     """A partition that is read. `log` and `generation` are those at the start: a recreated topic has another.
 
-    `report_at_s` is when the reader notices and reports that it cannot go on.
+    `report_at_s` is when the reader notices and reports that it cannot go on. `has_ends`: its responses have
+    the watermarks. They have not if a follower is read.
     """
 
     attempt: int
@@ -46,6 +49,7 @@ class _Reading:
     generation: int
     leader: int | None
     paused_until_s: float
+    has_ends: bool
     was_reachable: bool = True
     was_read: bool = False
     end_reported: int = -1
@@ -63,12 +67,14 @@ class Readers:
         conditions: Conditions,
         schedule: Schedule,
         deliver: Callable[[Input], None],
+        read_moment: Callable[[], Moment],
     ) -> None:
         self._cluster = cluster
         self._rng = rng
         self._conditions = conditions
         self._schedule = schedule
         self._deliver = deliver
+        self._read_moment = read_moment
         self._readings: dict[str, dict[int, _Reading]] = {}
         self._ticking: set[str] = set()
 
@@ -86,6 +92,7 @@ class Readers:
                 log.generation if log else 0,
                 log.leader if log else None,
                 now_s + self._rng.uniform(0.0, 0.1),
+                has_ends=self._rng.random() < 0.7,
             )
         if request.topic not in self._ticking:
             self._ticking.add(request.topic)
@@ -145,6 +152,7 @@ class Readers:
         records: list[Records] = []
         positions: dict[int, tuple[int, int]] = {}
         lost: list[Lost] = []
+        ends: dict[int, LogEnds] = {}
         room, full = self._rng.randrange(20, 200), False
         order = list(readings)
         if len(order) > 1:
@@ -153,6 +161,7 @@ class Readers:
         for partition in order:
             reading = readings[partition]
             if self._has_nothing_new(topic, partition, reading):
+                self._note_ends(partition, reading, ends)
                 continue
             log = self._find_readable(topic, partition, reading, now_s)
             if reading.trouble is not None:
@@ -162,6 +171,7 @@ class Readers:
                 continue
             if log is None:
                 continue
+            self._note_ends(partition, reading, ends)
             if reading.position >= log.stable:
                 # librdkafka says once that it has reached the end, also where it began there.
                 if reading.end_reported != reading.position:
@@ -182,9 +192,15 @@ class Readers:
                 positions[partition] = (reading.attempt, next_offset)
                 reading.end_reported = next_offset
             full = full or next_offset < log.stable
-        if not records and not positions and not lost:
+        if not records and not positions and not lost and not ends:
             return None
-        return Polled(topic, records, positions, lost, full)
+        return Polled(topic, records, positions, lost, full, ends)
+
+    def _note_ends(self, partition: int, reading: _Reading, ends: dict[int, LogEnds]) -> None:
+        log = reading.log
+        if reading.has_ends and log is not None:
+            asked = self._read_moment()
+            ends[partition] = LogEnds(reading.attempt, log.end, log.stable, reading.position, asked)
 
     def _has_nothing_new(self, topic: str, partition: int, reading: _Reading) -> bool:
         """Whether all is as it was when the end was reported: so it is in most polls."""

@@ -133,7 +133,11 @@ class Simulation:
         self._clock = KoffClock(self._cluster, self._rng)
         self._disk = Disk(random.Random(rng.getrandbits(64)))
         self._network = Network(
-            self._cluster, random.Random(rng.getrandbits(64)), self._conditions, self._disk
+            self._cluster,
+            random.Random(rng.getrandbits(64)),
+            self._conditions,
+            self._disk,
+            self._clock.read,
         )
         self._core: Core | None = None
         self._skew_s = 0.0  # that of koff's clock when koff started

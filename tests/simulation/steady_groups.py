@@ -67,7 +67,7 @@ class SteadyGroups:
         self._conditions = Conditions(random.Random(rng.getrandbits(64)))
         self._disk = Disk(random.Random(rng.getrandbits(64)))
         self._network = Network(
-            self._cluster, random.Random(rng.getrandbits(64)), self._conditions, self._disk
+            self._cluster, random.Random(rng.getrandbits(64)), self._conditions, self._disk, self._now
         )
         self._frozen: set[int] = set()
         self._unwritten = {(TOPIC, number): 0 for number in range(PARTITIONS)} | {(LONG_TOPIC, 0): BACKLOG}

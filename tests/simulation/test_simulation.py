@@ -21,6 +21,7 @@ from koff.monitor.requests import (
     GroupsFetched,
     HistoryRead,
     Input,
+    Moment,
     OffsetsFetched,
     Polled,
     Read,
@@ -299,7 +300,13 @@ class Bench:
         self.cluster.advance(40.0)
         self.conditions = Conditions(random.Random(seed))
         self.disk = Disk(random.Random(seed))
-        self.network = Network(self.cluster, random.Random(seed), self.conditions, self.disk)
+        self.network = Network(
+            self.cluster,
+            random.Random(seed),
+            self.conditions,
+            self.disk,
+            lambda: Moment(self.cluster.now, self.cluster.wall_ms()),
+        )
         logs = self.cluster.topics[OFFSETS].partitions
         self.partition = max(range(len(logs)), key=lambda number: logs[number].end)
 

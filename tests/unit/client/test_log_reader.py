@@ -131,6 +131,20 @@ def test_an_idle_partition_is_confirmed_at_its_end(reader: LogReader) -> None:
         reading.until(lambda: reading.positions == {0: 300})
 
 
+def test_each_response_has_the_watermarks_of_a_moment_after_its_request(
+    topic: FakeTopic, reader: LogReader
+) -> None:
+    Reading(reader, 0).until_read(p0=300)
+    since_s, end = time.monotonic(), None
+    while end is None or end.asked_s < since_s:
+        end = reader.fetch(1.0).ends.get(0)
+    assert end[:3] == (300, 300, 300)
+    topic.logs[0] += log(320, 300)
+    while end.high_watermark == 300:
+        end = reader.fetch(1.0).ends.get(0, end)
+    assert end[:3] == (320, 320, 300)
+
+
 @pytest.mark.parametrize("room", [1, 500, 1 << 20])
 def test_responses_that_cut_a_batch_off_lose_nothing(
     room: int, reader: LogReader, monkeypatch: pytest.MonkeyPatch
@@ -584,6 +598,7 @@ def test_any_byte_that_is_changed_is_read_or_gives_a_known_error(reader: LogRead
     part = pack_fetched(0, ErrorCode.none, 3, None, batch(0, 2) + batch(2, 1))
     body = struct.pack(">ihi", 0, 0, 0) + b"\2\2t\2" + part + b"\0\0"
     leader = object.__new__(log_reader._Leader)
+    leader.asked_s = 0.0
     for at in range(len(body)):
         for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
             broken = body[:at] + bytes([byte]) + body[at + 1 :]

@@ -24,6 +24,7 @@ from koff.monitor.requests import (
     HistoryRead,
     Load,
     Loaded,
+    LogEnds,
     Lost,
     Moment,
     OffsetsFetched,
@@ -200,6 +201,34 @@ def test_a_failed_request_to_the_coordinators_takes_no_row_back(up: Driven) -> N
     up.give(Polled(OFFSETS, [Records(0, up.last(Read).starts[0].attempt, [key], [value], [5])]))
     up.give(Failed(up.last(FetchGroups).id, "the broker restarts"))
     assert committed(up) in ([9], [None])
+
+
+def is_requested(driven: Driven) -> bool:
+    """Whether an offset of the offsets topic was requested."""
+    return any(isinstance(r, FetchOffsets) and (OFFSETS, 0) in r.partitions for r in driven.sent)
+
+
+def test_an_idle_partition_stays_current_by_what_its_leader_returns_to_the_reader(up: Driven) -> None:
+    attempt, offsets = up.last(Read).starts[0].attempt, up.core.logs.offsets.partitions[0]
+    pass_time(up, 6, end=5)
+    up.sent.clear()
+    for _ in range(60):
+        asked = up.now()
+        up.give(Polled(OFFSETS, ends={0: LogEnds(attempt, 5, 5, 5, asked)}), after_s=1)
+        assert offsets.current == asked
+        answer_offsets(up, "end", 5)  # of the topic that the group commits to
+    assert not is_requested(up)
+    up.give(Polled(OFFSETS, ends={0: LogEnds(attempt, 7, 5, 5, up.now())}))
+    assert offsets.is_held_back
+    up.give(None, after_s=20)  # the reader is silent
+    assert is_requested(up)
+
+
+def test_ends_of_an_earlier_attempt_prove_nothing(up: Driven) -> None:
+    attempt, offsets = up.last(Read).starts[0].attempt, up.core.logs.offsets.partitions[0]
+    before = offsets.current
+    up.give(Polled(OFFSETS, ends={0: LogEnds(attempt - 1, 5, 5, 5, up.now())}))
+    assert offsets.current == before
 
 
 @pytest.mark.parametrize("way", ["replay", "resume"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koff.monitor.followed_log import LIVE_S, STALL_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
-from koff.monitor.requests import Polled, Records, Topic
+from koff.monitor.requests import LogEnds, Lost, Polled, Records, Topic
 from tests.unit.monitor.fakes import at
 
 TOPIC = "__consumer_offsets"
@@ -61,6 +61,17 @@ def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -
     assert log.partitions[0].current == at(1)
     fetch_end(log, 6, 6)
     assert log.partitions[0].current == at(6)
+
+
+def test_a_log_that_ends_below_the_position_is_lost_once_responses_agree() -> None:
+    log, _ = follow(Replay(0, ""))
+    log.receive_polled(polled(0, 1, 2), at(1))
+
+    def end_at(end: int, second: float) -> list[Lost]:
+        return log.receive_polled(Polled(TOPIC, ends={0: LogEnds(1, end, end, 3, at(second))}), at(second))
+
+    assert [end_at(2, second) for second in (2, 4)] == [[], []]
+    assert [lost.partition for lost in end_at(2, 8)] == [0]
 
 
 def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:

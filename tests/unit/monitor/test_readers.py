@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -12,10 +13,11 @@ from structlog.testing import capture_logs
 
 from koff.client import TopicPartition
 from koff.client.batches import RecordRun
-from koff.client.log_reader import LogRead, PartitionLost
+from koff.client.log_reader import LogEnd, LogRead, PartitionLost
 from koff.errors import ConnectError, Denied
 from koff.kafkatest import wait_until
 from koff.monitor import readers as readers_module
+from koff.monitor.clock import read_moment
 from koff.monitor.readers import HistoryReader, TopicReader
 from koff.monitor.requests import (
     Failed,
@@ -143,6 +145,20 @@ def test_a_partition_that_begins_again_lower_is_added_again_and_its_records_have
     assert [(found.partition, found.attempt) for found in polled.records] == [(0, 2), (1, 1)]
 
 
+def test_what_a_leader_returns_of_an_idle_partition_is_reported_with_the_time_of_the_request(
+    reader: TopicReader, inbox: Inbox, logs: list[FakeLog]
+) -> None:
+    began = read_moment()
+    reader.send(read(4, p0=5))
+    log = wait_for_log(logs, p0=5)
+    log.give(LogRead(ends={0: LogEnd(9, 7, 5, time.monotonic()), 1: LogEnd(1, 1, 1, 0.0)}))
+    (polled,) = inbox.wait(Polled)
+    assert not polled.records
+    (ends,) = polled.ends.values()
+    assert (ends.attempt, ends.end, ends.stable, ends.position) == (4, 9, 7, 5)
+    assert began.at_s <= ends.asked.at_s <= read_moment().at_s
+
+
 @pytest.mark.parametrize(
     ("commands", "assigned"),
     [
@@ -159,9 +175,9 @@ def test_commands_are_carried_out_in_order(
     logs: list[FakeLog],
 ) -> None:
     reader = make_reader(inbox)
-    for command in commands:  # before the start: all in one round
-        reader.send(command)
     with running(reader):
+        for command in commands:
+            reader.send(command)
         wait_for_log(logs, **assigned)
     assert not inbox.of_kind(ReadFailed)
 
