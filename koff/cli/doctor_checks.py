@@ -13,8 +13,8 @@ from koff.client.addresses import parse_addresses
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf
 from koff.client.metadata import Metadata, Node
-from koff.client.probe import CONNECT_S, Finding, probe_address
 from koff.client.rights import Rights, fetch_broker_settings, fetch_rights
+from koff.client.wire.connection import Connection
 from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
@@ -24,6 +24,7 @@ from koff.serve.view import ClusterView
 from koff.serve.wording import count, show
 
 _MOST_NAMED = 5
+CONNECT_S = 5.0
 _BASE_MIB, _KIB_A_ROW = 94, 0.67
 """The memory of `koff monitor`, as `bench.steady` measures it (docs/deploy.md)."""
 
@@ -74,12 +75,15 @@ def _check_addresses(conf: ClusterConf) -> Iterator[Check]:
             yield Check(Level.WARNING, "address", f"{show(host)} has no address: {_explain(error)}", cure)
             continue
         began_s = time.monotonic()
-        finding = probe_address(host, port, tls=conf.uses_tls)
         text = f"{host}:{port} ({', '.join(sorted(map(str, found)))})"
-        if finding is Finding.UNKNOWN:
-            yield Check(Level.OK, "address", f"{text} responds after {time.monotonic() - began_s:.2f} s")
-        else:
-            yield Check(Level.WARNING, "address", f"{text} {finding.value}")
+        try:
+            Connection.connect(conf, host, port, timeout_s=CONNECT_S).close()
+        except Denied:  # it responds, and the next check says more
+            pass
+        except KoffError as error:
+            yield Check(Level.WARNING, "address", f"{text}: {error}")
+            continue
+        yield Check(Level.OK, "address", f"{text} responds after {time.monotonic() - began_s:.2f} s")
 
 
 def _describe_cluster(metadata: Metadata) -> Check:

@@ -20,20 +20,16 @@ from koff.client.cluster_conf import (
     TopicPartition,
 )
 from koff.client.configs import fetch_topic_configs
-from koff.client.foreign_errors import make_denied_error, make_probe_error
+from koff.client.foreign_errors import make_denied_error
 from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.client.offsets.lister import OffsetLister
 from koff.client.offsets.messages import MetadataResponse, TopicMetadata
-from koff.client.probe import Probe
 from koff.client.wire.credentials import TokenSource, check_properties
 from koff.client.wire.pool import Address
-from koff.errors import ConnectError, Denied, copy_error
+from koff.errors import ConnectError, copy_error
 from koff.proto.requests import error_name
 from koff.proto.schema import ZERO_UUID
 
-SILENT_S, PROBE_S = 1.0, 3.0
-"""After so long without a response, and for so long after no broker could be connected to, koff looks for the
-cause."""
 CHUNK = 2_000
 """The most topics in one request."""
 _ABSENT = "UNKNOWN_TOPIC_OR_PARTITION"
@@ -169,26 +165,11 @@ class Cluster(Closing):
         raise ConnectError(f"there is no broker {broker}")
 
     def _fetch_id(self, should_stop: Callable[[], bool]) -> str:
-        began_s = time.monotonic()
         asking = call_in_thread(self._fetch, [], self.conf.connect_timeout_s)
-        probe: Probe | None = None
         while not futures.wait([asking], 0.05).done:
             if should_stop():
                 raise self.brokers.make_late_error()
-            if probe is None and time.monotonic() >= began_s + SILENT_S:
-                probe = Probe(self.conf.brokers, tls=self.conf.uses_tls)
-            if probe is not None and (cause := probe.find_cause()) is not None:
-                raise make_probe_error(self.conf.brokers, cause)
-        try:
-            return get_result(asking).cluster_id or ""
-        except Denied:
-            raise
-        except ConnectError as error:
-            if time.monotonic() < began_s + self.conf.connect_timeout_s:
-                probe = probe or Probe(self.conf.brokers, tls=self.conf.uses_tls)
-                if (cause := probe.find_cause(wait_s=PROBE_S)) is not None:
-                    raise make_probe_error(self.conf.brokers, cause) from error
-            raise
+        return get_result(asking).cluster_id or ""
 
     def _fetch_named(self, names: Iterable[str]) -> list[TopicMetadata]:
         wanted = list(names)

@@ -75,11 +75,6 @@ class ClusterConf:
         """The name of the cluster, or its brokers if it has none."""
         return self.name or self.brokers
 
-    @property
-    def uses_tls(self) -> bool:
-        """Whether connections speak TLS."""
-        return self.properties.get("security.protocol", "").lower().endswith("ssl")
-
     def read_properties(self) -> dict[str, str]:
         """The properties, with the present content of files."""
         return read_again(self.properties)

@@ -173,13 +173,6 @@ def make_connect_error(brokers: str, errors: Sequence[Cause], *, was_up: bool = 
     return ConnectError(f"cannot reach Kafka at {brokers}: {cause}; {_CHECK_ADDRESS}")
 
 
-def make_probe_error(brokers: str, cause: str) -> ConnectError:
-    """The `ConnectError` (one line) for addresses of which none can be used, as `Probe` found out."""
-    if "refuse" in cause:
-        return ConnectError(f"cannot reach Kafka at {brokers}: {cause}; {_CHECK_ADDRESS}")
-    return ConnectError(f"cannot speak Kafka's protocol with {brokers}: {cause}; {_CHECK_PROTOCOL}")
-
-
 def make_denied_error(topic: str, brokers: str, operation: str) -> Denied:
     """The `Denied` (one line) for a topic on which this user lacks `operation` (READ, DESCRIBE, ...)."""
     if operation not in ("READ", "DESCRIBE"):

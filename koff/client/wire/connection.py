@@ -54,6 +54,8 @@ MAX_REQUEST_BYTES = 64 << 10
 `sendall` while the broker blocks because koff does not read its response."""
 _PIECE_BYTES = 1 << 20
 """The room for a response at first. It doubles as bytes come: a length alone is not believed."""
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+"""How an alert and a handshake of TLS begin."""
 _UNSUPPORTED_VERSION = 35  # Kafka's error code
 _PROOF_S = 2.0
 """How long a broker may take to prove that the log-in is right."""
@@ -281,7 +283,12 @@ class Connection(Closing):
         """A whole response, and the position of its body behind the header."""
         until = time.monotonic() + self._timeout_s(time.monotonic())
         with self._close_on_error():
-            (size,) = struct.unpack(">i", self._receive_exactly(4, until))
+            head = self._receive_exactly(4, until)
+            if head[:2] in _TLS_RECORDS:
+                raise ConnectionError(
+                    "Invalid response: it expects TLS: set security.protocol to ssl or sasl_ssl"
+                )
+            (size,) = struct.unpack(">i", head)
             if not 4 <= size <= self._max_response_bytes:  # for example the text of an HTTP server
                 raise ConnectionError(f"Invalid response size {size}: this is not a Kafka broker")
             buffer = self._receive_exactly(size, until)

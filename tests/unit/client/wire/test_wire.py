@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import re
 import socket
 import struct
 import subprocess
@@ -40,7 +41,7 @@ from koff.client.groups import offset_fetch
 from koff.client.groups.descriptions import GroupListing
 from koff.client.groups.responses import join_columns
 from koff.client.wire.connection import MAX_IN_FLIGHT, Connection
-from koff.client.wire.credentials import build_tls_context, read_credentials
+from koff.client.wire.credentials import build_tls_context, check_properties, read_credentials
 from koff.client.wire.sasl import Exchange, Refused, oauthbearer_exchange, plain_exchange, scram_exchange
 from koff.errors import Closed, ConfigError, ConnectError
 from koff.proto.primitives import Malformed
@@ -287,6 +288,30 @@ def versions_then(*answers: bytes | None) -> Answer:
         return answers[number - 2] if number - 2 < len(answers) else None
 
     return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (RAW + b"\x15\x03\x03\x00\x02\x02\x28", "it expects TLS: set security.protocol to ssl or sasl_ssl"),
+        (
+            RAW + b"HTTP/1.1 400 Bad Request",
+            "this is not a Kafka broker; check the port and --property security",
+        ),
+        (None, "Disconnected; check the port and --property security.protocol"),
+    ],
+    ids=["tls", "http", "closed"],
+)
+def test_a_listener_of_another_protocol_is_named(answer: bytes | None, said: str):
+    with broker(lambda *_: answer) as (conf, host, port), pytest.raises(ConnectError, match=re.escape(said)):
+        Connection.connect(conf, host, port)
+
+
+@pytest.mark.parametrize("name", ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location"])
+def test_a_file_that_is_missing_is_named_with_its_property(name: str):
+    conf = ClusterConf("127.0.0.1:1", {"security.protocol": "ssl", name: "/nowhere/x.pem"})
+    with pytest.raises(ConfigError, match=f"cannot read /nowhere/x.pem, the file of {name}: No such file"):
+        check_properties(conf)
 
 
 def test_a_length_alone_takes_no_memory_and_a_long_response_is_read_whole():
