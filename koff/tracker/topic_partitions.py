@@ -184,14 +184,16 @@ class PartitionTable:
     ) -> None:
         """Sets sampled offsets. `at_ms` is when they were requested; UNKNOWN keeps no history.
 
-        Partitions that have no number get one.
+        Partitions that have no number get one. A log start offset goes back to UNKNOWN only.
         """
         for name, offsets in (("_end", ends), ("_start", starts), ("_stable", stables)):
             if not offsets:
                 continue
             rows = self.assign_numbers_by_name(offsets)  # before getattr: it may replace the columns
             values = np.fromiter(offsets.values(), np.int64, len(offsets))
-            if name == "_stable":
+            if name == "_start":  # a lower one is that of a topic created again, whose end is not known yet
+                values = np.where(values == UNKNOWN, UNKNOWN, np.maximum(values, self._start[rows]))
+            elif name == "_stable":
                 self._note_held(rows, values, at_ms)
             getattr(self, name)[rows] = values
             if name == "_end":

@@ -162,7 +162,8 @@ def respond(driven: Driven, offsets: dict[tuple[str, str, int], int]) -> GroupsF
 def answer_offsets(driven: Driven, kind: str, offset: int) -> None:
     for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == kind]:
         if driven.core.outbox.get(request.id) is not None:
-            offsets = {at: offset if at[0] == OFFSETS else 10 for at in request.partitions}
+            is_given = kind == "start"
+            offsets = {at: offset if at[0] == OFFSETS or is_given else 10 for at in request.partitions}
             driven.give(OffsetsFetched(request.id, offsets, final=True))
 
 
@@ -426,9 +427,7 @@ def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped() -> None:
 def test_records_at_the_commits_of_groups_are_requested_once_the_log_is_read() -> None:
     driven = Driven(records_per_s=None).read()
     driven.poll(*[commit("a", "t", 0, 3)] * 4, commit("b", "t", 0, 2))
-    pass_time(driven, 1)
-    driven.core.tracker.add_samples(starts={("t", 0): 0})  # the record is still in the log
-    pass_time(driven, 6)
+    pass_time(driven, 7)
     place = RecordPlace("t", 0, 3)
     assert driven.last(ReadFirstRecords).places == {place, RecordPlace("t", 0, 2)}
     assert not driven.core.is_settled
@@ -441,14 +440,11 @@ def test_records_at_the_commits_of_groups_are_requested_once_the_log_is_read() -
 def test_a_failed_request_for_records_is_sent_again_and_due_in_time() -> None:
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, 3)] * 5)
-    pass_time(driven, 1)
-    driven.core.tracker.add_samples(starts={("t", 0): 0})  # the record is still in the log
-    pass_time(driven, 12)
+    pass_time(driven, 13)
     first = driven.last(ReadFirstRecords)
     driven.give(Failed(first.id, "no leader"))
     assert driven.core.next_due_s() <= driven.second + 5
     pass_time(driven, 31)
-    driven.core.tracker.add_samples(starts={("t", 0): 0})
     pass_time(driven, 12)
     again = driven.last(ReadFirstRecords)
     assert again.id != first.id
