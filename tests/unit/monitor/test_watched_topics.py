@@ -69,7 +69,7 @@ def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_an
         labels = f'topic="idle",partition="{partition}"'
         assert f'koff_partition_end_offset{{cluster="",{labels}}} 10\n' in text
         assert f'koff_partition_start_offset{{cluster="",{labels}}} 0\n' in text
-    assert 'koff_topic_messages_total{cluster="",topic="idle"} 20\n' in text
+    assert 'koff_topic_messages_total{cluster="",topic="idle"} 0\n' in text
 
 
 def test_a_topic_that_grows_is_requested_whole_and_one_that_is_deleted_no_more() -> None:
