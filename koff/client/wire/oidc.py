@@ -17,6 +17,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from koff.client.calls import call_in_thread
@@ -26,8 +27,9 @@ TIMEOUT_S = 5.0
 FETCH_S = 6.0
 """A whole request may take so long; connecting, and each read, `TIMEOUT_S`."""
 MAX_BYTES = 1 << 20
-RETRY_S = 2.0
-"""After a failure, the provider is not asked again for so long: many connections may wait for a token."""
+RETRY_S, MOST_RETRY_S = 2.0, 30.0
+"""After a failure, the provider is not asked again for so long: many connections may wait for a token. The
+pause doubles with each further failure, up to the second value."""
 _USED_PART = 0.8
 """A token is used for this part of its life, as librdkafka does."""
 _UNSUPPORTED = (
@@ -85,37 +87,53 @@ class _TokenSource:
         self._body = urllib.parse.urlencode(fields).encode()
         self._lock = threading.Lock()
         self._token = ""
-        self._until_s = self._failed_s = float("-inf")
+        self._until_s = self._retry_s = float("-inf")
+        self._pause_s = 0.0
         self._failure: ConnectError | None = None
+        # Kept: an opener is in a cycle, and its TLS context has much memory.
+        self._opener: urllib.request.OpenerDirector | None = None
+        self._opener_written = 0
 
     def get(self) -> str:
         """The token, fetched again if most of its life is over."""
         with self._lock:
             began_s = time.monotonic()
-            if self._failure is not None and began_s < self._failed_s + RETRY_S:
+            if self._failure is not None and began_s < self._retry_s:
                 raise copy_error(self._failure)
             if began_s >= self._until_s:
                 try:
                     # In a thread: a provider may send its response byte by byte, each in time.
                     self._token, life_s = call_in_thread(self._fetch).result(FETCH_S)
                 except TimeoutError:
-                    self._failed_s, self._failure = time.monotonic(), self._make_error("no response in time")
-                    raise copy_error(self._failure) from None
+                    raise self._note_failure(self._make_error("no response in time")) from None
                 except ConnectError as error:
-                    self._failed_s, self._failure = time.monotonic(), copy_error(error)
-                    raise
-                self._failure, self._until_s = None, began_s + life_s * _USED_PART
+                    raise self._note_failure(error) from None
+                self._failure, self._pause_s = None, 0.0
+                self._until_s = began_s + life_s * _USED_PART
             return self._token
+
+    def _note_failure(self, error: ConnectError) -> ConnectError:
+        """Keeps the error until the next attempt. Returns a copy to raise."""
+        self._failure = copy_error(error)
+        self._pause_s = min(2 * self._pause_s, MOST_RETRY_S) or RETRY_S
+        self._retry_s = time.monotonic() + self._pause_s
+        return copy_error(error)
+
+    def _make_opener(self) -> urllib.request.OpenerDirector:
+        """The opener, made again if the file of the authorities was written since."""
+        written = Path(self._ca_file).stat().st_mtime_ns if self._ca_file else 0
+        if self._opener is None or written != self._opener_written:
+            context = ssl.create_default_context(cafile=self._ca_file or None)
+            https = urllib.request.HTTPSHandler(context=context)
+            self._opener = urllib.request.build_opener(https, _RefuseRedirects())
+            self._opener_written = written
+        return self._opener
 
     def _fetch(self) -> tuple[str, float]:
         """A new token, and how many seconds it lives."""
         try:
-            context = ssl.create_default_context(cafile=self._ca_file or None)
-            opener = urllib.request.build_opener(
-                urllib.request.HTTPSHandler(context=context), _RefuseRedirects()
-            )
             request = urllib.request.Request(self._url, self._body, self._headers)  # noqa: S310 - http(s) only
-            with opener.open(request, timeout=TIMEOUT_S) as response:
+            with self._make_opener().open(request, timeout=TIMEOUT_S) as response:
                 answer = json.loads(_read_within(response, time.monotonic() + TIMEOUT_S))
             token, life_s = answer["access_token"], float(answer.get("expires_in", 0))
             if not isinstance(token, str) or not token.isascii() or "\x01" in token:

@@ -6,7 +6,9 @@ import base64
 import re
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,7 +84,8 @@ def test_another_secret_gets_another_token(provider: Provider) -> None:
 def test_a_provider_that_gives_no_token_is_named(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, status: int, answer: bytes, says: str
 ) -> None:
-    monkeypatch.setattr(oidc, "RETRY_S", 3600.0)
+    now_s = 0.0
+    monkeypatch.setattr(oidc, "time", SimpleNamespace(monotonic=lambda: now_s))
     provider.answers = [(status, answer)]
     properties = make_properties(provider)
     for _ in range(2):  # the second time without a request
@@ -92,7 +95,33 @@ def test_a_provider_that_gives_no_token_is_named(
             fetch(properties)
         assert "h&sh" not in str(error.value)
     assert len(provider.requests) == 1
-    monkeypatch.setattr(oidc, "RETRY_S", 0.0)
+    now_s = oidc.RETRY_S
+    assert fetch(properties) == "token"
+
+
+def test_a_provider_that_fails_is_asked_ever_more_rarely_and_costs_no_memory(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, asked_s, openers = 0.0, list[float](), list[object]()
+    monkeypatch.setattr(oidc, "time", SimpleNamespace(monotonic=lambda: now_s))
+    build = urllib.request.build_opener
+
+    def note_opener(*given: Any) -> urllib.request.OpenerDirector:
+        openers.append(given)
+        return build(*given)
+
+    monkeypatch.setattr("urllib.request.build_opener", note_opener)
+    provider.status, properties = 500, make_properties(provider)
+    while now_s < 130:
+        before = len(provider.requests)
+        with pytest.raises(ConnectError, match="status 500"):
+            fetch(properties)
+        if len(provider.requests) > before:
+            asked_s.append(now_s)
+        now_s += 1.0
+    assert asked_s == [0, 2, 6, 14, 30, 60, 90, 120]
+    assert len(openers) == 1
+    provider.status, now_s = 200, 150.0
     assert fetch(properties) == "token"
 
 
