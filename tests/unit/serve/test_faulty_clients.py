@@ -117,7 +117,7 @@ def is_closed(connection: socket.socket) -> bool:
 @pytest.mark.usefixtures("large")
 def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server: Server) -> None:
     with ExitStack() as open_:
-        assert request(server, "/metrics")[0] == 200
+        assert request(server, "/metrics")[0] == request(server, "/readyz")[0] == 200
         before = list_threads()
         for _ in range(20):
             slow = open_.enter_context(connect(server, SCRAPE, received_bytes=4096))
