@@ -21,7 +21,6 @@ from koff.monitor.requests import (
     Failed,
     HistoryRead,
     Input,
-    LogEnds,
     Lost,
     Moment,
     Polled,
@@ -31,6 +30,7 @@ from koff.monitor.requests import (
     Records,
     StopReading,
     Unreachable,
+    Watermarks,
 )
 from koff.monitor.worker_thread import Post, WorkerThread
 
@@ -181,7 +181,7 @@ class TopicReader(_Reader):
         ends = {}
         if now.at_s >= self._ends_due_s:
             self._ends_due_s = now.at_s + ENDS_S
-            ends = {p: _to_log_ends(end, of[p], now) for p, end in self._ends.items() if p in of}
+            ends = {p: _to_watermarks(end, of[p], now) for p, end in self._ends.items() if p in of}
             self._ends.clear()
         if not moved and not read.lost and not ends:
             return None
@@ -206,10 +206,10 @@ class TopicReader(_Reader):
         self._post_and_wait(ReadFailed(self._topic, why, denied=denied))
 
 
-def _to_log_ends(end: LogEnd, attempt: int, now: Moment) -> LogEnds:
+def _to_watermarks(end: LogEnd, attempt: int, now: Moment) -> Watermarks:
     age_s = time.monotonic() - end.asked_s
     asked = now._replace(at_s=now.at_s - age_s, wall_ms=now.wall_ms - round(age_s * 1000))
-    return LogEnds(attempt, end.high_watermark, end.last_stable_offset, end.position, asked)
+    return Watermarks(attempt, end.high_watermark, end.last_stable_offset, end.position, asked)
 
 
 class HistoryReader(_Reader):

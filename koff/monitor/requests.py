@@ -389,7 +389,7 @@ class Lost(NamedTuple):
     gone: bool = False
 
 
-class LogEnds(NamedTuple):
+class Watermarks(NamedTuple):
     """The high watermark `end` and the last stable offset `stable` that a partition's leader has returned.
 
     It was asked at `asked` or later, when the reader of this attempt was at `position`.
@@ -416,7 +416,7 @@ class Polled:
     positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     lost: Sequence[Lost] = ()
     full: bool = False
-    ends: Mapping[int, LogEnds] = field(default_factory=dict)
+    ends: Mapping[int, Watermarks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

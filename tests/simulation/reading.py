@@ -10,7 +10,6 @@ from koff.monitor.requests import (
     Failed,
     HistoryRead,
     Input,
-    LogEnds,
     Lost,
     Moment,
     Polled,
@@ -19,6 +18,7 @@ from koff.monitor.requests import (
     ReadHistory,
     Records,
     StopReading,
+    Watermarks,
 )
 from koff.proto.buffers import Binary
 from tests.simulation.cluster import Cluster
@@ -152,7 +152,7 @@ class Readers:
         records: list[Records] = []
         positions: dict[int, tuple[int, int]] = {}
         lost: list[Lost] = []
-        ends: dict[int, LogEnds] = {}
+        ends: dict[int, Watermarks] = {}
         room, full = self._rng.randrange(20, 200), False
         order = list(readings)
         if len(order) > 1:
@@ -196,11 +196,11 @@ class Readers:
             return None
         return Polled(topic, records, positions, lost, full, ends)
 
-    def _note_ends(self, partition: int, reading: _Reading, ends: dict[int, LogEnds]) -> None:
+    def _note_ends(self, partition: int, reading: _Reading, ends: dict[int, Watermarks]) -> None:
         log = reading.log
         if reading.has_ends and log is not None:
             asked = self._read_moment()
-            ends[partition] = LogEnds(reading.attempt, log.end, log.stable, reading.position, asked)
+            ends[partition] = Watermarks(reading.attempt, log.end, log.stable, reading.position, asked)
 
     def _has_nothing_new(self, topic: str, partition: int, reading: _Reading) -> bool:
         """Whether all is as it was when the end was reported: so it is in most polls."""

@@ -24,7 +24,6 @@ from koff.monitor.requests import (
     HistoryRead,
     Load,
     Loaded,
-    LogEnds,
     Lost,
     Moment,
     OffsetsFetched,
@@ -42,6 +41,7 @@ from koff.monitor.requests import (
     Topic,
     TopicConfigsFetched,
     TopicsFetched,
+    Watermarks,
 )
 from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Group, Shard, Tracker
@@ -215,11 +215,11 @@ def test_an_idle_partition_stays_current_by_what_its_leader_returns_to_the_reade
     up.sent.clear()
     for _ in range(60):
         asked = up.now()
-        up.give(Polled(OFFSETS, ends={0: LogEnds(attempt, 5, 5, 5, asked)}), after_s=1)
+        up.give(Polled(OFFSETS, ends={0: Watermarks(attempt, 5, 5, 5, asked)}), after_s=1)
         assert offsets.current == asked
         answer_offsets(up, "end", 5)  # of the topic that the group commits to
     assert not is_requested(up)
-    up.give(Polled(OFFSETS, ends={0: LogEnds(attempt, 7, 5, 5, up.now())}))
+    up.give(Polled(OFFSETS, ends={0: Watermarks(attempt, 7, 5, 5, up.now())}))
     assert offsets.is_held_back
     up.give(None, after_s=20)  # the reader is silent
     assert is_requested(up)
@@ -228,7 +228,7 @@ def test_an_idle_partition_stays_current_by_what_its_leader_returns_to_the_reade
 def test_ends_of_an_earlier_attempt_prove_nothing(up: Driven) -> None:
     attempt, offsets = up.last(Read).starts[0].attempt, up.core.logs.offsets.partitions[0]
     before = offsets.current
-    up.give(Polled(OFFSETS, ends={0: LogEnds(attempt - 1, 5, 5, 5, up.now())}))
+    up.give(Polled(OFFSETS, ends={0: Watermarks(attempt - 1, 5, 5, 5, up.now())}))
     assert offsets.current == before
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koff.monitor.followed_log import LIVE_S, STALL_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
-from koff.monitor.requests import LogEnds, Lost, Polled, Records, Topic
+from koff.monitor.requests import Lost, Polled, Records, Topic, Watermarks
 from tests.unit.monitor.fakes import at
 
 TOPIC = "__consumer_offsets"
@@ -68,7 +68,7 @@ def test_a_log_that_ends_below_the_position_is_lost_once_responses_agree() -> No
     log.receive_polled(polled(0, 1, 2), at(1))
 
     def end_at(end: int, second: float) -> list[Lost]:
-        return log.receive_polled(Polled(TOPIC, ends={0: LogEnds(1, end, end, 3, at(second))}), at(second))
+        return log.receive_polled(Polled(TOPIC, ends={0: Watermarks(1, end, end, 3, at(second))}), at(second))
 
     assert [end_at(2, second) for second in (2, 4)] == [[], []]
     assert [lost.partition for lost in end_at(2, 8)] == [0]
