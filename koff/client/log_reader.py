@@ -129,11 +129,12 @@ class _Partition:
 class LogReader(Closing):
     """Reads the committed records of partitions, from now on. A context manager, for one thread.
 
-    `unreachable` is the error while no broker can be reached, and None otherwise.
+    `unreachable` is the error while no broker can be reached, and None otherwise. When all records were read,
+    further ones may gather for `gather_s`: a response costs as much as hundreds of records.
     """
 
-    def __init__(self, lister: OffsetLister, topic: str) -> None:
-        self.topic, self.unreachable = topic, None
+    def __init__(self, lister: OffsetLister, topic: str, *, gather_s: float = 0.0) -> None:
+        self.topic, self.unreachable, self._gather_s = topic, None, gather_s
         self._lister, self._rack = lister, lister.conf.properties.get("client.rack", "")
         self._partitions: dict[int, _Partition] = {}
         self._leaders: dict[Address, _Leader] = {}
@@ -312,8 +313,11 @@ class LogReader(Closing):
     def _wait(self, timeout_s: float) -> list[_Leader]:
         """The leaders from which a response, or an error, begins to come."""
         waiting = [leader for leader in self._leaders.values() if leader.is_waiting]
-        if self._seeking is not None or len(waiting) < len(self._leaders):
-            timeout_s = min(timeout_s, _POLL_S)
+        others = [leader for leader in self._leaders.values() if not leader.is_waiting]
+        if self._seeking is not None or others:
+            due_s = min((leader.due_s for leader in others), default=_LONG_AGO)
+            due_s = _LONG_AGO if self._seeking is not None else due_s
+            timeout_s = min(timeout_s, max(_POLL_S, due_s - time.monotonic()))
         elif self._homeless:
             timeout_s = min(timeout_s, self._seek_due_s - time.monotonic())
         timeout_s = max(0.0, timeout_s)
@@ -333,6 +337,8 @@ class LogReader(Closing):
         def receive() -> None:
             for fetched in leader.receive():
                 self._note(leader, fetched, moved, read)
+            if moved and not any(part.is_behind for part in leader.left.values()):
+                leader.pause(self._gather_s)
             leader.advance()
 
         self._guard(leader, receive)
@@ -440,7 +446,7 @@ class _Leader:
         """The offset that was requested of each partition."""
         self.asked_s = time.monotonic()
         """When the connection, or the newest response, was requested."""
-        self._due_s = _LONG_AGO
+        self.due_s = _LONG_AGO
         """When the next request may be sent."""
 
     @property
@@ -475,7 +481,7 @@ class _Leader:
         if self._connection is None and self._connecting.done():
             self._connection = get_result(self._connecting)
             choose_version(self._connection, Api.FETCH, FETCH_VERSIONS)
-        if self._connection is not None and self._response is None and time.monotonic() >= self._due_s:
+        if self._connection is not None and self._response is None and time.monotonic() >= self.due_s:
             self._send(self._connection)
 
     def _send(self, connection: Connection) -> None:
@@ -504,6 +510,10 @@ class _Leader:
         connection.deadline = self.asked_s + RESPONSE_S
         self._response = connection.post_request(request)
 
+    def pause(self, seconds: float) -> None:
+        """Sends the next request after that time."""
+        self.due_s = max(self.due_s, time.monotonic() + seconds)
+
     def receive(self) -> list[FetchedPartition]:
         """The response: what it has of the partitions that are still read, at the positions it was for."""
         response, self._response = self._response, None
@@ -511,7 +521,7 @@ class _Leader:
         assert self._connection is not None
         self._connection.deadline = time.monotonic() + RESPONSE_S
         fetched = response()
-        self._due_s = time.monotonic() + min(fetched.throttle_time_ms / 1000, MOST_THROTTLE_S)
+        self.pause(min(fetched.throttle_time_ms / 1000, MOST_THROTTLE_S))
         if fetched.error_code:
             raise ConnectError(error_name(fetched.error_code))
         asked, self._requested = self._requested, {}

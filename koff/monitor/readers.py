@@ -37,8 +37,8 @@ from koff.monitor.worker_thread import Post, WorkerThread
 log = structlog.get_logger(component="monitor.readers")
 POLL_S = 0.2
 """How long a fetch waits for the first record, and so how long a new command may wait."""
-GATHER_S = 0.02
-"""The pause after a batch: the next records may gather meanwhile."""
+GATHER_S = 0.2
+"""How long further commits may gather at the broker: a response costs as much as hundreds of commits."""
 ENDS_S = 0.2
 """The pause between two reports of the ends of logs: there may be many responses a second."""
 NEW_CLIENT_S = 60.0
@@ -69,7 +69,7 @@ class _Reader(WorkerThread):
     def _make_reader(self, topic: str) -> LogReader:
         if self._reader is None or self._reader.topic != topic:
             self._drop_reader()
-            self._reader = LogReader(self._cluster.lister, topic)
+            self._reader = LogReader(self._cluster.lister, topic, gather_s=GATHER_S)
         return self._reader
 
     def _drop_reader(self) -> None:
@@ -171,8 +171,6 @@ class TopicReader(_Reader):
             return
         self._stop_reading([lost.partition for lost in read.lost])
         self._post_and_wait(polled)
-        if not polled.full:
-            self._closed.wait(GATHER_S)
 
     def _build_input(self, read: LogRead, *, full: bool) -> Polled | None:
         """The input for the owner; None if nothing has changed."""

@@ -145,6 +145,17 @@ def test_each_response_has_the_watermarks_of_a_moment_after_its_request(
     assert end[:3] == (320, 320, 300)
 
 
+def test_further_records_gather_when_all_were_read(
+    lister: OffsetLister, topic: FakeTopic, brokers: FakeBrokers
+) -> None:
+    with LogReader(lister, TOPIC, gather_s=3600) as reader:
+        Reading(reader, 0).until_read(p0=300)
+        requests = brokers[1].count(Api.FETCH)
+        topic.logs[0] += log(320, 300)
+        assert not reader.fetch(0.3)
+    assert brokers[1].count(Api.FETCH) == requests
+
+
 @pytest.mark.parametrize("room", [1, 500, 1 << 20])
 def test_responses_that_cut_a_batch_off_lose_nothing(
     room: int, reader: LogReader, monkeypatch: pytest.MonkeyPatch

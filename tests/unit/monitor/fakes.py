@@ -125,7 +125,7 @@ class FakeLog:
 
     made: list[FakeLog]
 
-    def __init__(self, lister: Any, topic: str) -> None:
+    def __init__(self, lister: Any, topic: str, *, gather_s: float = 0.0) -> None:
         self.topic = topic
         self.unreachable: Exception | None = None
         self.is_behind = False

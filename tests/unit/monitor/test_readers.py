@@ -64,7 +64,6 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> list[FakeLog]:
     FakeLog.made = []
     monkeypatch.setattr(readers_module, "LogReader", FakeLog)
     monkeypatch.setattr(readers_module, "POLL_S", 0.01)
-    monkeypatch.setattr(readers_module, "GATHER_S", 0.0)
     return FakeLog.made
 
 
