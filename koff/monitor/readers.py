@@ -50,6 +50,8 @@ IDLE_S = 10.0
 class _Reader(WorkerThread):
     """A thread that reads, and waits for the owner after each batch."""
 
+    gather_s = 0.0
+
     def __init__(self, name: str, cluster: Cluster, post: Post) -> None:
         super().__init__(name)
         self._cluster, self._post = cluster, post
@@ -69,7 +71,7 @@ class _Reader(WorkerThread):
     def _make_reader(self, topic: str) -> LogReader:
         if self._reader is None or self._reader.topic != topic:
             self._drop_reader()
-            self._reader = LogReader(self._cluster.lister, topic, gather_s=GATHER_S)
+            self._reader = LogReader(self._cluster.lister, topic, gather_s=self.gather_s)
         return self._reader
 
     def _drop_reader(self) -> None:
@@ -80,6 +82,8 @@ class _Reader(WorkerThread):
 
 class TopicReader(_Reader):
     """Reads an internal topic."""
+
+    gather_s = GATHER_S
 
     def __init__(self, cluster: Cluster, topic: str, post: Post) -> None:
         super().__init__(f"read-{topic}", cluster, post)

@@ -392,7 +392,7 @@ class Lost(NamedTuple):
 class Watermarks(NamedTuple):
     """The high watermark `end` and the last stable offset `stable` that a partition's leader has returned.
 
-    It was asked at `asked` or later, when the reader of this attempt was at `position`.
+    koff sent the request at `asked` or later, when the reader of this attempt was at `position`.
     """
 
     attempt: int

@@ -19,8 +19,9 @@ class Post(Protocol):
 
 
 class WorkerThread(ABC):
-    """A thread that works from its first request to `close`. It is a daemon: one that hangs keeps no process
-    alive.
+    """A thread that works from its first request to `close`.
+
+    It is a daemon: a thread that hangs keeps no process alive.
     """
 
     def __init__(self, name: str) -> None:

@@ -28,8 +28,9 @@ _SHORTEST = 2 + 2 + 2
 """A type, and two empty strings with int16 lengths."""
 _COMMIT_TYPES = (0, 1)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_FACTOR = np.uint64(0xD1342543DE82EF95)
 """An odd multiplier (2**64 over the golden ratio) that spreads a hash over its upper bits."""
+_FACTOR = np.uint64(0xD1342543DE82EF95)
+"""An odd number. Its powers are the multipliers of the words of a prefix."""
 
 
 class NameCodes:

@@ -118,7 +118,7 @@ class ConnectionPool(Closing):
         return None
 
     def _put_idle(self, address: Address, connection: Connection) -> None:
-        """Keeps the connection if it is open, and closes those that were not used for `IDLE_S`."""
+        """Keeps the connection if it is open. Closes the connections that were not used for `IDLE_S`."""
         now, surplus = time.monotonic(), [connection]
         with self._lock:
             if not self._closed and not connection.closed:
