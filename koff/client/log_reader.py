@@ -81,14 +81,13 @@ class PartitionLost(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """The high watermark and the last stable offset that a leader returned for a Fetch from `position`.
+    """The high watermark and the last stable offset that a leader returned.
 
-    The request was sent at `asked_s` or later (in the time of `time.monotonic`).
+    koff sent the request at `asked_s` or later (in the time of `time.monotonic`).
     """
 
     high_watermark: int
     last_stable_offset: int
-    position: int
     asked_s: float
 
 
@@ -121,20 +120,27 @@ class _Partition:
     """Whether there is more to read, as far as is known."""
     is_first: bool = False
     """Whether it must be the first of a request: a broker returns a batch without room for it only there."""
+    is_confirmed: bool = False
+    """Whether a response has shown that there is nothing more to read."""
     absent_since_s: float | None = None
-    at_follower: bool = False
-    """Whether it is read from a follower in the same rack (KIP-392)."""
+    leader: Address | None = None
+    """The leader, while a follower in the same rack is read (KIP-392)."""
+    leader_due_s: float = _LONG_AGO
+    """When the leader is due again."""
 
 
 class LogReader(Closing):
     """Reads the committed records of partitions, from now on. A context manager, for one thread.
 
     `unreachable` is the error while no broker can be reached, and None otherwise. When all records were read,
-    further ones may gather for `gather_s`: a response costs as much as hundreds of records.
+    further ones may gather for `gather_s`: a response costs as much as hundreds of records. While a follower
+    is read, the leader says every `ends_s` where the log ends.
     """
 
-    def __init__(self, lister: OffsetLister, topic: str, *, gather_s: float = 0.0) -> None:
-        self.topic, self.unreachable, self._gather_s = topic, None, gather_s
+    def __init__(
+        self, lister: OffsetLister, topic: str, *, gather_s: float = 0.0, ends_s: float = 2.0
+    ) -> None:
+        self.topic, self.unreachable, self._gather_s, self._ends_s = topic, None, gather_s, ends_s
         self._lister, self._rack = lister, lister.conf.properties.get("client.rack", "")
         self._partitions: dict[int, _Partition] = {}
         self._leaders: dict[Address, _Leader] = {}
@@ -171,11 +177,6 @@ class LogReader(Closing):
             self._homeless.discard(partition)
             for leader in self._leaders.values():
                 leader.left.pop(partition, None)
-
-    def reconnect(self) -> None:
-        """Reads on over new connections, from the present positions."""
-        for leader in list(self._leaders.values()):
-            self._drop(leader)
 
     def close(self) -> None:
         """Closes the connections. Safe to call twice."""
@@ -297,7 +298,7 @@ class LogReader(Closing):
         for number in partitions:
             part = leader.left.pop(number, None)
             if part is not None:
-                part.at_follower = False
+                part.leader = None
                 self._homeless.add(number)
 
     def _close(self, leader: _Leader) -> None:
@@ -351,7 +352,7 @@ class LogReader(Closing):
         match error_name(fetched.error_code):
             case "":
                 pass
-            case error if error == _OUT_OF_RANGE and not part.at_follower:
+            case error if error == _OUT_OF_RANGE and part.leader is None:
                 self._lose(number, f"offset {part.position} is not in the log: {error}", read)
                 return
             case error if error == _DENIED:
@@ -367,23 +368,25 @@ class LogReader(Closing):
             self._lose(number, f"records from offset {part.position} on: {error}", read)
             return
         self.unreachable = None
-        if not part.at_follower:  # a follower learns the high watermark later
-            read.ends[number] = LogEnd(
-                fetched.high_watermark, fetched.last_stable_offset, part.position, leader.asked_s
-            )
+        if part.leader is None:  # a follower learns the high watermark later
+            read.ends[number] = LogEnd(fetched.high_watermark, fetched.last_stable_offset, leader.asked_s)
         nearer = self._lister.find_address(fetched.preferred_read_replica)
         if nearer is not None and nearer != leader.address:
-            part.at_follower = True
+            part.leader, part.leader_due_s = leader.address, leader.asked_s + self._ends_s
             self._settle_at(nearer, number, leader.left.pop(number))
             return
         if batches is not None:
             moved.append(_Moved(batches, part))
             part.position, part.read_epoch = batches.next_offset, batches.leader_epoch
         elif part.position >= fetched.last_stable_offset:
-            read.positions[number] = part.position
+            read.positions[number], part.is_confirmed = part.position, True
         # What a broker does not return although there is more is waited for, too: it is no reason to hurry.
         has_more = part.position < fetched.last_stable_offset
-        part.is_behind, part.is_first = has_more and batches is not None, has_more and batches is None
+        part.is_behind = batches is not None and (has_more or not part.is_confirmed)
+        part.is_first = batches is None and has_more
+        if part.leader is not None and leader.asked_s >= part.leader_due_s:
+            address, part.leader = part.leader, None
+            self._settle_at(address, number, leader.left.pop(number))
 
     def _decode(self, moved: _Moved, read: LogRead) -> None:
         batches = moved.batches

@@ -180,7 +180,7 @@ class ViewFacts:
         return np.where(sources == NOT_SHARED, at_ms, np.minimum(at_ms, times))
 
     def find_whole(self, shard: ShardSnapshot, *, share_ms: int) -> NDArray[np.bool_] | bool:
-        """Which groups of a shard have no rows besides those in it: True for all, or a mask.
+        """Which groups of a shard have no rows besides those that are known: True for all, or a mask.
 
         The rows of a share group are in any partitions of `__share_group_state`, all of which were current at
         `share_ms`, or its coordinator returned them. State has no names of topics, only their ids.
@@ -193,8 +193,10 @@ class ViewFacts:
             return share_ms >= self.oldest_ms and name not in self.nameless_shares
 
         if not shard.has_share_groups:
-            return True
-        return np.array([g.type != "share" or is_whole(g.name) for g in shard.groups], np.bool_)
+            return shard.groups_whole
+        return shard.groups_whole & np.array(
+            [g.type != "share" or is_whole(g.name) for g in shard.groups], np.bool_
+        )
 
     def has_old_stored_groups(self, snapshot: Snapshot) -> bool:
         """Whether there are groups of ZooKeeper that are not current."""

@@ -425,7 +425,7 @@ class Core:
             return
         if given.final:
             self._ends.give_up(ask)
-        self.logs.receive_offsets(given, ask, now)
+        self.logs.receive_offsets(given, ask)
         if self._ends.receive(ask, given.offsets, self._steady_ms(ask.asked)):
             self.end_times.note_samples(now, final=given.final)
             self._record_ages.note_samples()

@@ -161,8 +161,8 @@ class Fetching:
 
     def fetch_offsets(
         self, kind: OffsetKind, partitions: Iterable[TopicPartition]
-    ) -> tuple[dict[tuple[str, int], int | str], dict[tuple[str, int], int]]:
-        """The offsets, or why they are unknown; and leader epochs, where these are known. Raises nothing."""
+    ) -> dict[tuple[str, int], int | str]:
+        """The offsets, or why they are unknown. Raises nothing."""
         wanted = list(partitions)
         spec: OffsetSpec | int = OffsetSpec.LATEST
         if isinstance(kind, int):
@@ -175,21 +175,13 @@ class Fetching:
         except ConnectError as error:
             first = min(wanted)
             why = f"the leader of {first.topic}-{first.partition} does not respond: {error}"
-            return dict.fromkeys(wanted, why), {}
+            return dict.fromkeys(wanted, why)
         except KoffError as error:
-            return {at: str(error) for at in wanted}, {}
+            return {at: str(error) for at in wanted}
         except Exception as error:  # a fault of koff must not end the process
             log.exception("offsets cannot be fetched")
-            return {at: f"{type(error).__name__}: {error}" for at in wanted}, {}
-        offsets: dict[tuple[str, int], int | str]
-        offsets = {at: found if isinstance(found, str) else found.offset for at, found in listed.items()}
-        if kind != "end":  # the epoch of the first record, or of a record of some time, is not the leader's
-            return offsets, {}
-        return offsets, {
-            at: found.leader_epoch
-            for at, found in listed.items()
-            if not isinstance(found, str) and found.leader_epoch >= 0
-        }
+            return {at: f"{type(error).__name__}: {error}" for at in wanted}
+        return {at: found if isinstance(found, str) else found.offset for at, found in listed.items()}
 
 
 def split_into_chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:

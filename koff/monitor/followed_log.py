@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.followed_partition import FollowedPartition
-from koff.monitor.outbox import KnownWhenSent
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
 from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
 from koff.tracker.shard import BytesColumn
 
 LIVE_S = 25.0
-STALL_S = 15.0
-"""A partition that has records to read and does not move for so long is read again from its position."""
 
 Apply = Callable[[int, BytesColumn, BytesColumn, bool, Moment], None]
 """Applies keys and values of records of a partition. The flag is set if they are not history."""
@@ -44,14 +41,11 @@ class FollowedLog:
         """When a partition was lost, or begun again after that: the topic may be another of that name."""
         self.denied_since_s: float | None = None
         """Since when the reader is denied; None if it is not."""
-        self.stalled: dict[int, int] = {}
-        """The partitions that were begun again because they did not move, and their positions then."""
         self._apply, self.live_s = apply, live_s
         self._only = only
         self._failures = 0
         self._first_resets = 0  # `resets` of new partitions
         self._was_read = False
-        self._started: list[int] = []
         self._before_hidden: tuple[str | None, bool] = (None, False)
 
     def hide(self, why: str) -> None:
@@ -126,28 +120,14 @@ class FollowedLog:
         starts = {}
         for number, plan in plans.items():
             part = self.partitions[number]
-            epoch = plan.leader_epoch if isinstance(plan, Resume) else part.epoch
+            epoch = plan.leader_epoch if isinstance(plan, Resume) else -1
             starts[number] = part.begin(plan.position, epoch, now)
             if part.resets > self._first_resets:
                 self.lost_s = now.at_s
             if isinstance(plan, Seed):
                 part.needs_history, part.seeded_at = True, plan.position
                 part.wait()
-        self._started += starts
         return starts
-
-    def take_started(self) -> list[int]:
-        """The partitions that began since the last call: their high watermarks are to be requested soon."""
-        started, self._started = self._started, []
-        return started
-
-    def find_almost_read(self) -> set[int]:
-        """The partitions that another high watermark would show to be read: it is to be requested soon."""
-        return {number for number, part in self.reading() if part.needs_end}
-
-    def find_perhaps_held_back(self) -> set[int]:
-        """The partitions that another last stable offset would show to be held back: it is requested soon."""
-        return {number for number, part in self.reading() if part.needs_stable}
 
     def begin_again(self, now: Moment) -> dict[int, Start]:
         """Begins to read all partitions again, at their positions: the reader has stopped."""
@@ -169,57 +149,35 @@ class FollowedLog:
         for records in given.records:
             if (part := self._find(records.partition, records.attempt)) is not None:
                 new = part.split_known(records)
-                part.note_validated()
                 if new is not None:
                     self._take_records(part, new, now)
         for number, (attempt, position) in given.positions.items():
             if (part := self._find(number, attempt)) is not None:
-                part.note_validated()
                 part.move(position, now)
                 self._release(number, part)
-        lost = [lost for lost in given.lost if self._find(lost.partition, lost.attempt) is not None]
         for number, ends in given.ends.items():
             if (part := self._find(number, ends.attempt)) is not None:
-                part.note_validated()
-                if part.note_end(ends.end, ends.asked, ends.position):
-                    lost.append(Lost(number, ends.attempt, "their logs were truncated"))
-                    continue
-                part.note_stable(ends.stable, ends.end)
-                part.returned_s = ends.asked.at_s
+                part.note_ends(ends)
                 if part.needs_no_response:
                     self.stop_waiting(number)
                 self._release(number, part)
-        return lost
+        return [lost for lost in given.lost if self._find(lost.partition, lost.attempt) is not None]
 
-    def receive_offsets(
-        self,
-        kind: OffsetKind,
-        offsets: Mapping[int, int],
-        asked: Moment,
-        epochs: Mapping[TopicPartition, int],
-        known: Mapping[TopicPartition, KnownWhenSent],
-    ) -> list[int]:
-        """Notes bounds and watermarks. Returns the partitions whose log was truncated below the position.
+    def receive_bounds(
+        self, kind: OffsetKind, offsets: Mapping[int, int], resets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Notes the log start offsets, or the last stable offsets, of partitions that are not read yet.
 
-        `epochs` are the leader epochs of the response, `known` is what `known` returned when the offsets were
-        requested.
+        `resets` is what `resets` returned when they were requested.
         """
-        truncated = []
         for number, offset in offsets.items():
-            part, then = self.partitions.get(number), known.get((self.topic, number))
-            if part is None or then is None or then.resets != part.resets:
+            part = self.partitions.get(number)
+            if part is None or part.is_reading or resets.get((self.topic, number)) != part.resets:
                 continue
-            part.note_epoch(epochs.get((self.topic, number), -1))
             if kind == "start":
                 part.start = offset
-            elif kind == "stable":
-                part.note_stable(offset, then.end)
-            elif part.note_end(offset, asked, then.position):
-                truncated.append(number)
-            elif part.needs_no_response:
-                self.stop_waiting(number)
-            self._release(number, part)
-        return truncated
+            else:
+                part.stable = offset
 
     def stop_waiting(self, number: int) -> None:
         """Applies the records that wait for the coordinators' response, or for what it contains."""
@@ -255,48 +213,18 @@ class FollowedLog:
             self.denied_since_s = now.at_s if self.denied_since_s is None else self.denied_since_s
         self.retry_s = now.at_s + min(2.0 ** min(self._failures - 1, 4), 10.0)
 
-    def restart_elected(self, now: Moment) -> dict[int, Start]:
-        """Begins again, at their positions, the partitions for which another leader was elected."""
-        if self.retry_s is not None or self.denied is not None:
-            return {}  # all partitions begin again anyway
-        return {
-            number: part.begin(part.position, part.leader_epoch, now)
-            for number, part in self.reading()
-            if part.is_to_begin_again
-        }
-
-    def restart_stalled(self, now: Moment) -> dict[int, Start]:
-        """Begins again, at their positions, the partitions that do not move although they are behind.
-
-        Notes too which partitions an open transaction holds back.
-        """
-        starts = {}
-        is_stopped = self.denied is not None or self.retry_s is not None
-        self.stalled = {p: at for p, at in self.stalled.items() if self._stands_at(p, at)}
-        for number, part in self.reading():
+    def note_held_back(self, now: Moment) -> None:
+        """Notes since when open transactions hold commits back."""
+        for _, part in self.reading():
             part.note_held_back(now)
-            if is_stopped or part.stable is None or part.position >= part.stable:
-                part.moved_s = now.at_s
-            elif now.at_s - part.moved_s > STALL_S:
-                starts[number] = part.begin(part.position, part.leader_epoch, now)
-                self.stalled[number] = part.position
-        return starts
-
-    def _stands_at(self, number: int, position: int) -> bool:
-        """Whether a partition is behind, and still at that position."""
-        part = self.partitions.get(number)
-        return part is not None and part.is_reading and part.position == position < (part.stable or 0)
 
     def reading(self) -> Iterator[tuple[int, FollowedPartition]]:
         """The partitions that are being read."""
         return ((p, part) for p, part in self.partitions.items() if part.is_reading)
 
-    def known(self) -> dict[TopicPartition, KnownWhenSent]:
-        """What is known of each partition now: to be kept with a request that is sent now."""
-        return {
-            (self.topic, p): KnownWhenSent(part.resets, part.position, part.end)
-            for p, part in self.partitions.items()
-        }
+    def resets(self) -> dict[TopicPartition, int]:
+        """How often all was forgotten of each partition: to be kept with a request that is sent now."""
+        return {(self.topic, p): part.resets for p, part in self.partitions.items()}
 
     @property
     def unread(self) -> list[int]:

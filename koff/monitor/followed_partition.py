@@ -17,12 +17,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from koff.monitor.requests import Moment, Records, Start
+from koff.monitor.requests import Moment, Records, Start, Watermarks
 
-AGREEING = 3
-AGREEING_S = 5.0
-"""So many high watermarks, over so long, below the position: the log was truncated. A leader that was deposed
-may return one that is too low."""
 MAX_WATERMARKS = 64
 _ASKED = float("inf")
 
@@ -44,13 +40,8 @@ class FollowedPartition:
     """Log start offset."""
     stable: int | None = None
     """The newest last stable offset."""
-    written: int | None = None
-    """The high watermark that was known when `stable` was requested. A later one may be higher than `stable`
-    only because something was written meanwhile, and nothing is held back."""
     end: int | None = None
-    """The newest high watermark."""
-    returned_s: float = float("-inf")
-    """When the newest high watermark was requested that came with records, or in place of them."""
+    """The high watermark that was returned with `stable`; None before the partition is read."""
     is_read: bool = False
     """Whether the reader has reached the end that the log had when reading began, or an open transaction."""
     caught_up_s: float | None = None
@@ -70,17 +61,8 @@ class FollowedPartition:
     """Groups that are known up to another moment: the coordinators' newest response lacks them."""
     read_s: float = float("-inf")
     """When the position moved last."""
-    moved_s: float = 0.0
-    """The same, but while there is nothing to read, the present."""
     held_back_since: tuple[int, float] | None = None
     """The last stable offset behind which commits are held back, and since when koff sees that; or None."""
-    is_validated: bool = True
-    """Whether the reader has read something of the present leader's log: else its position may be one of a
-    log that this leader has truncated."""
-    is_to_begin_again: bool = False
-    """Whether another leader was elected: the reader has to compare its position with that leader's log."""
-    epoch: int = -1
-    """The newest leader epoch."""
     needs_history: bool = False
     """Whether only the coordinators' response is known, and not the log before `seeded_at`."""
     seeded_at: int = 0
@@ -88,7 +70,6 @@ class FollowedPartition:
     _watermarks: deque[tuple[Moment, int]] = field(default_factory=deque)
     # The watermarks that were reached and do not count yet: when each was requested, and when it was reached.
     _reached: deque[tuple[Moment, float]] = field(default_factory=deque)
-    _low: tuple[int, float] | None = None
 
     @property
     def is_bounded(self) -> bool:
@@ -103,7 +84,7 @@ class FollowedPartition:
     @property
     def needs_no_response(self) -> bool:
         """Whether records wait for a response of the coordinators that the log has made needless."""
-        if self.wait_asks_from_s != _ASKED or self.is_unseeded or self.end is None or not self.is_validated:
+        if self.wait_asks_from_s != _ASKED or self.is_unseeded or self.end is None:
             return False
         asks_from_s, until = self.earlier_wait
         return self.position >= max(self.end, until or 0) and (asks_from_s is None or until is not None)
@@ -122,18 +103,8 @@ class FollowedPartition:
         return asks_from_s is not None or (until is not None and self.position < until)
 
     @property
-    def needs_end(self) -> bool:
-        """Whether another high watermark would show that the partition is read."""
-        return not self.is_read and bool(self._reached) and not self._watermarks
-
-    @property
-    def needs_stable(self) -> bool:
-        """Whether another last stable offset would show that an open transaction holds the rest back."""
-        return not self.is_read and self.written != self.end and self.is_behind_stable
-
-    @property
-    def is_behind_stable(self) -> bool:
-        """Whether all up to the last stable offset was read, and more was written."""
+    def is_held_back(self) -> bool:
+        """Whether all was read that an open transaction does not hold back, and more was written."""
         return (
             self.is_reading
             and self.stable is not None
@@ -142,16 +113,9 @@ class FollowedPartition:
         )
 
     @property
-    def is_held_back(self) -> bool:
-        """Whether all was read that an open transaction does not hold back, and more was written."""
-        return self.is_behind_stable and self.held_back > 0
-
-    @property
     def held_back(self) -> int:
         """How many offsets are behind an open transaction."""
-        if self.stable is None or self.end is None or self.written is None or self.written <= self.stable:
-            return 0
-        return self.end - self.stable
+        return 0 if self.stable is None or self.end is None else self.end - self.stable
 
     def note_held_back(self, now: Moment) -> None:
         """Notes since when the same open transaction holds back commits."""
@@ -168,7 +132,6 @@ class FollowedPartition:
         """Begins to read at `position`. Returns the start for the reader."""
         self.attempt += 1
         self.is_reading, self.position, self.leader_epoch = True, position, leader_epoch
-        self.moved_s, self.is_to_begin_again = now.at_s, False
         return Start(position, self.attempt, leader_epoch)
 
     def wait(self) -> None:
@@ -196,60 +159,35 @@ class FollowedPartition:
         self.wait_asks_from_s, self.wait_until = now.at_s, None
         self.earlier_wait = None, None
 
-    def note_epoch(self, epoch: int) -> None:
-        """Notes the leader epoch of a response. A newer one is that of another leader."""
-        if epoch > self.epoch:
-            is_other, self.epoch = self.epoch >= 0, epoch
-            if is_other and self.is_reading:
-                self.is_validated, self.is_to_begin_again = False, True
+    def note_ends(self, ends: Watermarks) -> None:
+        """Notes where a leader's log ends. An end before the position is ignored.
 
-    def note_validated(self) -> None:
-        """Notes that the present attempt to read has returned something."""
-        if not self.is_to_begin_again and not self.is_validated:
-            self.is_validated = True
-            self.find_current()
-
-    def note_end(self, end: int, asked: Moment, position: int) -> bool:
-        """Notes the high watermark requested at `asked`, when the reader was at `position`.
-
-        Returns True if the log was truncated below that.
+        The high watermark of a leader that was just elected may be too low for a moment.
         """
-        if not self.is_reading:
-            return False
-        highest = max(position, self._watermarks[-1][1] if self._watermarks else 0)
-        if end < highest:
-            count, first_s = self._low or (0, asked.at_s)
-            self._low = count + 1, first_s
-            return count + 1 >= AGREEING and asked.at_s - first_s >= AGREEING_S
-        self._low = None
-        self.end = end
+        if ends.end < self.position:
+            return
+        self.end, self.stable, asked = ends.end, ends.stable, ends.asked
         if self.wait_asks_from_s is not None and asked.at_s >= self.wait_asks_from_s:
-            self.wait_until, self.wait_asks_from_s = end, None
+            self.wait_until, self.wait_asks_from_s = self.end, None
         if self.earlier_wait[0] is not None and asked.at_s >= self.earlier_wait[0]:
-            self.earlier_wait = None, end
+            self.earlier_wait = None, self.end
+        while self._watermarks and self._watermarks[-1][1] > self.end:  # the log was truncated
+            self._watermarks.pop()
         if len(self._watermarks) >= MAX_WATERMARKS:  # currency is then known less finely, and never too well
             self._watermarks = deque(list(self._watermarks)[::2])
-        self._watermarks.append((asked, end))
-        self.find_current()
-        return False
-
-    def note_stable(self, stable: int, written: int | None) -> None:
-        """Notes the last stable offset, and the high watermark that was known before it was requested."""
-        self.stable, self.written = stable, written
+        self._watermarks.append((asked, self.end))
         self.find_current()
 
     def move(self, position: int, now: Moment) -> None:
         """Notes that the reader has reached `position`."""
         if position > self.position:
-            self.position, self.moved_s, self.read_s = position, now.at_s, now.at_s
+            self.position, self.read_s = position, now.at_s
             self.find_current()
 
     def find_current(self) -> None:
         """Works out up to when this partition is current."""
         if self.is_waiting and (self.wait_until is None or self.position < self.wait_until):
             return  # the tracker has the coordinators' response, which has a moment of its own
-        if not self.is_validated:
-            return
         while self._watermarks and self._watermarks[0][1] <= self.position:
             asked, _ = self._watermarks.popleft()
             self.caught_up_s = asked.at_s

@@ -44,7 +44,6 @@ SHORTEST_RETENTION_S = 30.0
 TIMEOUT_S = 10.0
 BOUNDS_RETRY_S = 1.0
 _BOUNDS: tuple[OffsetKind, ...] = ("start", "stable")
-_WATERMARKS: tuple[OffsetKind, ...] = ("end", "stable")
 
 
 class InternalLogs:
@@ -126,22 +125,17 @@ class InternalLogs:
         bounds = self.share.bounds().items()
         replays = {number: Replay(bound.start, "share state is not saved") for number, bound in bounds}
         self._read(self.share, self.share.begin(replays, now))
-        for log in self.both:
-            started, almost_read = set(log.take_started()), log.find_almost_read()
-            self._fetch_offsets(log, "end", started | self._not_under_way(log, "end", almost_read), now)
-            perhaps = log.find_perhaps_held_back()
-            self._fetch_offsets(log, "stable", self._not_under_way(log, "stable", perhaps), now)
 
     def sample(self, now: Moment, *, interval_s: float) -> None:
-        """Requests the watermarks that readers do not return.
+        """Reads partitions from their start that were not current for too long.
 
-        Begins again the partitions that do not move, or were not current for too long.
-
-        `interval_s` is the time between two samples.
+        Asks the coordinators for partitions that cannot be read on. `interval_s` is the time between two
+        samples.
         """
         for log in self.both:
             if not log.is_hidden:
-                self._sample(log, now, interval_s)
+                log.note_held_back(now)
+                self._lose_late(log, now)
         if self._conf.source != "log" or self.offsets.denied is None:
             self.start.fetch_held_back(now, now.at_s - 2 * interval_s)
 
@@ -153,23 +147,13 @@ class InternalLogs:
         """Requests the bounds of partitions that are not read yet."""
         unbounded = log.take_unbounded(now, now.at_s + BOUNDS_RETRY_S)
         for kind in _BOUNDS if unbounded else ():
-            under_way = self._outbox.waiting_since_reset(kind, log.known())
-            numbers = [number for number in unbounded if (log.topic, number) not in under_way]
-            self._fetch_offsets(log, kind, numbers, now)
+            under_way = self._outbox.waiting_since_reset(kind, log.resets())
+            wanted = frozenset((log.topic, number) for number in unbounded) - under_way
+            if wanted and not log.is_hidden:
+                request = FetchOffsets(self._outbox.next_id(), kind, wanted)
+                self._outbox.send(request, now, TIMEOUT_S, log.resets())
 
-    def _sample(self, log: FollowedLog, now: Moment, interval_s: float) -> None:
-        # The leader returns both with each response to the reader, unless a follower is read, or a long log.
-        silent = {number for number, part in log.reading() if part.returned_s < now.at_s - interval_s}
-        for kind in _WATERMARKS:
-            self._fetch_offsets(log, kind, self._not_under_way(log, kind, silent), now)
-        were_stalled = bool(log.stalled)
-        stalled = log.restart_stalled(now)
-        if were_stalled and not log.stalled:
-            self._outbox.note(now, "partitions move again", topic=log.topic)
-        if stalled:
-            if not were_stalled:
-                self._outbox.note(now, "partitions stalled", warn=True, topic=log.topic, count=len(stalled))
-            self._outbox.command(Read(log.topic, stalled, stalled=True))
+    def _lose_late(self, log: FollowedLog, now: Moment) -> None:
         retention_s = RETENTION_PART * self._retention(log).retention_ms / 1000
         oldest_s = now.at_s - max(retention_s, SHORTEST_RETENTION_S)
         late = [
@@ -179,21 +163,9 @@ class InternalLogs:
         ]
         self._lose(log, late, "deletions may have been missed", now)
 
-    def _not_under_way(self, log: FollowedLog, kind: OffsetKind, numbers: set[int]) -> set[int]:
-        """Those whose offset of that kind is not being fetched."""
-        if not numbers:
-            return numbers
-        return numbers - {p for topic, p in self._outbox.waiting_for(kind) if topic == log.topic}
-
     def _read(self, log: FollowedLog, starts: Mapping[int, Start]) -> None:
         if starts:
             self._outbox.command(Read(log.topic, starts))
-
-    def _fetch_offsets(self, log: FollowedLog, kind: OffsetKind, numbers: Iterable[int], now: Moment) -> None:
-        wanted = frozenset((log.topic, number) for number in numbers)
-        if wanted and not log.is_hidden:
-            request = FetchOffsets(self._outbox.next_id(), kind, wanted)
-            self._outbox.send(request, now, TIMEOUT_S, log.known())
 
     def _retention(self, log: FollowedLog) -> TombstoneRetention:
         return self._share_retention if log is self.share else self.start.retention
@@ -236,8 +208,8 @@ class InternalLogs:
             self.start.hide_absent_topic(self._conf.source, self._conf.only, now)
             self._savings.set_origin(self.start.origin)
 
-    def receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
-        """Takes the offsets of internal topics out of a response."""
+    def receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets]) -> None:
+        """Takes the bounds of internal topics out of a response."""
         kind = ask.request.kind
         if isinstance(kind, int):
             return
@@ -246,13 +218,11 @@ class InternalLogs:
             if not own:  # most responses are of other topics
                 continue
             known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
-            truncated = log.receive_offsets(kind, known, ask.asked, given.epochs, ask.known)
-            self._lose(log, truncated, "their logs were truncated", now)
-            self._read(log, log.restart_elected(now))
+            log.receive_bounds(kind, known, ask.resets)
 
     def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
-        """Takes a response of coordinators. Records wait up to the watermarks that are requested now."""
-        self._fetch_offsets(self.offsets, "end", self.start.receive_groups(given, ask, now), now)
+        """Takes a response of coordinators."""
+        self.start.receive_groups(given, ask, now)
 
     def receive_retention(self, given: TopicConfigsFetched) -> None:
         """Takes delete.retention.ms of a topic."""

@@ -282,11 +282,8 @@ class OffsetsStart:
         except (KoffError, LookupError, TypeError) as error:
             return f"they are damaged: {error}"
 
-    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> list[int]:
-        """Takes the coordinators' response: for partitions that start with it, and those that are held back.
-
-        Returns the partitions that use it: their high watermarks have to be requested now.
-        """
+    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+        """Takes a response of coordinators, for partitions that start with it or are held back."""
         self._tracker.name_topics(given.topic_ids)
         not_reset = self._find_not_reset(ask)
         asked_for = not_reset if given.partitions is None else not_reset & given.partitions
@@ -339,7 +336,6 @@ class OffsetsStart:
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
         ask.answered |= asked_for
         self._stop_asking(unusable, now)
-        return sorted(good)
 
     def _find_missing(
         self, partitions: Iterable[int], given: GroupsFetched, now: Moment
@@ -541,7 +537,7 @@ class OffsetsStart:
             frozenset(known),
             patience_s,
         )
-        self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.known())
+        self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.resets())
 
     def _find_not_reset(self, ask: Ask[FetchGroups]) -> set[int]:
         """The partitions of the request that wait for it, and were not forgotten since it was sent."""
@@ -551,8 +547,7 @@ class OffsetsStart:
             if (part := self._log.partitions.get(number)) is not None
             and part.is_waiting
             and number not in ask.answered
-            and (known := ask.known.get((self._log.topic, number))) is not None
-            and known.resets == part.resets
+            and ask.resets.get((self._log.topic, number)) == part.resets
         }
 
     def _stop_asking(self, reasons: Mapping[int, str], now: Moment) -> None:

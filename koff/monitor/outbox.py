@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from koff.monitor.requests import (
     Answered,
@@ -26,33 +26,21 @@ LOST_S = 2.0
 """When nothing is answered for so long, that is an event: a change of leaders is shorter."""
 
 
-class KnownWhenSent(NamedTuple):
-    """What koff knew of a partition of an internal topic when it sent a request.
-
-    `resets`: how often koff has forgotten the partition. `position`: that of the reader. `end`: the newest
-    high watermark.
-    """
-
-    resets: int
-    position: int
-    end: int | None
-
-
 @dataclass(slots=True)
 class Ask(Generic[_Kind]):
     """A request, when it was sent, and until when its result is waited for.
 
     `waiting` are the partitions of a `FetchOffsets` that have no result yet, `answered` those of a
     `FetchGroups` or a `FetchShareLags` that have one, `without_groups` those of a `FetchGroups` whose
-    coordinator has returned no group. `known` is what was known of partitions of internal topics when the
-    request was sent.
+    coordinator has returned no group. `resets` says how often koff had forgotten each partition of an
+    internal topic when the request was sent.
     """
 
     request: _Kind
     asked: Moment
     deadline_s: float
     waiting: set[TopicPartition] = field(default_factory=set)
-    known: Mapping[TopicPartition, KnownWhenSent] = field(default_factory=dict)
+    resets: Mapping[TopicPartition, int] = field(default_factory=dict)
     answered: set[int] = field(default_factory=set)
     without_groups: set[int] = field(default_factory=set)
 
@@ -97,11 +85,11 @@ class Outbox:
         request: Answered,
         now: Moment,
         timeout_s: float,
-        known: Mapping[TopicPartition, KnownWhenSent] | None = None,
+        resets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Sends a request. Without a final result within `timeout_s`, it is given up."""
         waiting = set(request.partitions) if isinstance(request, FetchOffsets) else set()
-        self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, known or {})
+        self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, resets or {})
         self._requests.append(request)
         self.sent[type(request).__name__] += 1
 
@@ -198,7 +186,7 @@ class Outbox:
         return fetching.union(*(ask.request.partitions - ask.answered for ask in self.of_kind(kind)))
 
     def waiting_since_reset(
-        self, kind: OffsetKind, known: Mapping[TopicPartition, KnownWhenSent]
+        self, kind: OffsetKind, resets: Mapping[TopicPartition, int]
     ) -> set[TopicPartition]:
         """As `waiting_for`, without partitions of which all was forgotten since the request was sent."""
         return {
@@ -206,7 +194,7 @@ class Outbox:
             for ask in self.of_kind(FetchOffsets)
             if ask.request.kind == kind
             for at in ask.waiting
-            if at in known and at in ask.known and ask.known[at].resets == known[at].resets
+            if at in resets and ask.resets.get(at) == resets[at]
         }
 
     def remove_late(self, now: Moment) -> list[Ask[Answered]]:

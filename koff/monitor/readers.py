@@ -37,12 +37,10 @@ from koff.monitor.worker_thread import Post, WorkerThread
 log = structlog.get_logger(component="monitor.readers")
 POLL_S = 0.2
 """How long a fetch waits for the first record, and so how long a new command may wait."""
-GATHER_S = 0.2
-"""How long further commits may gather at the broker: a response costs as much as hundreds of commits."""
+MOST_GATHER_S = 1.0
+"""The longest that further commits gather at the broker: a response costs as much as hundreds of commits."""
 ENDS_S = 0.2
 """The pause between two reports of the ends of logs: there may be many responses a second."""
-NEW_CLIENT_S = 60.0
-"""The pause between two new connections because partitions have stalled."""
 IDLE_S = 10.0
 """How long the connection for histories is kept open without a request."""
 
@@ -50,11 +48,9 @@ IDLE_S = 10.0
 class _Reader(WorkerThread):
     """A thread that reads, and waits for the owner after each batch."""
 
-    gather_s = 0.0
-
-    def __init__(self, name: str, cluster: Cluster, post: Post) -> None:
+    def __init__(self, name: str, cluster: Cluster, post: Post, *, interval_s: float = 0.0) -> None:
         super().__init__(name)
-        self._cluster, self._post = cluster, post
+        self._cluster, self._post, self._interval_s = cluster, post, interval_s
         self._closed, self._applied = threading.Event(), threading.Event()
         self._reader: LogReader | None = None
 
@@ -71,7 +67,10 @@ class _Reader(WorkerThread):
     def _make_reader(self, topic: str) -> LogReader:
         if self._reader is None or self._reader.topic != topic:
             self._drop_reader()
-            self._reader = LogReader(self._cluster.lister, topic, gather_s=self.gather_s)
+            gather_s = min(self._interval_s / 6, MOST_GATHER_S)
+            self._reader = LogReader(
+                self._cluster.lister, topic, gather_s=gather_s, ends_s=self._interval_s / 2
+            )
         return self._reader
 
     def _drop_reader(self) -> None:
@@ -81,12 +80,10 @@ class _Reader(WorkerThread):
 
 
 class TopicReader(_Reader):
-    """Reads an internal topic."""
+    """Reads an internal topic, of which a sample is taken every `interval_s`."""
 
-    gather_s = GATHER_S
-
-    def __init__(self, cluster: Cluster, topic: str, post: Post) -> None:
-        super().__init__(f"read-{topic}", cluster, post)
+    def __init__(self, cluster: Cluster, topic: str, post: Post, *, interval_s: float = 0.0) -> None:
+        super().__init__(f"read-{topic}", cluster, post, interval_s=interval_s)
         self._topic = topic
         self._woken = threading.Event()
         self._commands: list[Read | StopReading] = []
@@ -97,7 +94,6 @@ class TopicReader(_Reader):
         self._ends: dict[int, LogEnd] = {}
         """Those that the owner does not know yet."""
         self._ends_due_s = float("-inf")
-        self._new_client_s = time.monotonic()
         self._is_unreachable = False
 
     def send(self, command: Read | StopReading) -> None:
@@ -150,9 +146,6 @@ class TopicReader(_Reader):
     def _begin(self, command: Read) -> None:
         reader = self._make_reader(self._topic)
         self._stop_reading(command.starts.keys())
-        if command.stalled and time.monotonic() >= self._new_client_s + NEW_CLIENT_S:
-            self._new_client_s = time.monotonic()
-            reader.reconnect()
         reader.add({p: LogStart(start.offset, start.leader_epoch) for p, start in command.starts.items()})
         self._attempts.update({p: start.attempt for p, start in command.starts.items()})
 
@@ -170,13 +163,13 @@ class TopicReader(_Reader):
         read = reader.fetch(POLL_S)
         self._report_reach(reader)
         self._ends.update(read.ends)
-        polled = self._build_input(read, full=reader.is_behind)
+        polled = self._build_input(read)
         if polled is None:
             return
         self._stop_reading([lost.partition for lost in read.lost])
         self._post_and_wait(polled)
 
-    def _build_input(self, read: LogRead, *, full: bool) -> Polled | None:
+    def _build_input(self, read: LogRead) -> Polled | None:
         """The input for the owner; None if nothing has changed."""
         moved = {p: end for p, end in read.positions.items() if end != self._positions.get(p)}
         now, of = read_moment(), self._attempts
@@ -194,7 +187,7 @@ class TopicReader(_Reader):
         ]
         lost = [Lost(each.partition, of[each.partition], each.reason, gone=each.gone) for each in read.lost]
         positions = {p: (of[p], end) for p, end in moved.items()}
-        return Polled(self._topic, records, positions, lost, full, ends)
+        return Polled(self._topic, records, positions, lost, ends)
 
     def _report_reach(self, reader: LogReader) -> None:
         """Posts, once, that no broker can be reached. The reader goes on trying."""
@@ -211,7 +204,7 @@ class TopicReader(_Reader):
 def _to_watermarks(end: LogEnd, attempt: int, now: Moment) -> Watermarks:
     age_s = time.monotonic() - end.asked_s
     asked = now._replace(at_s=now.at_s - age_s, wall_ms=now.wall_ms - round(age_s * 1000))
-    return Watermarks(attempt, end.high_watermark, end.last_stable_offset, end.position, asked)
+    return Watermarks(attempt, end.high_watermark, end.last_stable_offset, asked)
 
 
 class HistoryReader(_Reader):

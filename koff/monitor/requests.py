@@ -117,12 +117,10 @@ class Read:
     """Read these partitions of an internal topic from now on (read_committed), each from its start.
 
     A partition that is being read is started again. Answered by `Polled`, without an end, or `ReadFailed`.
-    `stalled`: the reader did not move although there is more to read, so it may need a new connection.
     """
 
     topic: str
     starts: Mapping[int, Start]
-    stalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +308,11 @@ class OffsetsFetched:
     """Some of the offsets of a request, or why they are unknown. -1: no record is that late.
 
     `final` is set in the last result of a request; partitions that are in none of its results are unknown.
-    `epochs` has the leader epochs of partitions of internal topics, where they are known.
     """
 
     id: int
     offsets: Mapping[TopicPartition, int | str]
     final: bool
-    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,13 +388,13 @@ class Lost(NamedTuple):
 class Watermarks(NamedTuple):
     """The high watermark `end` and the last stable offset `stable` that a partition's leader has returned.
 
-    koff sent the request at `asked` or later, when the reader of this attempt was at `position`.
+    koff sent the request at `asked` or later. The reader of this attempt has compared its position with the
+    log of that leader.
     """
 
     attempt: int
     end: int
     stable: int
-    position: int
     asked: Moment
 
 
@@ -408,14 +404,13 @@ class Polled:
 
     `positions` has (attempt, next offset to read) of partitions that moved past their last record: by
     control records, or records that compaction removed. The reader stopped reading the partitions in `lost`.
-    `full` means that more records are waiting. `ends` has what leaders returned with the records, or without.
+    `ends` has what leaders returned with the records, or without.
     """
 
     topic: str
     records: Sequence[Records] = ()
     positions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     lost: Sequence[Lost] = ()
-    full: bool = False
     ends: Mapping[int, Watermarks] = field(default_factory=dict)
 
 

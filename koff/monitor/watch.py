@@ -47,7 +47,7 @@ class Watch:
         self.loop = Loop(build_core_conf(conf, cluster.id, saves=state_dir is not None))
         topics = conf.offsets_topic, SHARE_STATE_TOPIC
         self._workers = Workers(
-            WorkersConf(conf.cluster, topics, state_dir, conf.zookeeper),
+            WorkersConf(conf.cluster, topics, conf.end_interval_s, state_dir, conf.zookeeper),
             cluster,
             self.loop.post,
         )

@@ -75,6 +75,7 @@ class WorkersConf:
     cluster: ClusterConf
     topics: tuple[str, ...]
     """The internal topics that are read."""
+    end_interval_s: float = 5.0
     state_dir: StateDir | None = None
     zookeeper: ZooKeeperConf = field(default_factory=ZooKeeperConf)
 
@@ -92,7 +93,9 @@ class Workers:
         self._fetching = Fetching(cluster)
         self.zookeeper = ZooKeeper(conf.zookeeper)
         self._stopping = threading.Event()
-        self._readers = {topic: TopicReader(cluster, topic, post) for topic in conf.topics}
+        self._readers = {
+            topic: TopicReader(cluster, topic, post, interval_s=conf.end_interval_s) for topic in conf.topics
+        }
         self._history = HistoryReader(cluster, post)
         self._in_order = {
             "disk": InOrder("disk", self._carry_out_on_disk, post),
@@ -155,11 +158,12 @@ class Workers:
             late_s = time.monotonic() + OFFSETS_TIMEOUT_S
             chunks = list(split_into_chunks(partitions, CHUNK))
             for number, chunk in enumerate(chunks, start=1):
+                offsets: dict[tuple[str, int], int | str]
                 if time.monotonic() < late_s:
-                    offsets, epochs = self._fetching.fetch_offsets(request.kind, chunk)
+                    offsets = self._fetching.fetch_offsets(request.kind, chunk)
                 else:  # the core gives the request up soon, and sends another one
-                    offsets, epochs = dict.fromkeys(chunk, "no response in time"), {}
-                result = partial(OffsetsFetched, request.id, offsets, epochs=epochs)
+                    offsets = dict.fromkeys(chunk, "no response in time")
+                result = partial(OffsetsFetched, request.id, offsets)
                 results.post(result, ends_part=number == len(chunks))
 
         if parts:

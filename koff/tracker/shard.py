@@ -63,7 +63,8 @@ class Shard(CommitRows):
         self.commit_counts: dict[str, int] = {}
         """By group, how many commits were applied as they were made: without history."""
         registry.shards.add(self)
-        self._is_described = False  # by coordinators, and by nothing else since then but the log
+        # The groups that coordinators described, if nothing else was learned since then but the log.
+        self._described: Collection[str] | None = None
         self._unmoved_since_ms = UNKNOWN
         self._record_counts = registry.record_counts
         self._hidden: frozenset[str] = frozenset()
@@ -121,7 +122,7 @@ class Shard(CommitRows):
         for name, group in groups.items():
             if registry.is_possible_key(name):
                 shard.groups.put(name, group)
-        shard._is_described = True
+        shard._described = frozenset(groups)
         return shard
 
     def to_state(self) -> State:
@@ -275,7 +276,7 @@ class Shard(CommitRows):
 
     def _note_first_commits(self, rows: Ints) -> None:
         """What coordinators described, and is not among the commits that follow, has not moved since then."""
-        if self._is_described and self._unmoved_since_ms == UNKNOWN:
+        if self._described is not None and self._unmoved_since_ms == UNKNOWN:
             known = np.sort(self._committed_at[rows])
             known = known[known >= 0]
             if len(known):  # a few commits may have any time
@@ -292,7 +293,7 @@ class Shard(CommitRows):
     ) -> None:
         """Sets commits and groups to what coordinators answered now; see `Tracker.overwrite_commits`."""
         self._registry.forget_unused()  # before any name is looked up
-        self._is_described, self._unmoved_since_ms = False, UNKNOWN
+        self._described, self._unmoved_since_ms, self._groups_cache = None, UNKNOWN, None
         self._overwrite_rows(commits, failed, seen_at_ms, kept_topics)
         if groups is not None:
             self._note_change()
@@ -315,6 +316,7 @@ class Shard(CommitRows):
         return replace(
             kept,
             groups=self._list_shown_groups(layout),
+            groups_whole=self._find_whole(layout),
             has_share_groups=self.has_share_groups,
             unmoved_since_ms=self._unmoved_since_ms,
             time_lag=time_lag,
@@ -364,9 +366,19 @@ class Shard(CommitRows):
         """The groups of a layout: the same list until one of them changes, so nobody may modify it."""
         version = self.groups.changes.version
         if self._groups_cache is None or self._groups_cache[:2] != (layout, version):
-            groups = [self.groups.get(name) or Group(name) for name in layout.names]
+            groups = [self.groups.get(name) or self._find_simple(name) for name in layout.names]
             self._groups_cache = layout, version, groups
         return self._groups_cache[2]
+
+    def _find_simple(self, name: str) -> Group:
+        """A group without a record of its own, as far as koff knows."""
+        is_known = self._described is None or name in self._described
+        return Group(name) if is_known else Group(name, state="Unknown")
+
+    def _find_whole(self, layout: Layout) -> NDArray[np.bool_] | bool:
+        """Which groups have all their rows. A group that was not described may have commits before that."""
+        described = self._described
+        return True if described is None else np.array([name in described for name in layout.names], np.bool_)
 
     def _find_readable_rows(self) -> Ints:
         """The rows of groups that are not share groups. Cached until rows or groups change."""

@@ -236,7 +236,13 @@ class PartitionTable:
             self._history.add_samples(rows, end[rows], at_ms)
 
     def find_undated(
-        self, rows: Ints, committed: Ints, now_ms: int, records: FirstRecords | None = None
+        self,
+        rows: Ints,
+        committed: Ints,
+        now_ms: int,
+        records: FirstRecords | None = None,
+        *,
+        skew_ms: int = 0,
     ) -> tuple[Ints, Ints]:
         """The partitions and offsets of the oldest uncommitted records whose age is unknown.
 
@@ -248,7 +254,7 @@ class PartitionTable:
             return behind, behind
         if records is not None:
             records = records.select(behind)
-        found = self.time_lags(rows[behind], committed[behind], now_ms, records)
+        found = self.time_lags(rows[behind], committed[behind], now_ms, records, skew_ms=skew_ms)
         undated = behind[~found.known]
         return rows[undated], oldest[undated]
 

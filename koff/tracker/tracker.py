@@ -461,7 +461,7 @@ class Tracker:
         own_rows, committed, records = zip(*shards, strict=True)
         table, first_records = self._registry.partitions, join_records(records, committed)
         rows, offsets = table.find_undated(
-            np.concatenate(own_rows), np.concatenate(committed), now_ms, first_records
+            np.concatenate(own_rows), np.concatenate(committed), now_ms, first_records, skew_ms=self.skew_ms
         )
         topics, partitions = table.codes_and_partitions(rows)
         names = map(self._registry.names.topics.names.__getitem__, topics.tolist())

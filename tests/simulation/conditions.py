@@ -36,6 +36,8 @@ class Disturbance:
 class Conditions:
     """All that is wrong at present. `latency_s` is how long ordinary responses take at most.
 
+    While a follower is read, the leader says every `follower_s` where the log ends.
+
     `denied_topics` and `denied_groups` may not be described or read by koff, nor may `hidden_topics`, for the
     whole run. The next `wrong_topic_lists`
     responses to FetchTopics lack the topics `missing_topics`. `deposed` has the partitions of which a deposed
@@ -45,6 +47,7 @@ class Conditions:
     rng: random.Random
     latency_s: float = 0.03
     poll_interval_s: float = 0.2
+    follower_s: float = 2.0
     disturbances: list[Disturbance] = field(default_factory=list)
     denied_topics: set[str] = field(default_factory=set)
     denied_groups: set[str] = field(default_factory=set)
@@ -53,6 +56,13 @@ class Conditions:
     wrong_topic_lists: int = 0
     deposed: dict[tuple[str, int], int] = field(default_factory=dict)
     old_end_age_s: float = 0.0
+
+    def is_deposed(self, partition: tuple[str, int]) -> bool:
+        """Whether the next response comes from a broker that does not know that it is the leader no more."""
+        left = self.deposed.get(partition, 0)
+        if left:
+            self.deposed[partition] = left - 1
+        return left > 0
 
     def draw(self, kind: Kind, broker: int | None = None) -> tuple[float | None, Effect | None]:
         """How long a response takes (None: it never comes), and what is wrong with it."""

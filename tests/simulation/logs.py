@@ -115,6 +115,11 @@ class PartitionLog:
         """The offset of the first record written at that time or later, -1 if there is none."""
         return next((record.offset for record in self.records if record.timestamp_ms >= wall_ms), -1)
 
+    def end_at(self, wall_ms: int) -> int:
+        """The high watermark at that time."""
+        offset = self.offset_at_time(wall_ms)
+        return self.end if offset < 0 else max(self.start, offset)
+
     def elect(self, leader: int | None) -> None:
         """Another leader, with a new leader epoch. None: the partition becomes leaderless."""
         self.leader = leader

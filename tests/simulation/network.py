@@ -62,8 +62,8 @@ NOBODY = -1
 """Stands for the leader of partitions that have none, and of partitions that do not exist."""
 
 
-_Offsets = tuple[dict[TopicPartition, int | str], dict[TopicPartition, int]]
-"""Offsets or errors, and the leader epochs of partitions of internal topics."""
+_Offsets = dict[TopicPartition, int | str]
+"""Offsets or errors."""
 
 
 @dataclass(eq=False)
@@ -260,19 +260,16 @@ class Network:
         at_s: float,
     ) -> _Offsets:
         """What a broker answers for partitions that it led when the request was sent."""
-        offsets: dict[TopicPartition, int | str] = {}
-        epochs: dict[TopicPartition, int] = {}
+        offsets: _Offsets = {}
         for partition in partitions:
             log = self._log(*partition)
             why = self._reason_for_no_offset(broker, partition, log, effect)
             if why or log is None:
                 offsets[partition] = why
                 continue
-            is_deposed = kind == "end" and self._is_deposed(partition)
+            is_deposed = kind == "end" and self.conditions.is_deposed(partition)
             offsets[partition] = self._old_end(partition, log, at_s) if is_deposed else _look_up(log, kind)
-            if isinstance(log, PartitionLog) and kind in {"end", "stable"}:
-                epochs[partition] = log.epoch - is_deposed
-        return offsets, epochs
+        return offsets
 
     def _reason_for_no_offset(
         self,
@@ -293,24 +290,15 @@ class Network:
         # A worker may ask the new leader by itself, or give up.
         return MOVED if leader != broker and self._rng.random() < 0.5 else ""
 
-    def _is_deposed(self, partition: TopicPartition) -> bool:
-        """Whether the response comes from a broker that does not know that it is the leader no more."""
-        left = self.conditions.deposed.get(partition, 0)
-        if left:
-            self.conditions.deposed[partition] = left - 1
-        return left > 0
-
     def _old_end(self, partition: TopicPartition, log: PartitionLog | PlainLog, at_s: float) -> int:
         if isinstance(log, PartitionLog):
-            at_ms = self.cluster.wall_ms() - round(self.conditions.old_end_age_s * 1000)
-            return max(log.start, next((r.offset for r in log.records if r.timestamp_ms >= at_ms), log.end))
+            return log.end_at(self.cluster.wall_ms() - round(self.conditions.old_end_age_s * 1000))
         ends = self.cluster.truth.ends(*partition, at_s - self.conditions.old_end_age_s, at_s)
         return min((end for end in ends if end is not None), default=log.end)
 
     def _deliver_offsets(self, answer: _OffsetsAnswer, found: _Offsets) -> None:
         answer.parts -= 1
-        offsets, epochs = found
-        self._deliver(OffsetsFetched(answer.request.id, offsets, answer.parts == 0, epochs))
+        self._deliver(OffsetsFetched(answer.request.id, found, answer.parts == 0))
 
     # --- The model ------------------------------------------------------------------------------------
 

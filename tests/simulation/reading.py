@@ -1,4 +1,4 @@
-"""koff's readers of internal topics, as librdkafka behaves: what they deliver, and what they notice when."""
+"""koff's readers of internal topics, as `LogReader` behaves: what they deliver, and what they notice when."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Schedule = Callable[[float, Callable[[float], None]], None]
 class _Reading:
     """A partition that is read. `log` and `generation` are those at the start: a recreated topic has another.
 
-    `report_at_s` is when the reader notices and reports that it cannot go on. `has_ends`: its responses have
-    the watermarks. They have not if a follower is read.
+    `report_at_s` is when the reader notices and reports that it cannot go on. `ends_every_s` is the pause
+    between two responses with watermarks: while a follower is read, the leader is only asked now and then.
     """
 
     attempt: int
@@ -49,7 +49,8 @@ class _Reading:
     generation: int
     leader: int | None
     paused_until_s: float
-    has_ends: bool
+    ends_every_s: float
+    ends_due_s: float = 0.0
     was_reachable: bool = True
     was_read: bool = False
     end_reported: int = -1
@@ -92,7 +93,7 @@ class Readers:
                 log.generation if log else 0,
                 log.leader if log else None,
                 now_s + self._rng.uniform(0.0, 0.1),
-                has_ends=self._rng.random() < 0.7,
+                self._rng.choice([0.0, 0.0, self._conditions.follower_s]),
             )
         if request.topic not in self._ticking:
             self._ticking.add(request.topic)
@@ -153,7 +154,7 @@ class Readers:
         positions: dict[int, tuple[int, int]] = {}
         lost: list[Lost] = []
         ends: dict[int, Watermarks] = {}
-        room, full = self._rng.randrange(20, 200), False
+        room = self._rng.randrange(20, 200)
         order = list(readings)
         if len(order) > 1:
             turn = self._rng.randrange(len(order))
@@ -161,7 +162,7 @@ class Readers:
         for partition in order:
             reading = readings[partition]
             if self._has_nothing_new(topic, partition, reading):
-                self._note_ends(partition, reading, ends)
+                self._note_ends(topic, partition, reading, ends, now_s)
                 continue
             log = self._find_readable(topic, partition, reading, now_s)
             if reading.trouble is not None:
@@ -171,15 +172,14 @@ class Readers:
                 continue
             if log is None:
                 continue
-            self._note_ends(partition, reading, ends)
+            self._note_ends(topic, partition, reading, ends, now_s)
             if reading.position >= log.stable:
-                # librdkafka says once that it has reached the end, also where it began there.
+                # The reader says once that it has reached the end, also where it began there.
                 if reading.end_reported != reading.position:
                     reading.end_reported = reading.position
                     positions[partition] = (reading.attempt, reading.position)
                 continue
             if not room:
-                full = True
                 continue
             found, next_offset = log.read(reading.position, room)
             room -= len(found)
@@ -191,16 +191,20 @@ class Readers:
             if next_offset == log.stable and next_offset != (found[-1].offset + 1 if found else -1):
                 positions[partition] = (reading.attempt, next_offset)
                 reading.end_reported = next_offset
-            full = full or next_offset < log.stable
         if not records and not positions and not lost and not ends:
             return None
-        return Polled(topic, records, positions, lost, full, ends)
+        return Polled(topic, records, positions, lost, ends)
 
-    def _note_ends(self, partition: int, reading: _Reading, ends: dict[int, Watermarks]) -> None:
+    def _note_ends(
+        self, topic: str, partition: int, reading: _Reading, ends: dict[int, Watermarks], now_s: float
+    ) -> None:
         log = reading.log
-        if reading.has_ends and log is not None:
-            asked = self._read_moment()
-            ends[partition] = Watermarks(reading.attempt, log.end, log.stable, reading.position, asked)
+        if log is None or now_s < reading.ends_due_s:
+            return
+        reading.ends_due_s, end = now_s + reading.ends_every_s, log.end
+        if self._conditions.is_deposed((topic, partition)):
+            end = log.end_at(self._cluster.wall_ms() - round(self._conditions.old_end_age_s * 1000))
+        ends[partition] = Watermarks(reading.attempt, end, min(end, log.stable), self._read_moment())
 
     def _has_nothing_new(self, topic: str, partition: int, reading: _Reading) -> bool:
         """Whether all is as it was when the end was reported: so it is in most polls."""
@@ -231,7 +235,7 @@ class Readers:
         if not self._is_reachable(log):
             reading.was_reachable = False
             return None
-        if not reading.was_reachable:  # librdkafka tries again with growing pauses
+        if not reading.was_reachable:  # the reader tries again with growing pauses
             reading.was_reachable = True
             reading.paused_until_s = now_s + self._rng.choice([0.0, 0.5, 2.0, 8.0])
         if log.leader != reading.leader:  # it has to look up the new leader first

@@ -126,6 +126,7 @@ class Simulation:
         self._cluster = Cluster(random.Random(rng.getrandbits(64)))
         self._conditions = _draw_conditions(random.Random(rng.getrandbits(64)))
         self._conf = _draw_conf(self._rng, self._cluster.cluster_id)
+        self._conditions.follower_s = self._conf.end_interval_s / 2
         # A short delete.retention.ms: koff may be down, or behind, for longer than tombstones are kept.
         if self._rng.random() < 0.25:
             self._cluster.retention_ms = self._rng.choice([20_000, 40_000])

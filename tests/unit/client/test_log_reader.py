@@ -138,20 +138,24 @@ def test_each_response_has_the_watermarks_of_a_moment_after_its_request(
     since_s, end = time.monotonic(), None
     while end is None or end.asked_s < since_s:
         end = reader.fetch(1.0).ends.get(0)
-    assert end[:3] == (300, 300, 300)
+    assert end[:2] == (300, 300)
     topic.logs[0] += log(320, 300)
     while end.high_watermark == 300:
         end = reader.fetch(1.0).ends.get(0, end)
-    assert end[:3] == (320, 320, 300)
+    assert end[:2] == (320, 320)
 
 
 def test_further_records_gather_when_all_were_read(
     lister: OffsetLister, topic: FakeTopic, brokers: FakeBrokers
 ) -> None:
     with LogReader(lister, TOPIC, gather_s=3600) as reader:
-        Reading(reader, 0).until_read(p0=300)
-        requests = brokers[1].count(Api.FETCH)
+        reading = Reading(reader, 0).until_read(p0=300)
+        reading.positions.clear()
+        reading.until(lambda: reading.positions == {0: 300})
         topic.logs[0] += log(320, 300)
+        reading.until_read(p0=320)
+        requests = brokers[1].count(Api.FETCH)
+        topic.logs[0] += log(340, 320)
         assert not reader.fetch(0.3)
     assert brokers[1].count(Api.FETCH) == requests
 
@@ -287,14 +291,6 @@ def test_reading_goes_on_where_it_was(
     assert not reading.lost
 
 
-def test_a_connection_is_asked_for_again(reader: LogReader, brokers: FakeBrokers) -> None:
-    reading = Reading(reader, 0).begin()
-    before = brokers.connections
-    reader.reconnect()
-    reading.until_read(p0=300)
-    assert brokers.connections > before
-
-
 def test_a_log_that_was_truncated_is_lost(brokers: FakeBrokers, topic: FakeTopic, reader: LogReader) -> None:
     reading = Reading(reader, 0, 1).until_read(p0=300, p1=300)
     topic.epoch_ends[0] = 250
@@ -357,6 +353,25 @@ def test_who_may_not_read_is_told_so_after_the_records(topic: FakeTopic, reader:
     topic.fetch_errors[1] = ErrorCode.topic_authorization_failed
     with pytest.raises(Denied, match="READ"):
         reading.until(lambda: False)
+
+
+def test_the_leader_says_now_and_then_where_the_log_ends_while_a_follower_is_read(
+    brokers: FakeBrokers, topic: FakeTopic
+) -> None:
+    topic.followers = {"a": 2}
+    conf = replace(brokers.conf, properties={"client.rack": "a"})
+    with OffsetLister(conf) as lister, LogReader(lister, TOPIC, ends_s=0.1) as reader:
+        reading = Reading(reader, 0).until_read(p0=300)
+        asked_s: set[float] = set()
+
+        def has_three_ends() -> bool:
+            asked_s.update(end.asked_s for end in reader.fetch(0.05).ends.values())
+            return len(asked_s) >= 3
+
+        wait_until(has_three_ends, every_s=0.001, what="ends of the log")
+        topic.logs[0] += log(320, 300)
+        reading.until_read(p0=320)
+        assert brokers[2].count(Api.FETCH) > 1
 
 
 def test_a_follower_in_the_same_rack_is_read_and_the_leader_when_it_fails(

@@ -125,7 +125,7 @@ class FakeLog:
 
     made: list[FakeLog]
 
-    def __init__(self, lister: Any, topic: str, *, gather_s: float = 0.0) -> None:
+    def __init__(self, lister: Any, topic: str, *, gather_s: float = 0.0, ends_s: float = 0.0) -> None:
         self.topic = topic
         self.unreachable: Exception | None = None
         self.is_behind = False
@@ -155,9 +155,6 @@ class FakeLog:
         for partition in (removed := list(partitions)):
             self.assigned.pop(partition, None)
         self.history.append(("remove", removed))
-
-    def reconnect(self) -> None:
-        self.history.append(("reconnect", None))
 
     def fetch(self, timeout_s: float) -> LogRead:
         with self._given:

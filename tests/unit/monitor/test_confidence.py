@@ -93,7 +93,6 @@ class Known:
         """An open transaction holds back all but the first 5 of 8 offsets of the partition."""
         part = self.facts.offsets.partitions[partition]
         part.position, part.stable, part.end, part.current = 5, 5, 8, current
-        part.written = 8
         return part
 
 

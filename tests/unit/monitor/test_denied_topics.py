@@ -53,6 +53,7 @@ class Watched(Driven):
 
     def answer(self) -> None:
         """Responds to all open requests, but not to those for groups."""
+        self.report_ends()
         for ask in self.core.outbox.of_kind(FetchOffsets):
             request, denied = ask.request, "TOPIC_AUTHORIZATION_FAILED"
             log = 0 if request.kind == "start" else self.commits

@@ -273,6 +273,7 @@ def test_times_are_those_of_the_brokers(ahead_ms: int) -> None:
 
 def respond_to_all(driven: Driven, by_time: int | str) -> int:
     """Responds to all requests for offsets, of t: 0 to 10. Returns how many were by time."""
+    driven.report_ends()
     asks = list(driven.core.outbox.of_kind(FetchOffsets))
     for ask in asks:
         kind = ask.request.kind

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from koff.monitor.followed_log import LIVE_S, STALL_S, FollowedLog
+from koff.monitor.followed_log import LIVE_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
-from koff.monitor.requests import Lost, Polled, Records, Topic, Watermarks
+from koff.monitor.requests import Polled, Records, Topic, Watermarks
 from tests.unit.monitor.fakes import at
 
 TOPIC = "__consumer_offsets"
@@ -24,9 +24,8 @@ def polled(*offsets: int, attempt: int = 1, partition: int = 0) -> Polled:
     return Polled(TOPIC, [Records(partition, attempt, keys, keys, offsets)])
 
 
-def fetch_end(log: FollowedLog, end: int, second: float, *, epoch: int = -1) -> list[int]:
-    epochs = {(TOPIC, 0): epoch}
-    return log.receive_offsets("end", {0: end}, at(second), epochs, log.known())
+def return_end(log: FollowedLog, end: int, second: float) -> None:
+    log.receive_polled(Polled(TOPIC, ends={0: Watermarks(1, end, end, at(second))}), at(second))
 
 
 def test_records_that_come_twice_are_applied_once() -> None:
@@ -44,7 +43,7 @@ def test_records_that_waited_are_no_more_live_than_when_they_were_read() -> None
     log.begin({0: Seed(0, "")}, at(0))
     log.partitions[0].note_seed(at(1), at(1), ())
     log.receive_polled(polled(0, 1), at(LIVE_S + 9))  # written long before
-    fetch_end(log, 2, LIVE_S + 10)  # which the reader has reached
+    return_end(log, 2, LIVE_S + 10)  # which the reader has reached
     assert live == [False]
 
 
@@ -53,25 +52,14 @@ def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -
     log.receive_polled(polled(3), at(1))
     log.partitions[0].note_seed(at(1), at(2), failed=())
     assert log.partitions[0].current == at(1)
-    fetch_end(log, 6, 3)
+    return_end(log, 6, 3)
     log.receive_polled(polled(4), at(4))
     assert applied == []
     log.receive_polled(polled(5), at(5))
     assert applied == [(0, [b"3"]), (0, [b"4"]), (0, [b"5"])]
     assert log.partitions[0].current == at(1)
-    fetch_end(log, 6, 6)
+    return_end(log, 6, 6)
     assert log.partitions[0].current == at(6)
-
-
-def test_a_log_that_ends_below_the_position_is_lost_once_responses_agree() -> None:
-    log, _ = follow(Replay(0, ""))
-    log.receive_polled(polled(0, 1, 2), at(1))
-
-    def end_at(end: int, second: float) -> list[Lost]:
-        return log.receive_polled(Polled(TOPIC, ends={0: Watermarks(1, end, end, 3, at(second))}), at(second))
-
-    assert [end_at(2, second) for second in (2, 4)] == [[], []]
-    assert [lost.partition for lost in end_at(2, 8)] == [0]
 
 
 def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:
@@ -81,28 +69,11 @@ def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:
     assert log.retry_s == 12
 
 
-def test_a_partition_that_does_not_move_is_begun_again() -> None:
-    log, _ = follow(Replay(0, ""))
-    log.receive_offsets("stable", {0: 5}, at(1), {}, log.known())
-    assert log.restart_stalled(at(STALL_S)) == {}
-    assert log.restart_stalled(at(STALL_S + 1))[0].offset == 0
-    assert log.restart_stalled(at(STALL_S + 2)) == {}
-
-
-def test_a_partition_begins_again_when_another_leader_was_elected() -> None:
-    log, _ = follow(Replay(5, ""))
-    fetch_end(log, 5, 1, epoch=1)
-    assert log.restart_elected(at(1)) == {}
-    fetch_end(log, 5, 2, epoch=2)
-    assert log.restart_elected(at(2))[0].offset == 5
-    assert log.restart_elected(at(2)) == {}
-
-
 def test_responses_to_requests_of_another_life_mean_nothing() -> None:
     log, _ = follow(Replay(0, ""))
-    known = log.known()
+    resets = log.resets()
     log.reset(0)
-    log.receive_offsets("start", {0: 7}, at(1), {}, known)
+    log.receive_bounds("start", {0: 7}, resets)
     assert log.partitions[0].start is None
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from koff.monitor.followed_partition import AGREEING, AGREEING_S, MAX_WATERMARKS, FollowedPartition
-from koff.monitor.requests import Records
+from koff.monitor.followed_partition import MAX_WATERMARKS, FollowedPartition
+from koff.monitor.requests import Records, Watermarks
 from tests.unit.monitor.fakes import at
 
 
@@ -13,52 +13,48 @@ def reading(position: int = 0) -> FollowedPartition:
     return part
 
 
+def returned(end: int, second: float, *, stable: int | None = None) -> Watermarks:
+    return Watermarks(1, end, end if stable is None else stable, at(second))
+
+
 def test_an_open_transaction_leaves_the_moment_before_it() -> None:
     part = reading(10)
-    part.note_end(10, at(5), 10)
-    part.note_stable(10, 10)
-    part.note_end(14, at(10), 10)
-    part.note_stable(10, 14)
+    part.note_ends(returned(10, 5))
+    part.note_ends(returned(14, 10, stable=10))
     assert (part.is_held_back, part.held_back) == (True, 4)
     assert part.current == at(5)
-    part.note_end(15, at(15), 10)
+    part.note_ends(returned(15, 15, stable=10))
     assert part.held_back == 5
-
-
-def test_what_was_written_between_two_requests_is_not_held_back() -> None:
-    part = reading(10)
-    part.note_stable(10, None)
-    part.note_end(14, at(5), 10)
-    assert (part.is_held_back, part.held_back, part.is_read, part.needs_stable) == (False, 0, False, True)
-    part.note_stable(14, 14)
-    assert (part.is_held_back, part.held_back, part.is_read, part.needs_stable) == (False, 0, False, False)
 
 
 def test_a_partition_that_only_a_transaction_holds_back_is_read_but_not_current() -> None:
     part = reading(10)
-    part.note_end(14, at(5), 10)
-    part.note_stable(10, 14)
+    part.note_ends(returned(14, 5, stable=10))
     assert part.is_read
     assert part.current is None
 
 
-def test_low_watermarks_that_agree_over_seconds_are_a_truncation() -> None:
+def test_an_end_before_the_position_proves_nothing() -> None:
     part = reading(10)
-    answers = [part.note_end(8, at(5 + number * AGREEING_S), 10) for number in range(AGREEING)]
-    assert answers == [False] * (AGREEING - 1) + [True]
+    part.note_ends(returned(8, 5))
+    assert (part.end, part.current) == (None, None)
 
 
-def test_low_watermarks_in_a_moment_are_no_truncation() -> None:
+def test_a_log_that_was_truncated_before_it_was_read_is_current_at_its_new_end() -> None:
     part = reading(10)
-    assert not any(part.note_end(8, at(5 + number / 100), 10) for number in range(2 * AGREEING))
+    part.note_ends(returned(20, 5))
+    part.note_ends(returned(12, 10))
+    part.move(12, at(11))
+    part.note_ends(returned(12, 12))
+    assert part.current == at(12)
 
 
 def test_marks_are_thinned_out_and_never_promise_too_much() -> None:
     part = reading()
     for second in range(4 * MAX_WATERMARKS):
-        part.note_end(second + 1, at(second), 0)
+        part.note_ends(returned(second + 1, second))
     part.move(2 * MAX_WATERMARKS, at(1000))
-    part.note_end(4 * MAX_WATERMARKS, at(1001), part.position)
+    part.note_ends(returned(4 * MAX_WATERMARKS, 1001))
     part.move(4 * MAX_WATERMARKS, at(1002))
     assert part.current is not None
     assert 2 * MAX_WATERMARKS - 20 <= part.current.at_s <= 2 * MAX_WATERMARKS - 1
@@ -72,31 +68,3 @@ def test_records_before_the_position_are_known() -> None:
     assert (new.keys, new.offsets) == ([b"5"], [5])
     assert part.split_known(records._replace(offsets=[2, 3, 4])) is None
     assert part.split_known(records._replace(offsets=[5, 6, 9])) == records._replace(offsets=[5, 6, 9])
-
-
-def test_after_an_election_a_position_proves_nothing_until_the_reader_is_validated() -> None:
-    part = reading(10)
-    part.note_epoch(3)
-    part.note_end(10, at(5), 10)
-    part.note_epoch(4)  # the new leader may have truncated the log, and written to it again
-    part.note_end(10, at(10), 10)
-    assert part.is_to_begin_again
-    assert part.current == at(5)
-    part.note_validated()  # by the attempt before the election was noticed
-    assert part.current == at(5)
-    part.begin(10, 3, at(10))
-    part.note_validated()
-    assert part.current == at(10)
-
-
-def test_after_an_election_a_watermark_makes_no_response_of_the_coordinators_needless() -> None:
-    part = reading(7)
-    part.note_epoch(0)
-    part.note_end(7, at(1), 7)
-    part.wait()
-    assert part.needs_no_response
-    # The position may be one of a log that the new leader has truncated, so the watermark proves nothing.
-    part.note_epoch(1)
-    part.note_end(7, at(2), 7)
-    assert not part.needs_no_response
-    assert part.current == at(1)

@@ -8,19 +8,6 @@ from koff.monitor.requests import FetchOffsets, FetchTopics, OffsetsFetched
 from tests.unit.monitor.test_core import OFFSETS, Driven, pass_time
 
 
-def test_stalled_partitions_are_an_event_once_when_it_begins_and_once_when_all_move() -> None:
-    driven = Driven().read()
-    for _ in range(60):
-        driven.give(None, after_s=1)
-        driven.core.take_view(driven.now())
-    driven.poll(*[(b"", b"")] * 5)
-    for _ in range(30):
-        driven.give(None, after_s=1)
-    texts = [event.text for event in driven.core.take_events()]
-    assert texts.count("partitions stalled") == 1
-    assert texts.count("partitions move again") == 1
-
-
 def bound_requests(driven: Driven) -> int:
     return sum(isinstance(request, FetchOffsets) and request.kind != "end" for request in driven.sent)
 

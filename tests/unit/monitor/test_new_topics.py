@@ -53,6 +53,7 @@ class Watched(Driven):
 
     def answer(self, *, without: tuple[str, ...] = ()) -> None:
         """Responds to the open requests for offsets, but not to those of the kinds in `without`."""
+        self.report_ends()
         for ask in self.core.outbox.of_kind(FetchOffsets):
             if str(ask.request.kind) not in without:
                 self.respond(ask.request)

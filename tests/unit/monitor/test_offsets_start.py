@@ -149,8 +149,7 @@ def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response() -> Non
     driven.core.tracker.set_offsets_partitions(GROWN, last_written=GROWN - 1)  # not by a coordinator
     assert driven.groups() == set()
     part = driven.core.logs.offsets.partitions[AFTER]
-    part.stable, part.written = part.position, part.position + 2  # a transaction is open
-    part.end = part.written
+    part.stable, part.end = part.position, part.position + 2  # a transaction is open
     driven.core.logs.start.fetch_held_back(driven.now(), driven.second)
     driven.give(None)
     assert driven.last(FetchGroups).partitions == {AFTER}
@@ -167,8 +166,7 @@ def test_a_response_does_not_place_a_group_that_may_be_in_a_partition_which_is_r
     driven.give(Polled(OFFSETS, [], {}, [Lost(BEFORE, place.attempt, "truncated")]))
     assert (driven.groups(), logs.offsets.partitions[BEFORE].current) == (set(), None)
     part = logs.offsets.partitions[AFTER]
-    part.stable, part.written = part.position, part.position + 2  # a transaction is open
-    part.end = part.written
+    part.stable, part.end = part.position, part.position + 2  # a transaction is open
     logs.start.fetch_held_back(driven.now(), driven.second)
     driven.give(None)
     assert (AFTER in driven.last(FetchGroups).partitions, driven.last(FetchGroups).together) == (True, True)

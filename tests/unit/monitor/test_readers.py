@@ -34,7 +34,6 @@ from koff.proto.buffers import Binary
 from tests.unit.monitor.fakes import FakeCluster, FakeLog, Inbox
 
 TOPIC = "__consumer_offsets"
-RECONNECT = ("reconnect", None)
 _Reader = TypeVar("_Reader", TopicReader, HistoryReader)
 
 
@@ -54,9 +53,9 @@ def of_runs(*runs: RecordRun, **positions: int) -> LogRead:
     return LogRead(list(runs), ends | {int(p[1:]): end for p, end in positions.items()})
 
 
-def read(attempt: int = 1, *, stalled: bool = False, **starts: int) -> Read:
+def read(attempt: int = 1, **starts: int) -> Read:
     """Read partitions (p0=5: partition 0 from offset 5)."""
-    return Read(TOPIC, {int(p[1:]): Start(at, attempt) for p, at in starts.items()}, stalled)
+    return Read(TOPIC, {int(p[1:]): Start(at, attempt) for p, at in starts.items()})
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +125,6 @@ def test_records_come_with_the_attempt_by_which_they_are_read(
     ]
     assert polled.positions == {0: (4, 8), 1: (9, 3)}
     assert not polled.lost
-    assert not polled.full
 
 
 def test_a_partition_that_begins_again_lower_is_added_again_and_its_records_have_the_new_attempt(
@@ -150,11 +148,11 @@ def test_what_a_leader_returns_of_an_idle_partition_is_reported_with_the_time_of
     began = read_moment()
     reader.send(read(4, p0=5))
     log = wait_for_log(logs, p0=5)
-    log.give(LogRead(ends={0: LogEnd(9, 7, 5, time.monotonic()), 1: LogEnd(1, 1, 1, 0.0)}))
+    log.give(LogRead(ends={0: LogEnd(9, 7, time.monotonic()), 1: LogEnd(1, 1, 0.0)}))
     (polled,) = inbox.wait(Polled)
     assert not polled.records
     (ends,) = polled.ends.values()
-    assert (ends.attempt, ends.end, ends.stable, ends.position) == (4, 9, 7, 5)
+    assert (ends.attempt, ends.end, ends.stable) == (4, 9, 7)
     assert began.at_s <= ends.asked.at_s <= read_moment().at_s
 
 
@@ -269,28 +267,6 @@ def test_partitions_that_cannot_be_added_are_a_failure(
         assert inbox.wait(ReadFailed) == [ReadFailed(TOPIC, "RuntimeError: Consumer closed")]
     reader.send(read(2, p0=0, p1=0))
     wait_for_log(logs, 2, p0=0, p1=0)
-
-
-def test_stalled_partitions_get_a_new_connection_at_most_once_a_minute(
-    reader: TopicReader, inbox: Inbox, logs: list[FakeLog], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader.send(read(1, p0=0))
-    log = wait_for_log(logs, p0=0)
-    reader.send(read(2, p0=1, stalled=True))  # the connection is new
-    wait_for_log(logs, p0=1)
-    assert not log.history.count(RECONNECT)
-    reader._new_client_s -= readers_module.NEW_CLIENT_S
-    reader.send(read(3, p0=2))  # not stalled
-    wait_for_log(logs, p0=2)
-    assert not log.history.count(RECONNECT)
-    for attempt in range(4, 7):
-        reader.send(read(attempt, p0=attempt, stalled=True))
-        wait_for_log(logs, p0=attempt)
-    assert log.history.count(RECONNECT) == 1
-    reader._new_client_s -= readers_module.NEW_CLIENT_S
-    reader.send(read(7, p0=7, stalled=True))
-    wait_for_log(logs, p0=7)
-    assert log.history.count(RECONNECT) == 2
 
 
 # --- History ------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from koff.monitor.topic_list import TopicList
 from koff.tracker import Tracker
 from koff.tracker.topic_partitions import LATE_S
 from tests.unit.builders import apply, commit, list_statuses, note_records
-from tests.unit.monitor.test_core import OFFSETS, Driven
+from tests.unit.monitor.test_core import Driven
 
 NOW_MS = 1_800_000_000_000
 END = 100_000
@@ -189,8 +189,7 @@ def test_without_a_rate_what_cannot_be_read_is_not_waited_for() -> None:
 def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_settled() -> None:
     driven = Driven(records_per_s=None).read()
     driven.poll(*[commit("g", "t", 0, 1)] * 5)
-    end = [r for r in driven.sent if isinstance(r, FetchOffsets) and (OFFSETS, 0) in r.partitions]
-    driven.give(OffsetsFetched(next(r.id for r in end if r.kind == "end"), {(OFFSETS, 0): 5}, final=True))
+    driven.report_ends()
     assert driven.core.is_settled is False
     for _ in range(10):
         driven.give(None, after_s=0.1)

@@ -36,6 +36,7 @@ ALL = frozenset({0})
 
 def answer_offsets(driven: Driven, end: int = 100) -> None:
     """Everything ends at 100, but the internal topics: at 2 records, and without any."""
+    driven.report_ends()
     ends = {OFFSETS: 2, SHARE_STATE_TOPIC: 0}
     for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
         if driven.core.outbox.get(request.id) is not None:

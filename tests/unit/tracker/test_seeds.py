@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,11 @@ def test_a_tail_from_before_the_answers_ends_in_the_state_of_the_log(seed):
     apply(tracker, log[begin:now], rng)
     full = whole(log[:now])
     assert committed(tracker) == committed(full)
-    known = groups(full)
+    described = groups_of(log[:asked])
+    known = {
+        name: replace(group, state="Unknown") if group == Group(name) and name not in described else group
+        for name, group in groups(full).items()
+    }
     assert {name: group for name, group in groups(tracker).items() if name in known} == known
     assert all(group == Group(group.name) for name, group in groups(tracker).items() if name not in known)
 
@@ -238,3 +243,19 @@ def test_what_the_log_alone_told_has_its_own_times() -> None:
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 10, at=2_000)))
     assert unmoved_since_ms(tracker) == UNKNOWN
+
+
+def test_a_group_that_coordinators_did_not_describe_has_no_total_before_its_history_is_known() -> None:
+    tracker = Tracker()
+    described = CommitColumns.from_offsets({("told", "t", 0): 5})
+    tracker.seed_partitions(described, {"told": Group("told")}, 1, [0])
+    for group in ("told", "other"):
+        key, value = commit(group, "t", 1, 7)
+        tracker.apply(0, [key], [value])
+    tracker.add_samples(ends={("t", 0): 9, ("t", 1): 9}, at_ms=NOW_MS)
+    totals = {total.group.name: total for total in tracker.take_snapshot(NOW_MS).totals()}
+    assert (totals["told"].lag, totals["told"].group.state) == (6, "Empty")
+    assert (totals["other"].lag, totals["other"].group.state) == (None, "Unknown")
+    tracker.overwrite_commits(0, described, None, {"other"}, seen_at_ms=NOW_MS, kept_topics=())
+    totals = {total.group.name: total for total in tracker.take_snapshot(NOW_MS).totals()}
+    assert (totals["other"].lag, totals["other"].group.state) == (2, "Empty")

@@ -78,6 +78,22 @@ def test_a_record_that_was_read_is_dated():
     assert NO_RECORD == -2
 
 
+@pytest.mark.parametrize("skew_ms", [0, 7_200_000])
+def test_what_is_undated_is_what_a_snapshot_has_no_time_lag_of(skew_ms, monkeypatch):
+    monkeypatch.setattr(Tracker, "skew_ms", skew_ms)  # koff's clock is ahead of the brokers'
+    tracker = Tracker()
+    tracker.expect_past_ends(WEEK_S)
+    tracker.apply(0, *zip(commit("g", "t", 0, 1_000), strict=True), seen_at_ms=NOW_MS)
+    tracker.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
+    for end, seconds in ((900, 80), (1_100, 74)):
+        tracker.add_past_ends({AT: end}, NOW_MS - seconds * 1000)
+    note_records(tracker, NOW_MS, NOW_MS - skew_ms - 77_000)
+    tracker.apply(0, *zip(commit("g", "t", 0, 2_000), strict=True), seen_at_ms=NOW_MS)
+    (row,) = tracker.take_snapshot(NOW_MS).rows()
+    assert row.time_lag_s is None
+    assert tracker.find_undated(NOW_MS) == {AT: [2_000]}
+
+
 def test_a_tracker_serves_no_time_lag_for_a_group_before_all_its_records_are_dated():
     tracker = Tracker()
     tracker.expect_past_ends(WEEK_S)
