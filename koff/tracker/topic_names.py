@@ -2,58 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 SPARE = 1000
 """This many unused names may stay before `TopicNames` searches for them."""
 
 
 class TopicNames:
-    """Names by topic id. Earlier ids keep their names: assignments and share state may still have them."""
+    """Names by topic id. Earlier ids keep their names: assignments and share state may still have them.
+
+    `names` and `present` are replaced when they change: snapshots share them.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
-        self._present: dict[str, str] = {}
-        self._listed: set[str] = set()  # the ids that were present at some time
+        self.present: dict[str, str] = {}
+        """By name, the id of the present topic, or of the last one."""
+        self._unlisted: set[str] = set()  # the ids that only responses of coordinators have had
         self._limit = SPARE
 
     def present_id(self, name: str) -> str | None:
         """The id of the present topic of that name, or of the last one; None if it was never identified."""
-        return self._present.get(name)
+        return self.present.get(name)
 
     def is_present(self, topic_id: str) -> bool:
         """Whether no later topic has taken the name of that topic."""
-        return self._present.get(self.names.get(topic_id, "")) == topic_id
+        return self.present.get(self.names.get(topic_id, "")) == topic_id
 
     def is_listed(self, topic_id: str) -> bool:
         """Whether that topic has been the present one of its name. Then its name is known."""
-        return topic_id in self._listed
+        return topic_id in self.names and topic_id not in self._unlisted
 
     def identify(self, ids: Mapping[str, str], find_referenced: Callable[[], set[str]]) -> set[str]:
         """Sets the present ids of topics, by name. Returns the names that have another id than before.
 
         `find_referenced` returns the ids whose names are still needed.
         """
-        replaced = {name for name, id_ in ids.items() if id_ and self._present.setdefault(name, id_) != id_}
-        present = {id_: name for name, id_ in ids.items() if id_}
-        self.names.update(present)
-        self._listed.update(present)
-        for name in replaced:
-            self._present[name] = ids[name]
-        self._forget_unused(present.keys(), find_referenced)
+        known = {name: id_ for name, id_ in ids.items() if id_}
+        replaced = {name for name, id_ in known.items() if self.present.get(name, id_) != id_}
+        self.present = {**self.present, **known}
+        self.names = {**self.names, **{id_: name for name, id_ in known.items()}}
+        self._unlisted.difference_update(known.values())
+        self._forget_unused(known.values(), find_referenced)
         return replaced
 
     def name(self, ids: Mapping[str, str], find_referenced: Callable[[], set[str]]) -> None:
         """Adds names of ids, by name. The present id of a name stays as it is."""
-        self.names.update({id_: name for name, id_ in ids.items() if id_})
-        self._forget_unused(set(self._present.values()), find_referenced)
+        named = {id_: name for name, id_ in ids.items() if id_ and self.names.get(id_) != name}
+        if not named:
+            return
+        self._unlisted.update(named.keys() - self.names.keys())
+        self.names = {**self.names, **named}
+        self._forget_unused(self.present.values(), find_referenced)
 
-    def _forget_unused(self, present: Collection[str], find_referenced: Callable[[], set[str]]) -> None:
+    def _forget_unused(self, present: Iterable[str], find_referenced: Callable[[], set[str]]) -> None:
         """Drops the names of ids that are neither `present` nor referenced, once there may be many."""
         if len(self.names) <= self._limit:
             return
         needed = {*present, *find_referenced()}
         self.names = {id_: name for id_, name in self.names.items() if id_ in needed}
-        self._present = {name: id_ for name, id_ in self._present.items() if id_ in self.names}
-        self._listed &= self.names.keys()
+        self.present = {name: id_ for name, id_ in self.present.items() if id_ in self.names}
+        self._unlisted &= self.names.keys()
         self._limit = 2 * len(self.names) + SPARE

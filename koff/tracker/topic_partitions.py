@@ -96,10 +96,10 @@ class PartitionTable:
         # When the last stable offset was first sampled as what it is now; unknown if no record was above it.
         self._held_since = np.full(64, UNKNOWN, np.int64)
         self._unused_since = np.full(64, UNKNOWN, np.int64)
-        # By topic name: the present id, which is that of the history of end offsets too. Until the topic is
-        # identified, it is the id that a restored history was saved with.
+        # By topic name, for topics that have a code: the (folded) id that the history of end offsets is of.
+        # Until the topic is identified, it is the id that a restored history was saved with.
         self._topic_ids: dict[str, int] = {}
-        self._identified: Collection[str] = ()  # the topics of the last `identify_topics`
+        self._present: Mapping[str, str] = {}  # as of the last `identify_topics`
         self.retention_s: Mapping[str, float] = {}
         """How long topics keep their records, in seconds, as far as that is known."""
         self._history = EndHistory()
@@ -292,15 +292,9 @@ class PartitionTable:
         return codes
 
     def keep_topic_ids(self, topics: Iterable[int]) -> None:
-        """Drops the ids of topics whose codes are not in `topics`, and that were not identified last.
-
-        A topic that exists keeps its id: a group may use it at any time, and ids are not given again before
-        one of them changes.
-        """
-        for name in (
-            self._topic_ids.keys() - {self._topics.names[code] for code in topics} - {*self._identified}
-        ):
-            del self._topic_ids[name]
+        """Drops the ids of topics whose codes are not in `topics`."""
+        kept = {self._topics.names[code] for code in topics}
+        self._topic_ids = {name: id_ for name, id_ in self._topic_ids.items() if name in kept}
 
     def _release_numbers(self, rows: Ints) -> None:
         if not len(rows):  # as a rule
@@ -383,15 +377,28 @@ class PartitionTable:
         return is_older | stands
 
     def identify_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Sets the present ids of topics, by name. A topic that was created again loses its history."""
-        self._identified = topic_ids.keys()
-        for name, topic_id in topic_ids.items():
-            # The id that is seen first belongs to the present history. A change means another topic.
-            id_ = fold_topic_id(topic_id)
-            if id_ and self._topic_ids.setdefault(name, id_) != id_:
+        """Sets the present ids of topics, by name. A topic that was created again loses its history.
+
+        The table keeps `topic_ids`, and looks up a topic once it has a code.
+        """
+        self._note_topic_ids()
+        self._present = topic_ids
+        for name in self._topic_ids.keys() & topic_ids.keys():
+            id_ = fold_topic_id(topic_ids[name])
+            if id_ and self._topic_ids[name] != id_:
                 self._topic_ids[name] = id_
                 rows = np.flatnonzero(self._topic[: self._count] == self._topics.assign_code(name))
                 self._history.clear(rows[rows < len(self._history)])
+
+    def _note_topic_ids(self) -> None:
+        """Looks up the ids of topics that are new here."""
+        for name in self._topics.names:
+            if name not in self._topic_ids and (id_ := self._find_topic_id(name)):
+                self._topic_ids[name] = id_
+
+    def _find_topic_id(self, name: str) -> int:
+        """The folded id of the topic, 0 if unknown."""
+        return self._topic_ids.get(name, 0) or fold_topic_id(self._present.get(name, ""))
 
     def save_ends(self, now_ms: int | None = None) -> State:
         """A copy of the end offset history of all partitions, for `restore_ends`.
@@ -415,7 +422,7 @@ class PartitionTable:
                 "saved_at_ms": now_ms,
             },
             {
-                "topic_id": np.array([self._topic_ids.get(name, 0) for name in names], np.int64),
+                "topic_id": np.array([self._find_topic_id(name) for name in names], np.int64),
                 "topic": topic,
                 "partition": partition,
                 "count": curves.count,
@@ -452,7 +459,7 @@ class PartitionTable:
             return "its newest end offset is of a time that is in the future"
         names = facts["topic_names"]
         saved_ids = zip(names, columns["topic_id"].tolist(), strict=True)
-        same = {name: id_ for name, id_ in saved_ids if self._topic_ids.get(name, 0) in (0, id_)}
+        same = {name: id_ for name, id_ in saved_ids if self._find_topic_id(name) in (0, id_)}
         points = (
             columns["count"],
             columns["offset"],
@@ -516,6 +523,7 @@ class PartitionTable:
 
     def _topic_ids_by_code(self) -> Ints:
         """The present id of each topic, 0 if unknown, and at last a 0 for code -1."""
+        self._note_topic_ids()
         return np.array([*(self._topic_ids.get(name, 0) for name in self._topics.names), 0], np.int64)
 
     def _retention_by_code(self) -> Floats:

@@ -494,8 +494,8 @@ class Tracker:
 
     def identify_topics(self, ids: Mapping[str, str]) -> None:
         """Sets the present ids of topics, by name, as the newest believed list of topics has them."""
-        self._registry.partitions.identify_topics(ids)
         replaced = self._topic_names.identify(ids, self._list_topic_ids)
+        self._registry.partitions.identify_topics(self._topic_names.present)
         self._share_commits.set_topics_again(replaced)
         self._update_share_commits()
 
@@ -589,7 +589,7 @@ class Tracker:
                 for number, shard, time_lag in zip(numbers, shards, time_lags, strict=False)
             },
             self._registry.partitions.take_snapshot(now_ms),
-            dict(self._topic_names.names),
+            self._topic_names.names,
             now_ms,
             shown=self._registry.shown,
         )
