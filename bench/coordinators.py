@@ -19,7 +19,8 @@ import click
 from confluent_kafka import Consumer
 
 from bench.catchup import PARTITIONS_A_GROUP, commit, write
-from koff.client import ClusterConf
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.responses import FetchedGroups
 from koff.kafkatest import LocalKafka
@@ -27,9 +28,11 @@ from koff.kafkatest import LocalKafka
 ALONE = """
 import sys, time
 began = time.perf_counter()
-from koff.client import ClusterConf
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf
 from koff.client.groups.coordinators import fetch_from_coordinators
-answers = fetch_from_coordinators(ClusterConf(sys.argv[1]))
+with Cluster(ClusterConf(sys.argv[1])) as cluster:
+    answers = fetch_from_coordinators(cluster.lister)
 print(time.perf_counter() - began, answers.seconds, len(answers.offsets))
 """
 
@@ -41,9 +44,7 @@ def report(answers: FetchedGroups) -> dict[str, Any]:
         "groups": len(answers.groups),
         "offsets": len(answers.offsets),
         "seconds": round(answers.seconds, 3),
-        "seconds_by_step": {step: round(seconds, 3) for step, seconds in answers.seconds_by_step.items()},
         "rounds": answers.rounds,
-        "bytes": answers.bytes_read,
     }
 
 
@@ -73,9 +74,9 @@ def main(groups: int, times: int) -> None:
         first.close()
         write(kafka.bootstrap, groups * PARTITIONS_A_GROUP, groups, None)
         kafka.restart()
-        conf = ClusterConf(kafka.bootstrap)
-        cold = fetch_from_coordinators(conf)
-        warm = [fetch_from_coordinators(conf) for _ in range(times)]
+        with Cluster(ClusterConf(kafka.bootstrap)) as cluster:
+            cold = fetch_from_coordinators(cluster.lister)
+            warm = [fetch_from_coordinators(cluster.lister) for _ in range(times)]
         process = in_a_process(kafka.bootstrap)
     best = min(warm, key=lambda answers: answers.seconds)
     median = statistics.median(answers.seconds for answers in warm)

@@ -30,10 +30,12 @@ WAYS = ("replay", "snapshot", "resume")
 IMPORTS = "import koff.cli, koff.cli.monitor, koff.monitor.run"
 ASKING = """
 import sys
-from koff.client import ClusterConf
+from koff.client.cluster import Cluster
+from koff.client.cluster_conf import ClusterConf
 from koff.client.groups.coordinators import fetch_from_coordinators
-print(fetch_from_coordinators(ClusterConf(sys.argv[1])).seconds)
-print(fetch_from_coordinators(ClusterConf(sys.argv[1])).seconds)
+with Cluster(ClusterConf(sys.argv[1])) as cluster:
+    print(fetch_from_coordinators(cluster.lister).seconds)
+    print(fetch_from_coordinators(cluster.lister).seconds)
 """
 
 

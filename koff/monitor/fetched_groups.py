@@ -41,7 +41,7 @@ def fetch_described_groups(cluster: Cluster, request: FetchGroups, *, quiet: boo
         known=request.known,
         share_offsets="not",  # a request of its own asks for them, where they are needed
     )
-    fetched = fetch_from_coordinators(cluster.conf, options)
+    fetched = fetch_from_coordinators(cluster.lister, options)
     write = log.debug if quiet else log.info
     write(
         "asked the coordinators",
@@ -71,7 +71,7 @@ def fetch_share_lags(cluster: Cluster, request: FetchShareLags) -> ShareLagsFetc
         partitions=request.partitions if request.partition_count > 1 else None,
         share_offsets="only",
     )
-    fetched = fetch_from_coordinators(cluster.conf, options)
+    fetched = fetch_from_coordinators(cluster.lister, options)
     lags: dict[str, list[ShareLag]] = {
         group.name: [] for group in fetched.groups if group.name not in fetched.failed
     }

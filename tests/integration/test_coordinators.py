@@ -27,7 +27,6 @@ from confluent_kafka.admin import (
 
 from koff.client import ClusterConf
 from koff.client.feed.feed import Feed
-from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.connection import Connection
@@ -35,6 +34,7 @@ from koff.client.wire.credentials import check_properties
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
 from koff.proto.requests import Api
+from tests.all_groups import fetch_all_groups
 from tests.clusters import lend_kafka
 from tests.integration.test_against_kafka import commit
 from tests.kafka_groups import consuming, produce, streaming
@@ -107,7 +107,7 @@ def kafkas_offsets(kafka: LocalKafka, names: list[str]) -> Rows:
 
 
 def test_all_groups_of_all_coordinators_are_found_with_their_offsets(three):
-    answers = fetch_from_coordinators(ClusterConf(three.bootstrap))
+    answers = fetch_all_groups(ClusterConf(three.bootstrap))
     assert answers.brokers == 3
     assert not answers.failed
     assert not answers.incomplete
@@ -120,7 +120,7 @@ def test_all_groups_of_all_coordinators_are_found_with_their_offsets(three):
 
 
 def test_a_classic_group_is_described_with_its_members_and_what_they_were_given(three):
-    group = groups(fetch_from_coordinators(ClusterConf(three.bootstrap)))["classic"]
+    group = groups(fetch_all_groups(ClusterConf(three.bootstrap)))["classic"]
     assert (group.type, group.state, group.protocol_type) == ("classic", "Stable", "consumer")
     assert group.protocol == "range"
     assert group.epoch is None
@@ -134,7 +134,7 @@ def test_a_classic_group_is_described_with_its_members_and_what_they_were_given(
 
 
 def test_a_consumer_group_is_described_with_epochs_and_targets(three):
-    group = groups(fetch_from_coordinators(ClusterConf(three.bootstrap)))["modern"]
+    group = groups(fetch_all_groups(ClusterConf(three.bootstrap)))["modern"]
     assert (group.type, group.state, group.protocol_type) == ("consumer", "Stable", "consumer")
     assert group.protocol == "uniform"
     assert group.epoch == group.assignment_epoch
@@ -150,11 +150,11 @@ def test_a_consumer_group_is_described_with_epochs_and_targets(three):
 
 
 def test_a_share_group_is_described_and_its_lag_is_the_coordinators(three):
-    answers = fetch_from_coordinators(ClusterConf(three.bootstrap))
+    answers = fetch_all_groups(ClusterConf(three.bootstrap))
 
     def acknowledged() -> bool:
         nonlocal answers
-        answers = fetch_from_coordinators(ClusterConf(three.bootstrap))
+        answers = fetch_all_groups(ClusterConf(three.bootstrap))
         return [each.lag for each in answers.share_offsets] == [0, 0, 0]
 
     wait_until(acknowledged, what="the share group's lag to be 0")
@@ -172,9 +172,7 @@ def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(th
 
     def settled() -> FetchedGroups | None:
         """It commits a moment after it has counted."""
-        asked = fetch_from_coordinators(
-            ClusterConf(three.bootstrap), FetchOptions(group_filter=only.__contains__)
-        )
+        asked = fetch_all_groups(ClusterConf(three.bootstrap), FetchOptions(group_filter=only.__contains__))
         return asked if len(asked.offsets) > 3 and offsets(asked) == kafkas_offsets(three, only) else None
 
     answers = wait_until(settled, what="commits of the streams group")
@@ -187,7 +185,7 @@ def test_a_streams_group_is_described_with_its_tasks_and_the_topics_they_read(th
 
 
 def test_groups_are_left_out_by_the_filter_and_descriptions_when_not_asked_for(three):
-    answers = fetch_from_coordinators(
+    answers = fetch_all_groups(
         ClusterConf(three.bootstrap),
         FetchOptions(group_filter=lambda name: name in ("classic", "simple-1"), describe=False),
     )
@@ -200,7 +198,7 @@ def test_groups_are_left_out_by_the_filter_and_descriptions_when_not_asked_for(t
 def test_metadata_of_commits_comes_along(three):
     long = "m" * 300
     commit(three, "with-metadata", ("orders", 0, 3, "marked"), ("orders", 1, 4), ("orders", 2, 5, long))
-    answers = fetch_from_coordinators(
+    answers = fetch_all_groups(
         ClusterConf(three.bootstrap), FetchOptions(group_filter=lambda n: n == "with-metadata")
     )
     # confluent-kafka writes C's zero byte behind the text, too.
@@ -210,7 +208,7 @@ def test_metadata_of_commits_comes_along(three):
 
 def test_a_broker_killed_in_the_middle_loses_no_group(three):
     conf = ClusterConf(three.bootstrap)
-    before = offsets(fetch_from_coordinators(conf, FetchOptions(group_filter=SIMPLE.__contains__)))
+    before = offsets(fetch_all_groups(conf, FetchOptions(group_filter=SIMPLE.__contains__)))
     victim = three.nodes[2]
     dying = threading.Lock()
 
@@ -222,8 +220,8 @@ def test_a_broker_killed_in_the_middle_loses_no_group(three):
         return group in SIMPLE
 
     try:
-        answers = fetch_from_coordinators(conf, FetchOptions(deadline_s=60, group_filter=wanted))
-        again = fetch_from_coordinators(conf, FetchOptions(deadline_s=60, group_filter=SIMPLE.__contains__))
+        answers = fetch_all_groups(conf, FetchOptions(deadline_s=60, group_filter=wanted))
+        again = fetch_all_groups(conf, FetchOptions(deadline_s=60, group_filter=SIMPLE.__contains__))
     finally:
         victim.start()
         three.wait_until_up()
@@ -241,7 +239,7 @@ def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
 
     def fetch_all() -> FetchedGroups | None:
         """A test before this one has restarted a broker."""
-        fetched = fetch_from_coordinators(ClusterConf(three.bootstrap))
+        fetched = fetch_all_groups(ClusterConf(three.bootstrap))
         return fetched if fetched.brokers > 1 and not fetched.incomplete else None
 
     before = wait_until(fetch_all, what="all groups")
@@ -249,7 +247,7 @@ def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
     try:
         started = time.monotonic()
         # Four seconds after the pause, other brokers lead what this one led.
-        answers = fetch_from_coordinators(conf, FetchOptions(deadline_s=3.0))
+        answers = fetch_all_groups(conf, FetchOptions(deadline_s=3.0))
         assert time.monotonic() - started < 20  # of three
     finally:
         three.nodes[1].resume()
@@ -307,7 +305,7 @@ def sasl(kafka: LocalKafka, user: str, password: str, mechanism: str = "PLAIN") 
 
 
 def test_sasl_plain_lets_in_who_knows_the_password(secured):
-    answers = fetch_from_coordinators(sasl(secured, "admin", "admin-secret"))
+    answers = fetch_all_groups(sasl(secured, "admin", "admin-secret"))
     assert groups(answers).keys() == {"seen", "hidden"}
 
 
@@ -316,7 +314,7 @@ def test_scram_lets_in_who_knows_the_password(secured, mechanism):
     def asked() -> FetchedGroups | None:
         """The credentials reach the broker a moment after they were made."""
         try:
-            return fetch_from_coordinators(sasl(secured, "admin", SCRAM_PASSWORD, mechanism))
+            return fetch_all_groups(sasl(secured, "admin", SCRAM_PASSWORD, mechanism))
         except Denied:
             return None
 
@@ -328,7 +326,7 @@ def test_scram_lets_in_who_knows_the_password(secured, mechanism):
 def test_a_wrong_password_is_denied_and_not_shown(secured, mechanism):
     conf = sasl(secured, "admin", "wr0ng-secret", mechanism)
     with pytest.raises(Denied, match="refused the log-in") as denied:
-        fetch_from_coordinators(conf)
+        fetch_all_groups(conf)
     assert "wr0ng-secret" not in str(denied.value)
     assert "\n" not in str(denied.value)
 
@@ -347,9 +345,9 @@ def test_a_bearer_token_lets_in_and_another_does_not(secured):
     conf = ClusterConf(
         secured.sasl_bootstrap, {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
     )
-    assert groups(fetch_from_coordinators(conf, token=make_token)).keys() == {"seen", "hidden"}
+    assert groups(fetch_all_groups(conf, token=make_token)).keys() == {"seen", "hidden"}
     with pytest.raises(Denied, match="refused the log-in"):
-        fetch_from_coordinators(conf, token=lambda: make_token(lives_s=-600))
+        fetch_all_groups(conf, token=lambda: make_token(lives_s=-600))
 
 
 def can_read(conf: ClusterConf) -> bool:
@@ -371,7 +369,7 @@ def test_tokens_of_a_provider_let_in_both_kinds_of_connections(secured):
             "sasl.oauthbearer.client.secret": "oidc-secret",
         }
         conf = ClusterConf(secured.sasl_bootstrap, properties)
-        answers = fetch_from_coordinators(conf)
+        answers = fetch_all_groups(conf)
         assert groups(answers).keys() == {"seen", "hidden"}
         assert can_read(conf)
 
@@ -395,7 +393,7 @@ def test_tokens_for_msk_let_in_both_kinds_of_connections(secured, monkeypatch):
     )
     check_properties(conf)
     assert not regions  # a check of the configuration asks AWS for nothing
-    answers = fetch_from_coordinators(conf)
+    answers = fetch_all_groups(conf)
     assert groups(answers).keys() == {"seen", "hidden"}
     assert can_read(conf)
     assert set(regions) == {"eu-central-1"}
@@ -417,7 +415,7 @@ def _list_groups() -> object:
 
 def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
     conf = sasl(secured, "reader", "reader-secret")
-    answers = fetch_from_coordinators(conf)
+    answers = fetch_all_groups(conf)
     assert groups(answers).keys() == {"seen"}
     assert offsets(answers).keys() == {("seen", "orders", 0)}
     assert not answers.failed
@@ -425,7 +423,7 @@ def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
 
 
 def test_a_user_without_any_right_sees_nothing(secured):
-    answers = fetch_from_coordinators(sasl(secured, "half", "half-secret"))
+    answers = fetch_all_groups(sasl(secured, "half", "half-secret"))
     assert answers.groups == ()
     assert len(answers.offsets) == 0
 
@@ -433,7 +431,7 @@ def test_a_user_without_any_right_sees_nothing(secured):
 def test_a_coordinator_that_has_just_started_is_waited_for(secured):
     """At first it lists no groups, and then says that it loads them."""
     secured.restart()
-    answers = fetch_from_coordinators(ClusterConf(secured.bootstrap))
+    answers = fetch_all_groups(ClusterConf(secured.bootstrap))
     assert groups(answers).keys() == {"seen", "hidden"}
     assert not answers.failed
     assert not answers.incomplete
@@ -441,18 +439,18 @@ def test_a_coordinator_that_has_just_started_is_waited_for(secured):
 
 def test_tls_with_the_right_authority_works(secured):
     properties = {"security.protocol": "ssl", "ssl.ca.location": str(secured.ca_pem)}
-    assert fetch_from_coordinators(ClusterConf(secured.ssl_bootstrap, properties)).brokers == 1
+    assert fetch_all_groups(ClusterConf(secured.ssl_bootstrap, properties)).brokers == 1
     port = secured.nodes[0].ports.ssl
     unchecked = {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
-    assert fetch_from_coordinators(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
+    assert fetch_all_groups(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
 
 
 def test_tls_without_the_right_authority_is_refused(secured):
     with pytest.raises(ConnectError, match=r"not trusted.*ssl\.ca\.location"):
-        fetch_from_coordinators(ClusterConf(secured.ssl_bootstrap, {"security.protocol": "ssl"}))
+        fetch_all_groups(ClusterConf(secured.ssl_bootstrap, {"security.protocol": "ssl"}))
     missing = {"security.protocol": "ssl", "ssl.ca.location": "/no/such/ca.pem"}
     with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
-        fetch_from_coordinators(ClusterConf(secured.ssl_bootstrap, missing))
+        fetch_all_groups(ClusterConf(secured.ssl_bootstrap, missing))
 
 
 def test_the_wrong_protocol_is_said(secured):
@@ -462,12 +460,12 @@ def test_the_wrong_protocol_is_said(secured):
         ClusterConf(secured.bootstrap, {"security.protocol": "ssl"}),
     ):
         with pytest.raises(ConnectError, match=r"security\.protocol"):
-            fetch_from_coordinators(conf)
+            fetch_all_groups(conf)
 
 
 def test_brokers_that_do_not_answer_are_named_with_the_cause():
     address = f"127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(ConnectError, match=f"cannot reach Kafka at {address}: Connection refused"):
-        fetch_from_coordinators(ClusterConf(address))
+        fetch_all_groups(ClusterConf(address))
     with pytest.raises(ConnectError, match="cannot find Kafka"):
-        fetch_from_coordinators(ClusterConf("no-such-host.invalid:9092"))
+        fetch_all_groups(ClusterConf("no-such-host.invalid:9092"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from koff.client import ClusterConf
-from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.errors import LogInRefused
 from koff.kafkatest import LocalKafka
+from tests.all_groups import fetch_all_groups
 from tests.integration.test_against_kafka import commit
 from tests.kerberos import REALM, TOOLS, Kdc, find_tool, run_kdc
 
@@ -68,16 +68,16 @@ def log_in(kafka: LocalKafka, principal: str, keytab: Path, **more: str) -> Clus
 def test_a_keytab_lets_in(kerberized: LocalKafka, kdc: Kdc) -> None:
     conf = log_in(kerberized, "koff", kdc.add("koff"))
     for _ in range(2):
-        assert [group.name for group in fetch_from_coordinators(conf).groups] == ["billing"]
+        assert [group.name for group in fetch_all_groups(conf).groups] == ["billing"]
 
 
 def test_a_log_in_that_cannot_be_says_what_kerberos_says(kerberized: LocalKafka, kdc: Kdc) -> None:
     keytab = kdc.add("other")
     with pytest.raises(LogInRefused, match=r"Kerberos: .*no-such-service/127"):
-        fetch_from_coordinators(
+        fetch_all_groups(
             log_in(kerberized, "other", keytab, **{"sasl.kerberos.service.name": "no-such-service"})
         )
     with pytest.raises(LogInRefused, match=r"Kerberos: .*principal nobody, keytab .*other"):
-        fetch_from_coordinators(log_in(kerberized, "nobody", keytab))
+        fetch_all_groups(log_in(kerberized, "nobody", keytab))
     with pytest.raises(LogInRefused, match=r"Kerberos: .*principal absent, keytab .*absent"):
-        fetch_from_coordinators(log_in(kerberized, "absent", kdc.folder / "absent.keytab"))
+        fetch_all_groups(log_in(kerberized, "absent", kdc.folder / "absent.keytab"))

@@ -50,7 +50,6 @@ class BrokerResponses:
     share_offsets: list[tuple[str, str, list[ShareOffset]]] = field(default_factory=list)
     error: str = ""
     unready: dict[str, str] = field(default_factory=dict)
-    seconds_by_step: dict[str, float] = field(default_factory=dict)
 
     def list_groups(self, connection: Connection, options: FetchOptions) -> None:
         """Sends the probes, then lists the groups. Raises `ConnectError`."""

@@ -7,9 +7,9 @@ import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from koff.client.wire.connection import Connection
+from koff.client.offsets.messages import MetadataResponse
 from koff.errors import ConnectError
-from koff.proto.requests import Api, error_name
+from koff.proto.requests import error_name
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 
@@ -105,34 +105,18 @@ def _probe_names(partitions: int) -> tuple[str, ...]:
     return tuple(name for _, name in sorted(names.items()))
 
 
-def fetch_layout(connection: Connection) -> Layout:
-    """The layout in the metadata of the broker that `connection` leads to. Raises `ConnectError`."""
-    topic = connection.build_struct(Api.METADATA, "MetadataRequestTopic", name=OFFSETS_TOPIC, topic_id=None)
-    request = connection.build_request(
-        Api.METADATA,
-        topics=(topic,),
-        allow_auto_topic_creation=False,
-        include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
-    )
-    # kio has a class for each version: `leader_epoch` is missing before version 7.
-    response = connection.send_request(request)
-    brokers = frozenset(
-        BrokerAddress(broker.node_id, broker.host, broker.port) for broker in response.brokers
-    )
-    (topic,) = response.topics
+def read_layout(metadata: MetadataResponse, wanted: frozenset[int] | None) -> Layout:
+    """The layout by metadata of the offsets topic. Raises `ConnectError` if it has another error."""
+    brokers = frozenset(BrokerAddress(broker.id, broker.host, broker.port) for broker in metadata.brokers)
+    (topic,) = metadata.topics
     error = error_name(topic.error_code)
     if error == _HIDDEN:
-        return Layout(brokers, None)
+        return Layout(brokers, None, wanted)
     if error and error != _ABSENT:
         raise ConnectError(
-            f"Kafka at {connection.address} does not return the leaders of {OFFSETS_TOPIC}: {error}; "
-            "check the state of this topic"
+            f"Kafka does not return the leaders of {OFFSETS_TOPIC}: {error}; check the state of this topic"
         )
-    leaders = (
-        PartitionLeader(
-            partition.partition_index, partition.leader_id, getattr(partition, "leader_epoch", -1)
-        )
-        for partition in topic.partitions
+    leaders = sorted(
+        PartitionLeader(each.partition, each.leader, each.leader_epoch) for each in topic.partitions
     )
-    return Layout(brokers, tuple(sorted(leaders)))
+    return Layout(brokers, tuple(leaders), wanted)

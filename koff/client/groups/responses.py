@@ -156,8 +156,6 @@ class FetchedGroups:
     unlisted: Mapping[str, str] = field(default_factory=dict)
     incomplete: tuple[str, ...] = ()
     rounds: int = 1
-    bytes_read: int = 0
-    seconds_by_step: Mapping[str, float] = field(default_factory=dict)
     partition_count: int = 0
     """The partition count of `__consumer_offsets`; 0 if it is unknown, or there is no such topic."""
     incomplete_partitions: Mapping[int, str] = field(default_factory=dict)

@@ -77,6 +77,10 @@ class Brokers(Closing):
 
         return sorted(members | dict.fromkeys(self._bootstrap), key=rank)
 
+    def lend(self, address: Address, use: Callable[[Connection], T], *, deadline: float) -> T:
+        """What `use` returns, as `ConnectionPool.lend`: for several requests to one broker."""
+        return self._pool.lend(address, use, deadline=deadline)
+
     def ask(
         self,
         address: Address,

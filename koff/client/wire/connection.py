@@ -68,15 +68,15 @@ class UnsupportedVersion(KoffError):
 class Connection(Closing):
     """A connection after log-in and version negotiation. A context manager; for one thread at a time.
 
-    A response may take `request_timeout_s` of the configuration, but not longer than until `deadline` (in the
-    time of `time.monotonic`). The caller may set `deadline` at any time. `bytes_read` counts the bytes of all
-    responses.
+    A response may take `timeout_s`, at first that of the configuration, but not longer than until `deadline`
+    (in the time of `time.monotonic`). The caller may set both at any time. `in_flight` is how many requests
+    have no response yet.
     """
 
     def __init__(self, conf: ClusterConf, host: str, port: int, opened: socket.socket) -> None:
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.deadline = float("inf")
-        self.bytes_read = 0
+        self.deadline, self.timeout_s = float("inf"), conf.request_timeout_s
+        self.in_flight = 0
         self._conf, self._host = conf, host
         self._client_id = conf.properties.get("client.id", conf.client_id)
         self._max_response_bytes = int(conf.properties.get("receive.message.max.bytes", "100000000"))
@@ -273,6 +273,7 @@ class Connection(Closing):
         with self._close_on_error():
             opened.settimeout(self._timeout_s(time.monotonic()))
             opened.sendall(request.encode_frame(correlation, self._client_id))
+        self.in_flight += 1
         return correlation
 
     def _receive(self, correlation: int, request: Request[T]) -> T:
@@ -292,9 +293,9 @@ class Connection(Closing):
             if not 4 <= size <= self._max_response_bytes:  # for example the text of an HTTP server
                 raise ConnectionError(f"Invalid response size {size}: this is not a Kafka broker")
             buffer = self._receive_exactly(size, until)
-            self.bytes_read += size + 4
             if int.from_bytes(buffer[:4], "big") != correlation:
                 raise ConnectionError("Invalid response: its correlation id belongs to no request of koff")
+            self.in_flight -= 1
         # The header is the correlation id, then a tag section in flexible versions.
         at = 4
         if request.flexible_response:
@@ -331,7 +332,7 @@ class Connection(Closing):
 
     def _timeout_s(self, now: float) -> float:
         # Never 0: that would make the socket non-blocking.
-        return max(min(self._conf.request_timeout_s, self.deadline - now), 0.001)
+        return max(min(self.timeout_s, self.deadline - now), 0.001)
 
     @contextmanager
     def _close_on_error(self) -> Iterator[None]:

@@ -49,19 +49,31 @@ class ConnectionPool(Closing):
     ) -> T:
         """The response to a request that `build` makes for the connection, before `deadline` (monotonic).
 
-        The request may be sent again: an idle connection may have been closed by the broker. Raises
+        Raises what `lend` raises.
+        """
+
+        def exchange(connection: Connection) -> T:
+            (response,) = connection.send_requests([build(connection)])
+            return response
+
+        return self.lend(address, exchange, deadline=deadline)
+
+    def lend(self, address: Address, use: Callable[[Connection], T], *, deadline: float) -> T:
+        """What `use` returns, which sends requests over the connection and reads all responses.
+
+        `use` may be called again: an idle connection may have been closed by the broker. Raises
         `ConnectError`, `Denied` for a refused log-in, `ConfigError` for properties that koff cannot use, and
-        what `build` raises.
+        what `use` raises.
         """
         while (connection := self._take_idle(address)) is not None:
             try:
-                return self._exchange(connection, address, build, deadline)
+                return self._use(connection, address, use, deadline)
             except ConnectError:
                 # What closed this connection has closed the others, too.
                 self._close_idle(address)
                 if time.monotonic() >= deadline:
                     raise
-        return self._exchange(self._connect(address, deadline), address, build, deadline)
+        return self._use(self._connect(address, deadline), address, use, deadline)
 
     def keep_only(self, addresses: Collection[Address]) -> None:
         """Closes the idle connections to all other addresses."""
@@ -89,19 +101,14 @@ class ConnectionPool(Closing):
                 if not self._connecting[address]:
                     del self._connecting[address]
 
-    def _exchange(
-        self,
-        connection: Connection,
-        address: Address,
-        build: Callable[[Connection], Request[T]],
-        deadline: float,
+    def _use(
+        self, connection: Connection, address: Address, use: Callable[[Connection], T], deadline: float
     ) -> T:
         try:
-            connection.deadline = deadline
-            (response,) = connection.send_requests([build(connection)])
+            connection.deadline, connection.timeout_s = deadline, self._conf.request_timeout_s
+            return use(connection)
         finally:
             self._put_idle(address, connection)  # unless an error has closed it
-        return response
 
     def _take_idle(self, address: Address) -> Connection | None:
         with self._lock:
@@ -121,7 +128,7 @@ class ConnectionPool(Closing):
         """Keeps the connection if it is open. Closes the connections that were not used for `IDLE_S`."""
         now, surplus = time.monotonic(), [connection]
         with self._lock:
-            if not self._closed and not connection.closed:
+            if not self._closed and not connection.closed and not connection.in_flight:
                 idle = [*self._idle[address], (now, connection)]
                 kept = [(used_s, each) for used_s, each in idle[-MAX_IDLE:] if now < used_s + IDLE_S]
                 self._idle[address] = kept

@@ -137,7 +137,7 @@ class ShareLags:
             # The end offsets come first: see the top of this file. If no leader responds, no coordinator can
             # compute a lag.
             ends = fetch_ends(self.partitions)
-            why = self._add_response(fetch_from_coordinators(self._cluster.conf, options), ends)
+            why = self._add_response(fetch_from_coordinators(self._cluster.lister, options), ends)
         except UnsupportedVersion as error:
             why, self._ask_at = str(error), time.monotonic() + UNSUPPORTED_S
         except KoffError as error:

@@ -18,7 +18,6 @@ from koff.client.broker.async_calls import AsyncCalls
 from koff.client.calls import call_in_thread, get_result
 from koff.client.cluster import Cluster
 from koff.client.feed.offset_requests import OffsetRequests
-from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.leader_epochs import EpochEnd
 from koff.client.log_reader import LogReader, LogStart
@@ -27,6 +26,7 @@ from koff.client.wire import oidc
 from koff.client.wire.connection import _connect_to_any
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import free_ports, wait_until
+from tests.all_groups import fetch_all_groups
 from tests.token_provider import providing_tokens
 
 
@@ -126,7 +126,7 @@ def test_coordinators_without_an_answer_keep_nothing() -> None:
     def make() -> weakref.ref[Any]:
         token = Resource()
         with pytest.raises(ConnectError):
-            fetch_from_coordinators(ABSENT, FetchOptions(deadline_s=0.1), token=token.fail)
+            fetch_all_groups(ABSENT, FetchOptions(deadline_s=0.1), token=token.fail)
         return weakref.ref(token)
 
     check_gone(make)

@@ -19,7 +19,6 @@ from confluent_kafka import KafkaError
 from koff.client import ClusterConf, FeedConf, TopicPartition, log_ins
 from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed
-from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.log_ins import REFUSALS, check_log_in, note_error
 from koff.client.offsets.lister import OffsetLister
@@ -27,6 +26,7 @@ from koff.client.secret_file import SecretFile
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import ConnectionPool
 from koff.errors import ConnectError, Denied, LogInRefused, lacks_right
+from tests.all_groups import fetch_all_groups
 from tests.process_threads import count_threads, wait_for_threads
 from tests.sasl_broker import SaslBroker
 
@@ -86,7 +86,7 @@ def ask_everything(conf: ClusterConf) -> int:
         ask_cluster,
         read,
         list_offsets,
-        lambda: fetch_from_coordinators(conf, FetchOptions(deadline_s=5)),
+        lambda: fetch_all_groups(conf, FetchOptions(deadline_s=5)),
     ):
         with pytest.raises(LogInRefused, match=r"refused the log-in.*no such user"):
             ask()

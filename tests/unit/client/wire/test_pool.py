@@ -92,6 +92,17 @@ def test_a_request_that_cannot_be_built_costs_no_connection(brokers, pool):
     assert brokers.connections == 1
 
 
+def test_a_connection_with_a_request_under_way_is_not_used_again(brokers, pool):
+    def give_up(connection: Connection) -> None:
+        connection.post_request(ask(connection))
+        raise ValueError("no time to read")
+
+    with pytest.raises(ValueError, match="no time to read"):
+        pool.lend(address(brokers, 1), give_up, deadline=time.monotonic() + 30)
+    send(pool, address(brokers, 1))
+    assert brokers.connections == 2
+
+
 def test_a_late_response_is_not_taken_for_the_next_one(brokers, pool):
     brokers[1].hangs = {Api.METADATA}
     with pytest.raises(ConnectError, match="in time"):
