@@ -236,8 +236,8 @@ class MemoryConsumerGroup(Closing):
             if claim.state is ClaimState.READING and claim.partition not in self.assigned.get(
                 claim.topic, ()
             ):
-                deadline = self._clock.now_s + self.conf.processing_timeout_s
-                self._delivery.start_draining(claim, deadline=deadline)
+                claim.deadline = self._clock.now_s + self.conf.processing_timeout_s
+                self._delivery.change_state(claim, ClaimState.DRAINING)
                 self._clock.call_later(self.conf.processing_timeout_s, lambda: None)
             if claim.state is ClaimState.DRAINING and (claim.drained or self._clock.now_s >= claim.deadline):
                 self._end_claim(claim)
@@ -256,7 +256,7 @@ class MemoryConsumerGroup(Closing):
     def lose_claims(self) -> None:
         """Ends all claims without a commit, as the end of the session does."""
         for claim in list(self._claims.values()):
-            self._delivery.mark_lost(claim)
+            self._delivery.change_state(claim, ClaimState.LOST)
             self._forget(claim)
         self._report_error(ZooKeeperLost("the session with ZooKeeper has ended, and all claims with it"))
 
@@ -319,7 +319,7 @@ class MemoryConsumerGroup(Closing):
                 )
         except KoffError as error:
             self._report_error(error)
-        self._delivery.mark_lost(claim)
+        self._delivery.change_state(claim, ClaimState.LOST)
         self._forget(claim)
 
     def _forget(self, claim: Claim) -> None:
@@ -332,7 +332,8 @@ class MemoryConsumerGroup(Closing):
             if self._closed:
                 return
             for claim in self._claims.values():
-                self._delivery.start_draining(claim, deadline=self._clock.now_s + self._drain_timeout_s)
+                claim.deadline = self._clock.now_s + self._drain_timeout_s
+                self._delivery.change_state(claim, ClaimState.DRAINING)
             self._clock.wait_for(
                 lambda: all(claim.drained for claim in self._claims.values()), self._drain_timeout_s
             )

@@ -120,14 +120,13 @@ class Session(Closing):
         timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
         login: ZooKeeperLogin | None = None,
-        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
         self.timeout_s = timeout_s
         self.number = 0
         self.lease_until = 0.0
         self._connect_timeout_s = connect_timeout_s
-        self._on_change = on_change
+        self.on_change: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         # kazoo connects without the chroot: `submit` puts it before each path.
         servers, _, root = self.hosts.partition("/")
@@ -297,7 +296,7 @@ class Session(Closing):
 
     def on_watch(self, _event: object) -> None:
         """The callback for operations that take a watch."""
-        self._on_change()
+        self.on_change()
 
     def list_children(self, path: str, *, watch: bool = False) -> list[str]:
         """The names of the node's children; empty if there is no such node. Raises `ConnectError`."""
@@ -314,4 +313,4 @@ class Session(Closing):
             if state == KazooState.LOST:
                 self.number += 1
                 self.lease_until = 0.0
-        self._on_change()
+        self.on_change()

@@ -11,7 +11,7 @@ from koff.client.message import Message
 from koff.client.redelivery.acknowledgements import WriteDeadLetter
 from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
 from koff.client.zookeeper import ClaimLost, PartitionError
-from koff.client.zookeeper.claims import Claim
+from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery
 from koff.errors import ConfigError, ConnectError, KoffError
 
@@ -100,7 +100,7 @@ def test_a_message_of_an_earlier_claim_marks_nothing_under_a_newer_claim_of_the_
     fixture.put(earlier, 5)
     late = fixture.delivery.take_message()
     assert late is not None
-    fixture.delivery.mark_lost(earlier)
+    fixture.delivery.change_state(earlier, ClaimState.LOST)
     fixture.put(newer, 3, 4, 5)
     fixture.take(3)
     with pytest.raises(ClaimLost, match="was lost"):
@@ -169,7 +169,7 @@ def test_a_claim_that_is_lost_hands_out_no_failed_message() -> None:
     fixture, claim, other = Fixture(), make_claim(0), make_claim(1)
     fixture.put(claim, 0)
     fixture.take_one().nack()
-    fixture.delivery.mark_lost(claim)
+    fixture.delivery.change_state(claim, ClaimState.LOST)
     fixture.now += 1
     fixture.put(other, 5)
     assert fixture.take(1) == [(1, 5)]
