@@ -28,12 +28,11 @@ from koff.client.redelivery.error_queue import ErrorQueue
 from koff.client.redelivery.errors import PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
-from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost
-from koff.client.zookeeper.znodes import Registration
+from koff.client.zookeeper.znodes import Registration, assign_partitions
 from koff.errors import ConfigError, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.kafkatest.virtual_clock import VirtualClock

@@ -56,11 +56,11 @@ class Claim(DeliveredPartition):
 
     # For the thread of `Intake`.
     position: int | None = None
-    """The offset of the next fetch; None while the partition is not read."""
-    parked: bool = False
-    """Whether the feed does not read the partition now, because the buffer is full."""
-    lost_position: int | None = None
-    """The position that was not in the log when the partition was read last."""
+    """The offset of the next fetch; None before the partition was read."""
+    is_read: bool = False
+    """Whether the feed reads the partition. It does not while the buffer is full."""
+    is_lost: bool = False
+    """Whether `position` may not be in the log any more."""
     retry_at: float = 0.0
     """Monotonic time before which the intake does not try the claim's next step again."""
     failing_since: float | None = None

@@ -178,10 +178,7 @@ class ConsumerGroup(Closing):
         A `PartitionError` names its partition. The application need not read the errors: all are logged, and
         the latest 1,000 are kept.
         """
-        while True:
-            error = self._errors.take_error(lambda: self.closed)
-            if error is None:
-                return
+        while (error := self._errors.take_error(lambda: self.closed)) is not None:
             yield error
 
     @property
@@ -210,8 +207,7 @@ class ConsumerGroup(Closing):
 
     def instance_registered(self) -> bool:
         """Whether this member is registered: asks ZooKeeper. Raises `ConnectError` without a response."""
-        stat = self.session.call("exists", self.paths.member(self.id))
-        return stat is not None and stat.ephemeralOwner == self.session.id
+        return self.session.find_own_node(self.paths.member(self.id)) is not None
 
     def owns(self, topic: str, partition: int) -> bool:
         """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""

@@ -87,7 +87,7 @@ class Intake(Closing):
                 reading = self._find_reading()
                 if not reading:
                     self._closing.wait(_FETCH_S / 2)
-                elif self._make_room(reading):
+                elif any(map(self._has_room, reading.values())):
                     self._fetch(reading)
                 else:
                     # librdkafka fetches ahead meanwhile, up to the limits of its own queue.
@@ -99,7 +99,10 @@ class Intake(Closing):
 
     def _find_reading(self) -> dict[int, Claim]:
         """The claims whose partitions are read, by partition."""
-        return {claim.partition: claim for claim in self._claims if claim.position is not None}
+        return {claim.partition: claim for claim in self._claims if claim.is_read}
+
+    def _has_room(self, claim: Claim) -> bool:
+        return self._delivery.room(claim) >= self._half_buffer
 
     def _advance_claims(self, claims: list[Claim]) -> None:
         """Takes the next step of each claim that has no error to wait for."""
@@ -111,25 +114,21 @@ class Intake(Closing):
                 self._stop_reading(claim)
             if claim.state is ClaimState.LOST or (claim.state is ClaimState.ENDING and now >= claim.retry_at):
                 self._end_claim(claim)
-        idle = [claim for claim in claims if claim.state is ClaimState.READING and claim.position is None]
-        self._start_reading([claim for claim in idle if now >= claim.retry_at and not claim.failed])
+        idle = [claim for claim in claims if claim.state is ClaimState.READING and not claim.is_read]
+        due = [claim for claim in idle if now >= claim.retry_at and not claim.failed]
+        self._start_reading([claim for claim in due if self._has_room(claim)])
 
     def _start_reading(self, claims: list[Claim]) -> None:
-        """Starts to read each partition: after its last offset, or at the initial offset without one."""
+        """Starts to read each partition. Many start together: one request is for all of them."""
         starts: dict[Claim, int] = {}
-        fresh: list[Claim] = []
+        fresh = []
         for claim in claims:
             with self._handle_errors(claim):
-                if claim.lost_position is not None:
-                    starts[claim] = self._find_resume_offset(claim, claim.lost_position)
-                    continue
-                last_offset = self._offsets.initialize_partition(*claim.topic_partition)
-                claim.initialized = True
-                if last_offset is None:
+                start = self._find_start(claim)
+                if start is None:
                     fresh.append(claim)
                 else:
-                    starts[claim] = last_offset + 1
-        # Many claims start together, so their initial offsets are fetched in one call.
+                    starts[claim] = start
         if fresh:
             with self._handle_errors(*fresh):
                 for claim, offset in self._fetch_initial_offsets(fresh).items():
@@ -137,10 +136,21 @@ class Intake(Closing):
                         starts[claim] = check_offset(claim.topic_partition, "initial", offset)
         if starts:
             with self._handle_errors(*starts):
-                self._feed.add({claim.partition: offset for claim, offset in starts.items()})
-                for claim, offset in starts.items():
-                    claim.position, claim.lost_position = offset, None
-                    log.debug("reading started", topic=claim.topic, partition=claim.partition, offset=offset)
+                self._feed.add({claim.partition: start for claim, start in starts.items()})
+                for claim, start in starts.items():
+                    claim.position, claim.is_read, claim.is_lost = start, True, False
+                    log.debug("reading started", **_names(claim), offset=start)
+
+    def _find_start(self, claim: Claim) -> int | None:
+        """The offset to read from: where reading stopped, or after the last offset of the group.
+
+        None: at the initial offset.
+        """
+        if claim.position is not None:
+            return self._find_resume_offset(claim, claim.position) if claim.is_lost else claim.position
+        last_offset = self._offsets.initialize_partition(*claim.topic_partition)
+        claim.initialized = True
+        return None if last_offset is None else last_offset + 1
 
     def _fetch_initial_offsets(self, claims: list[Claim]) -> dict[Claim, int | str]:
         """The offset at which the group starts in each claim's partition, or a text with the reason."""
@@ -163,62 +173,44 @@ class Intake(Closing):
             for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         )
         start = min(max(position, log_start), log_end)
-        text = ""
         if start > position:
             text = (
                 f"offsets {position} to {start - 1} left the log before they were read: check the topic's "
                 "retention and this group's lag"
             )
+            self._report_error(claim, KoffError(text))
         elif start < position:
             text = (
                 f"the log ends at {log_end}, before {position}: it was truncated, or the topic was deleted "
                 f"and created again; reading resumes at {start}"
             )
-        if text:
             self._report_error(claim, KoffError(text))
         return start
 
     def _stop_reading(self, claim: Claim) -> None:
-        if claim.position is None:
-            return
-        was_parked = claim.parked
-        claim.position, claim.parked, claim.failing_since = None, False, None
-        if not was_parked:
+        if claim.is_read:
+            claim.is_read, claim.failing_since = False, None
             with suppress(KoffError):  # the feed itself may be what failed
                 self._feed.remove([claim.partition])
 
-    def _make_room(self, reading: dict[int, Claim]) -> bool:
-        """Whether to fetch: some partition has room. Parks the partitions whose buffers are full."""
-        # The feed has one queue for all partitions. The messages of a quiet partition can lie behind those
-        # of a busy one, so a full buffer of the busy one must not end the fetching: its partition is parked.
-        # librdkafka then drops its queued messages, and fetches them again later. With half a buffer of room
-        # as the limit for both decisions, that happens rarely.
-        room = {claim: self._delivery.room(claim) for claim in reading.values()}
-        with_room = [claim for claim, left in room.items() if left >= self._half_buffer]
-        resumed = [claim for claim in with_room if claim.parked]
-        if resumed:
-            self._feed.add({each.partition: each.position for each in resumed if each.position is not None})
-            for claim in resumed:
-                claim.parked = False
-        full = [claim for claim, left in room.items() if left <= 0 and not claim.parked]
-        if with_room and full:
-            self._feed.remove([claim.partition for claim in full])
-            for claim in full:
-                claim.parked = True
-        return bool(with_room)
-
     def _fetch(self, reading: dict[int, Claim]) -> None:
+        # The feed has one queue for all partitions. The messages of a quiet partition can lie behind those
+        # of a busy one, so a full buffer of the busy one must not end the fetching: the intake stops reading
+        # it. librdkafka then drops its queued messages, and fetches them again later. With half a buffer of
+        # room as the limit for fetching and for reading again, that happens rarely.
+        for claim in reading.values():
+            if self._delivery.room(claim) <= 0:
+                self._stop_reading(claim)
         fetched = self._feed.fetch(min(_FETCH_MAX_MESSAGES, self._half_buffer), _FETCH_S)
         for run in fetched.runs:
-            claim = reading.get(run.partition)
-            if claim is not None and not claim.parked:
-                self._delivery.put_messages(claim, run.messages)
-                claim.position = run.next_offset
+            receiver = reading.get(run.partition)
+            if receiver is not None and receiver.is_read:
+                self._delivery.put_messages(receiver, run.messages)
+                receiver.position = run.next_offset
         for lost in fetched.lost:
-            claim = reading.get(lost.partition)
-            if claim is not None:
-                claim.lost_position = claim.position
-                self._stop_reading(claim)
+            if lost.partition in reading:
+                reading[lost.partition].is_lost = True
+                self._stop_reading(reading[lost.partition])
         for claim in reading.values():
             if self._feed.unreachable is None:
                 claim.failing_since = None

@@ -10,13 +10,12 @@ from dataclasses import replace
 
 from koff.client.cluster_conf import TopicPartition
 from koff.client.redelivery.errors import PartitionError
-from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import ZooKeeperLost, make_koff_error
 from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.session import NodeExists, NoNode, Session
-from koff.client.zookeeper.znodes import GroupPaths, Registration
+from koff.client.zookeeper.znodes import GroupPaths, Registration, assign_partitions
 from koff.errors import ConnectError, KoffError
 from koff.logs import get_logger
 
@@ -172,13 +171,10 @@ class Membership:
         claim = self.claims.get(partition)
         if claim is None or not claim.initialized or claim.state is ClaimState.LOST:
             return False
-        stat = self._session.call("exists", self._paths.owner(*partition))
+        stat = self._session.find_own_node(self._paths.owner(*partition))
         # The czxid differs if the same session has claimed the partition again since.
-        return (
-            stat is not None
-            and (stat.czxid, stat.ephemeralOwner) == (claim.czxid, self._session.id)
-            and claim.session_number == self._session.number
-        )
+        same_claim = stat is not None and stat.czxid == claim.czxid
+        return same_claim and claim.session_number == self._session.number
 
     def _handle_lost_session(self) -> None:
         """Loses all claims: ZooKeeper deleted their owner nodes with the session."""
@@ -213,8 +209,7 @@ class Membership:
             except NodeExists:
                 # The node may be from a `create` whose response was lost, or from this member's last session,
                 # which ZooKeeper has yet to end. In the latter case the next round tries again.
-                stat = self._session.call("exists", path)
-                if stat is None or stat.ephemeralOwner != self._session.id:
+                if self._session.find_own_node(path) is None:
                     return
             self._registered = True
             self._rebalance_needed.set()
@@ -340,10 +335,7 @@ class Membership:
 
     def _delete_own_node(self, path: str) -> None:
         """Deletes the node if this session owns it."""
-        try:
-            stat = self._session.call("exists", path)
-            own = stat is not None and stat.ephemeralOwner == self._session.id
+        with suppress(NoNode):
+            own = self._session.find_own_node(path) is not None
             if own and self._session.number == self._session_number:
                 self._session.call("delete", path)
-        except NoNode:
-            pass

@@ -306,6 +306,11 @@ class Session(Closing):
             return []
         return children
 
+    def find_own_node(self, path: str) -> Any:
+        """The stat of the node if the present session created it, else None. Raises `ConnectError`."""
+        stat = self.call("exists", path)
+        return stat if stat is not None and stat.ephemeralOwner == self.id else None
+
     def _handle_state(self, state: str) -> None:
         # Called by kazoo's connection thread: it must not wait for a response of ZooKeeper.
         with self._lock:

@@ -1,6 +1,5 @@
 """What becomes of the offsets of a claim that ends while its store does not respond. Needs no ZooKeeper."""
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -59,8 +58,8 @@ def run_intake(offsets: OffsetManager) -> Iterator[tuple[Intake, list[PartitionE
     """An intake that reads nothing, and the errors that it reports."""
     errors: list[PartitionError] = []
     conf = ConsumerGroupConf(cluster=NOWHERE)
-    full: Any = SimpleNamespace(room=lambda _claim: 0, wait_for_change=threading.Event().wait)
-    with Intake("t", Cluster(NOWHERE), conf, full, offsets, errors.append, lambda: None) as intake:
+    delivery: Any = SimpleNamespace(room=lambda _claim: 1000)
+    with Intake("t", Cluster(NOWHERE), conf, delivery, offsets, errors.append, lambda: None) as intake:
         yield intake, errors
 
 
