@@ -11,9 +11,10 @@ from typing import Any
 
 from koff.client.message import Message
 from koff.client.redelivery.acknowledgements import Acknowledgements, WriteDeadLetter
-from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
+from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.errors import PartitionError
 from koff.client.zookeeper.claims import Claim, ClaimState
+from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.errors import ClaimLost
 from koff.errors import KoffError
 
@@ -35,7 +36,7 @@ class ClaimedMessage(Message):
 class Delivery:
     """The fetched messages of each partition that this member owns; the partitions take turns.
 
-    `limit` is how many messages of one partition may wait. `is_trusted` returns whether the member certainly
+    `is_trusted` returns whether the member certainly
     owns a claim's partition now. `on_processed` gets each claim's new `processed_up_to`, and `on_error` gets
     each message that is passed over. `write_dead_letter` writes such a message before that, and raises
     `KoffError` if it cannot. `counts` has what became of messages that failed.
@@ -46,10 +47,8 @@ class Delivery:
 
     def __init__(
         self,
+        conf: ConsumerGroupConf,
         *,
-        limit: int,
-        max_redeliveries: int,
-        redelivery: Redelivery,
         is_trusted: Callable[[Claim], bool],
         on_processed: Callable[[Claim, int], None],
         on_error: Callable[[PartitionError], None],
@@ -59,7 +58,7 @@ class Delivery:
     ) -> None:
         self.cluster_name = ""
         """What messages have as `cluster`: known once the member has joined."""
-        self._limit, self._clock, self._is_trusted = limit, clock, is_trusted
+        self._conf, self._clock, self._is_trusted = conf, clock, is_trusted
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
         self._lock = lock or threading.Condition()
@@ -67,8 +66,8 @@ class Delivery:
         # meanwhile, and the partition claimed again: the offset would count for the newer claim.
         self._acknowledgements: Acknowledgements[Claim] = Acknowledgements(
             self._lock,
-            max_redeliveries=max_redeliveries,
-            redelivery=redelivery,
+            max_redeliveries=conf.max_redeliveries,
+            redelivery=conf.redelivery,
             is_lost=lambda claim: claim.state is ClaimState.LOST,
             delay=self._delay,
             on_processed=on_processed,
@@ -92,9 +91,9 @@ class Delivery:
             self._lock.notify_all()
 
     def room(self, claim: Claim) -> int:
-        """How many more messages of the claim may be buffered; negative if more are buffered than `limit`."""
+        """How many more messages of the claim may be buffered; negative if too many are."""
         with self._lock:
-            return self._limit - len(claim.buffered) - len(claim.delayed)
+            return self._conf.buffer_messages - len(claim.buffered) - len(claim.delayed)
 
     def wait_for_change(self, timeout_s: float) -> None:
         """Waits until a message is handed out or acknowledged, at most `timeout_s`."""
@@ -104,7 +103,7 @@ class Delivery:
     def put_messages(self, claim: Claim, raws: list[Any]) -> None:
         """Buffers confluent-kafka's messages of one partition, in log order.
 
-        Drops them unless the claim is READING. The limit is not enforced: see `room`.
+        Drops them unless the claim is READING. The caller looks at `room` first.
         """
         with self._lock:
             if self._may_deliver(claim):

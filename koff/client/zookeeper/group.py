@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -18,17 +19,15 @@ from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
 from koff.client.redelivery.error_queue import ErrorQueue
 from koff.client.redelivery.errors import PartitionError
-from koff.client.topic_names import find_topic_fault
-from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
-from koff.client.zookeeper.conf import ConsumerGroupConf
+from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, make_koff_error
+from koff.client.zookeeper.errors import AlreadyClosing, make_koff_error, raise_close_errors
 from koff.client.zookeeper.intake import Intake, check_offset, fetch_initial_offsets
 from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
-from koff.client.zookeeper.session import Session
-from koff.client.zookeeper.znodes import GroupPaths, new_member_id
+from koff.client.zookeeper.session import NoNode, Session
+from koff.client.zookeeper.znodes import BROKERS, GroupPaths, bootstrap_servers, new_member_id
 from koff.errors import ConfigError, KoffError
 from koff.logs import get_logger
 
@@ -48,10 +47,7 @@ def join_consumer_group(
     cluster and no broker is registered in ZooKeeper.
     """
     conf = config or ConsumerGroupConf()
-    if not name or "/" in name or not topics:
-        raise ConfigError(
-            f"a group needs a name without a slash, and at least one topic: got {name!r} and {list(topics)}"
-        )
+    check_names(name, topics)
     group = ConsumerGroup(name, topics, zookeeper, conf)
     try:
         group.join()
@@ -76,8 +72,6 @@ class ConsumerGroup(Closing):
     ) -> None:
         self.name = name
         self.topics = tuple(dict.fromkeys(topics))
-        for fault in filter(None, map(find_topic_fault, self.topics)):
-            raise ConfigError(fault)
         self.conf = conf
         self.cluster = conf.cluster or ClusterConf("")
         """How to reach the brokers: as configured, or as found in ZooKeeper."""
@@ -103,9 +97,7 @@ class ConsumerGroup(Closing):
             login=conf.zookeeper_login,
         )
         self._delivery = Delivery(
-            limit=conf.buffer_messages,
-            max_redeliveries=conf.max_redeliveries,
-            redelivery=conf.redelivery,
+            conf,
             is_trusted=self._is_trusted,
             on_processed=self._mark_processed,
             on_error=self._report_error,
@@ -136,7 +128,7 @@ class ConsumerGroup(Closing):
             self._shut_down()
         self._closed.wait()
         if kind is None:
-            self._raise_close_errors()
+            raise_close_errors(self.name, self._close_errors)
 
     @property
     def closed(self) -> bool:
@@ -230,7 +222,7 @@ class ConsumerGroup(Closing):
             threading.Thread(target=self._shut_down, name=f"koff-close-{self.name}", daemon=False).start()
             return
         self._shut_down()
-        self._raise_close_errors()
+        raise_close_errors(self.name, self._close_errors)
 
     def _shut_down(self) -> None:
         try:
@@ -242,19 +234,12 @@ class ConsumerGroup(Closing):
         finally:
             self.abandon()
 
-    def _raise_close_errors(self) -> None:
-        if self._close_errors:
-            raise UncleanClose(
-                f"not all offsets of {self.name} were committed before shutdown was completed: "
-                + "; ".join(map(str, self._close_errors))
-            ) from self._close_errors[0]
-
     def join(self) -> None:
         """Connects, registers and starts to consume; `join_consumer_group` calls it once."""
         # Connect to ZooKeeper, then to Kafka.
         self._parts.enter_context(self.session).connect(make_chroot=True)
         if not self.cluster.brokers:
-            self.cluster = find_brokers(self.session, self.cluster)
+            self.cluster = _find_brokers(self.session, self.cluster)
         self._cluster = self._parts.enter_context(Cluster(self.cluster)).connect()
         self._delivery.cluster_name = self.cluster.cluster_name
         dead_letter_topic = self.conf.redelivery.dead_letter_topic
@@ -374,3 +359,25 @@ class ConsumerGroup(Closing):
         if self._stopping.is_set() and not passed_over:
             self._close_errors.append(error)
         self._errors.put_error(error)
+
+
+def _find_brokers(session: Session, cluster: ClusterConf) -> ClusterConf:
+    """`cluster` with the registered brokers that have a listener of its security protocol.
+
+    Raises `ConfigError` if there is none, and `ConnectError`.
+    """
+    protocol = str(cluster.read_properties().get("security.protocol", "plaintext")).upper()
+    nodes: list[bytes] = []
+    for number in session.list_children(BROKERS):
+        try:
+            nodes.append(session.call("get", f"{BROKERS}/{number}")[0])
+        except NoNode:
+            continue  # that broker has just ended
+    addresses = bootstrap_servers(nodes, protocol)
+    if not addresses:
+        raise ConfigError(
+            f"ZooKeeper at {session.hosts} knows no brokers with a {protocol} listener (in {BROKERS}): name "
+            "the brokers in the config's cluster, add Kafka's chroot to the address, or check "
+            "security.protocol"
+        )
+    return replace(cluster, brokers=addresses)

@@ -88,16 +88,15 @@ class ZooKeeperLogin:
             if not self.username:
                 raise ConfigError("private_nodes needs a username: without it nobody could use the nodes")
             options["default_acl"] = CREATOR_ALL_ACL
-        if self.tls:
-            options |= {
-                "use_ssl": True,
-                "ca": self.ca_file,
-                "certfile": self.certificate_file,
-                "keyfile": self.key_file,
-                "keyfile_password": self.key_password,
-                "check_hostname": self.check_hostname,
-            }
-        return options
+        return {
+            **options,
+            "use_ssl": self.tls,
+            "ca": self.ca_file,
+            "certfile": self.certificate_file,
+            "keyfile": self.key_file,
+            "keyfile_password": self.key_password,
+            "check_hostname": self.check_hostname,
+        }
 
 
 class Session(Closing):

@@ -10,7 +10,7 @@ import pytest
 from koff.client.message import Message
 from koff.client.redelivery.acknowledgements import WriteDeadLetter
 from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
-from koff.client.zookeeper import ClaimLost, PartitionError
+from koff.client.zookeeper import ClaimLost, ConsumerGroupConf, PartitionError
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery
 from koff.errors import ConfigError, ConnectError, KoffError
@@ -41,9 +41,7 @@ class Fixture:
         self.distrusted: set[Claim] = set()
         self.processed: list[tuple[Claim, int]] = []
         self.delivery = Delivery(
-            limit=100,
-            max_redeliveries=3,
-            redelivery=redelivery or Redelivery(),
+            ConsumerGroupConf(buffer_messages=100, redelivery=redelivery or Redelivery()),
             is_trusted=lambda claim: claim not in self.distrusted,
             on_processed=lambda claim, offset: self.processed.append((claim, offset)),
             on_error=self.errors.append,
