@@ -162,7 +162,8 @@ def test_a_message_that_failed_comes_again_and_is_passed_over_in_the_end(world):
         for message in group.messages():
             seen.append(message.value)
             if message.value == b"bad":
-                message.nack(RuntimeError("of the test"))
+                message.value = b"spoilt"  # the next delivery is as it was in the log
+                message.nack(RuntimeError(f"attempt {seen.count(b'bad')}"))
             else:
                 message.ack()
             if len(seen) == 4:
@@ -170,7 +171,9 @@ def test_a_message_that_failed_comes_again_and_is_passed_over_in_the_end(world):
         assert sorted(seen) == [b"bad", b"bad", b"bad", b"good"]
         error = next(group.errors())
         assert isinstance(error, PartitionError)
-        assert error.partition == 0
+        assert (error.topic, error.partition, error.message.offset) == (topic, 0, 0)
+        assert isinstance(error.__cause__, RuntimeError)
+        assert "attempt 3" in str(error)
         assert (group.redelivery_counts.redelivered, group.redelivery_counts.passed_over) == (2, 1)
     world.produce(topic, b"next")
     with world.join_group(topic) as group:

@@ -19,7 +19,7 @@ from koff.client.zookeeper.errors import ClaimLost
 from koff.errors import KoffError
 
 _CHECK_S = 0.1
-"""How often a waiting `take_message` looks at the lease of the session, and for failed messages that are due.
+"""How often a waiting `take_message` looks for failed messages that are due, and at the session's lease.
 
 It gets no notification of either."""
 _TIMESTAMP_NOT_AVAILABLE = 0
@@ -36,10 +36,10 @@ class ClaimedMessage(Message):
 class Delivery:
     """The fetched messages of each partition that this member owns; the partitions take turns.
 
-    `is_trusted` returns whether the member certainly
-    owns a claim's partition now. `on_processed` gets each claim's new `processed_up_to`, and `on_error` gets
-    each message that is passed over. `write_dead_letter` writes such a message before that, and raises
-    `KoffError` if it cannot. `counts` has what became of messages that failed.
+    `is_trusted` returns whether the member certainly owns a claim's partition now. `on_processed` gets each
+    claim's new `processed_up_to`, and `on_error` gets each message that is passed over. `write_dead_letter`
+    writes such a message before that, and raises `KoffError` if it cannot. `counts` has what became of
+    messages that failed.
     """
 
     # `_turns` has each claim with a message once: so a partition with many messages, or with a claim that is

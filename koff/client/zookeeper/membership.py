@@ -19,7 +19,6 @@ from koff.client.zookeeper.znodes import GroupPaths, Registration, assign_partit
 from koff.errors import ConnectError, KoffError
 from koff.logs import get_logger
 
-log = get_logger("client.zookeeper")
 _BUSY_S, _IDLE_S, _RETRY_S = 0.05, 0.5, 0.2
 """The pause between rounds: while claims change, otherwise, and after an error. A watch ends it early."""
 _LEAVE_PAUSE_S = 0.02
@@ -53,6 +52,7 @@ class Membership:
         self._session, self._paths = session, paths
         self._member, self._registration = member, Registration(dict.fromkeys(topics, 1))
         self._delivery, self._intakes = delivery, intakes
+        self._log = get_logger("client.zookeeper", group=paths.group, member=member)
         self._processing_timeout_s = processing_timeout_s
         self._on_error = on_error
         self._rebalance_needed, self._wake, self._stopping = (threading.Event() for _ in range(3))
@@ -60,7 +60,7 @@ class Membership:
         self._leaving = self._registered = self._outage_reported = False
         self._session_number = session.number
         self._renewed_at = self._members_read_at = 0.0
-        self._members: list[str] = []
+        self._members: list[str] | None = None
         """The members of which the present assignment was computed."""
         self._assigned: set[TopicPartition] = set()
         self._unconfirmed: set[TopicPartition] = set()
@@ -100,9 +100,7 @@ class Membership:
             except Exception as round_error:
                 error, end = round_error, deadline
             if time.monotonic() >= end:
-                log.warning(
-                    "left the group without releasing its claims", member=self._member, why=str(error)
-                )
+                self._log.warning("left the group without releasing its claims", why=str(error))
                 for partition in self.claims:
                     self._on_error(PartitionError(*partition, f"released without a commit: {error}"))
                 self._lose_claims()
@@ -128,10 +126,10 @@ class Membership:
                 busy = ending or self._unconfirmed or self._assigned != self.claims.keys()
                 pause_s = _BUSY_S if busy else _IDLE_S
             except ConnectError as error:
-                log.debug("round not completed: trying again", member=self._member, why=str(error))
+                self._log.debug("round not completed: trying again", why=str(error))
             except NoNode as error:
                 text = "another client deleted a node of the group: trying again"
-                log.warning(text, member=self._member, why=repr(error))
+                self._log.warning(text, why=repr(error))
             except Exception as error:  # the thread must not end: it renews the session's lease
                 self._on_error(make_koff_error("a round of the group failed", error))
             self._watch_lease()
@@ -178,7 +176,7 @@ class Membership:
 
     def _handle_lost_session(self) -> None:
         """Loses all claims: ZooKeeper deleted their owner nodes with the session."""
-        log.warning("ZooKeeper session lost: all claims end", member=self._member, claims=len(self.claims))
+        self._log.warning("ZooKeeper session lost: all claims end", claims=len(self.claims))
         self._session_number = self._session.number
         self._registered = False
         self._unconfirmed.clear()
@@ -213,7 +211,7 @@ class Membership:
                     return
             self._registered = True
             self._rebalance_needed.set()
-            log.info("member registered", member=self._member)
+            self._log.info("member registered")
         self._renewed_at = now
 
     def _publish_failures(self) -> None:
@@ -237,19 +235,22 @@ class Membership:
         # Clear the event before the members are read: a watch that fires meanwhile sets it again.
         self._rebalance_needed.clear()
         self._members_read_at = now
+        # After an error, the members count as changed: else the next round would miss what was requested.
+        known, self._members = None if requested else self._members, None
         members = sorted(self._session.list_children(self._paths.ids, watch=True))
-        if not requested and members == self._members:
-            return
-        self._members = []  # until all registrations are read: one may fail
-        registrations = self._read_registrations(members)
+        if members != known:
+            self._compute_assignment(self._read_registrations(members))
+        self._members = members
+
+    def _compute_assignment(self, registrations: Mapping[str, Registration]) -> None:
         assigned = {
             TopicPartition(topic, partition)
             for topic, count in self.partition_counts.items()
             for partition in assign_partitions(registrations, topic, range(count)).get(self._member, ())
         }
         if assigned != self._assigned:
-            log.info("rebalance", member=self._member, members=len(members), partitions=len(assigned))
-        self._assigned, self._members = assigned, members
+            self._log.info("rebalance", members=len(registrations), partitions=len(assigned))
+        self._assigned = assigned
 
     def _read_registrations(self, members: Iterable[str]) -> dict[str, Registration]:
         """The registrations of the members that are still there. A watch fires when one changes."""
@@ -269,11 +270,10 @@ class Membership:
         """
         now = time.monotonic()
         for claim in [*self.claims.values()]:
-            if claim.state is ClaimState.READING and claim.failed:
-                self._note_failure(claim)
-            if claim.state is ClaimState.READING and (
-                claim.failed or claim.topic_partition not in self._assigned
-            ):
+            released = claim.failed or claim.topic_partition not in self._assigned
+            if claim.state is ClaimState.READING and released:
+                if claim.failed:
+                    self._note_failure(claim)
                 claim.deadline = now + self._processing_timeout_s
                 self._delivery.change_state(claim, ClaimState.DRAINING)
             if claim.state is ClaimState.DRAINING and (
@@ -287,7 +287,7 @@ class Membership:
             self.claims.pop(claim.topic_partition, None)
             if not claim.failed:
                 self._failures.pop(claim.topic_partition, None)
-            log.debug("partition released", topic=claim.topic, partition=claim.partition, member=self._member)
+            self._log.debug("partition released", topic=claim.topic, partition=claim.partition)
         # A `create` without a response may have made an owner node. Delete it if it is not needed any more.
         for partition in self._unconfirmed - self._assigned - self.claims.keys():
             self._delete_own_node(self._paths.owner(*partition))
@@ -311,9 +311,7 @@ class Membership:
             if claim is not None:
                 self.claims[partition] = claim
                 self._intakes[claim.topic].add_claim(claim)
-                log.debug(
-                    "partition claimed", topic=claim.topic, partition=claim.partition, member=self._member
-                )
+                self._log.debug("partition claimed", topic=claim.topic, partition=claim.partition)
 
     def _try_claim(self, partition: TopicPartition) -> Claim | None:
         """The claim. None if another member owns the partition: the watch fires when its node is deleted."""
