@@ -261,11 +261,13 @@ class Intake(Closing):
         self._on_finalized()
 
     def _report_lasting_error(self, claim: Claim, error: KoffError) -> None:
-        """Reports an error that is retried: once, after the claim has failed for `_REPORT_AFTER_S`."""
+        """Reports an error that is retried: once, after the claim has failed for `_REPORT_AFTER_S`.
+
+        A `Denied` is reported at once: the feed raises it once only, and it does not pass by itself.
+        """
         now = time.monotonic()
-        if claim.failing_since is None:
-            claim.failing_since = now
-        elif now > claim.failing_since + _REPORT_AFTER_S:
+        claim.failing_since = claim.failing_since or now
+        if now >= claim.failing_since + (0.0 if isinstance(error, Denied) else _REPORT_AFTER_S):
             claim.failing_since = math.inf
             self._report_error(claim, error)
 

@@ -93,16 +93,15 @@ class Membership:
         deadline = time.monotonic() + timeout_s
         # After the deadline, a claim is finalized at once, unless its offset manager hangs.
         while self.claims or self._registered:
-            error: Exception = KoffError("the offset manager has not returned in time")
-            end = deadline + grace_s
+            why, end = "the offset manager has not returned in time", deadline + grace_s
             try:
                 self._run_round()
-            except Exception as round_error:
-                error, end = round_error, deadline
+            except Exception as error:
+                why, end = str(error), deadline
             if time.monotonic() >= end:
-                self._log.warning("left the group without releasing its claims", why=str(error))
+                self._log.warning("left the group without releasing its claims", why=why)
                 for partition in self.claims:
-                    self._on_error(PartitionError(*partition, f"released without a commit: {error}"))
+                    self._on_error(PartitionError(*partition, f"released without a commit: {why}"))
                 self._lose_claims()
                 break
             self._wake.wait(_LEAVE_PAUSE_S)
