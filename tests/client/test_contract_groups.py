@@ -130,12 +130,17 @@ def test_close_in_the_loop_ends_it_and_the_last_offset_is_committed(world):
 def test_close_from_another_thread_ends_a_wait(world):
     topic = world.make_topic()
     group = world.join_group(topic)
-    seen: list[Message] = []
-    waiting = threading.Thread(target=lambda: seen.extend(group.messages()))
-    waiting.start()
+    seen: list[object] = []
+    waiting = [
+        threading.Thread(target=lambda each=each: seen.extend(each))
+        for each in (group.messages(), group.errors())
+    ]
+    for thread in waiting:
+        thread.start()
     group.close()
-    waiting.join(60)
-    assert not waiting.is_alive()
+    for thread in waiting:
+        thread.join(60)
+        assert not thread.is_alive()
     assert seen == []
 
 
@@ -145,7 +150,7 @@ def test_a_message_that_is_not_acknowledged_makes_the_close_unclean_and_comes_ag
     group = world.join_group(topic, processing_timeout_s=0.1)
     first, second = list(islice(group.messages(), 2))
     first.ack()
-    with pytest.raises(UncleanClose):
+    with pytest.raises(UncleanClose, match="up to 1 were handed out"):
         group.close()
     with pytest.raises(ClaimLost):
         group.commit_up_to(second)
@@ -222,7 +227,7 @@ def test_a_new_group_starts_at_the_newest_message_if_it_is_told(world):
 
 def test_a_group_without_a_name_or_topics_is_refused(world):
     for name, topics in (("", ["t"]), ("a/b", ["t"]), ("g", [])):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="a group needs a name"):
             world.join(name, topics, {})
 
 

@@ -16,7 +16,6 @@ from kazoo.client import KazooClient
 from koff.client import ClusterConf, ConsumerConf, StartOffset, TopicPartition, dial
 from koff.client.message import Message
 from koff.client.zookeeper import (
-    AlreadyClosing,
     ClaimLost,
     ConsumerGroup,
     ConsumerGroupConf,
@@ -369,38 +368,6 @@ def test_an_offset_that_a_tool_set_while_consuming_is_overwritten_by_the_next_co
     assert stored(tree, topic) == b"4"
 
 
-def test_closing_ends_the_iterators_and_a_second_time_is_an_error(
-    make_topic: Callable[..., str], join: Join
-) -> None:
-    group = join(make_topic())
-    ended = [
-        threading.Thread(target=lambda each=each: list(each), daemon=True)
-        for each in (group.messages(), group.errors())
-    ]
-    for thread in ended:
-        thread.start()
-    group.close()
-    for thread in ended:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert group.wait_closed(0)
-    with pytest.raises(AlreadyClosing):
-        group.close()
-
-
-def test_a_close_without_all_processed_says_so(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
-    topic = make_topic()
-    produce(kafka, topic, 3)
-    group = join(topic, processing_timeout_s=0.3)
-    take(group, 3)[0].ack()
-    with pytest.raises(UncleanClose, match="up to 2 were handed out"):
-        group.close()
-    assert stored(tree, topic) == b"1"
-    assert not tree.get_children(f"/consumers/{NAME}/ids")
-
-
 def test_records_that_left_the_log_are_named_and_reading_goes_on_behind_them(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
@@ -431,9 +398,6 @@ def test_partitions_that_come_later_are_read_too(
 def test_a_zookeeper_that_is_not_there_is_an_error_that_says_what_to_check(conf: ConsumerGroupConf) -> None:
     with pytest.raises(ConnectError, match=r"cannot reach ZooKeeper at 127\.0\.0\.1:1: .*check"):
         join_consumer_group(NAME, ["t"], "127.0.0.1:1", replace(conf, connect_timeout_s=0.5))
-    for name, topics in (("", ["t"]), ("a/b", ["t"]), ("a", [])):
-        with pytest.raises(ConfigError, match="a group needs a name"):
-            join_consumer_group(name, topics, "127.0.0.1:1", conf)
 
 
 def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(

@@ -262,7 +262,7 @@ class ConsumerGroup(Closing):
                 self._delivery,
                 self._offsets,
                 self._report_error,
-                self._membership.wake,
+                self._membership.wake.set,
             )
             self._parts.callback(intake.close, _CLOSE_GRACE_S)
         self._parts.callback(self._membership.stop)

@@ -55,7 +55,9 @@ class Membership:
         self._log = get_logger("client.zookeeper", group=paths.group, member=member)
         self._processing_timeout_s = processing_timeout_s
         self._on_error = on_error
-        self._rebalance_needed, self._wake, self._stopping = (threading.Event() for _ in range(3))
+        self._rebalance_needed, self._stopping = threading.Event(), threading.Event()
+        self.wake = threading.Event()
+        """Starts the next round soon."""
         self._thread = threading.Thread(target=self._run, name=f"koff-group-{paths.group}", daemon=True)
         self._leaving = self._registered = self._outage_reported = False
         self._session_number = session.number
@@ -76,7 +78,7 @@ class Membership:
     def stop(self) -> None:
         """Runs no more rounds: the claims end with the session. Safe to call twice."""
         self._stopping.set()
-        self._wake.set()
+        self.wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -104,17 +106,13 @@ class Membership:
                     self._on_error(PartitionError(*partition, f"released without a commit: {why}"))
                 self._lose_claims()
                 break
-            self._wake.wait(_LEAVE_PAUSE_S)
-            self._wake.clear()
-
-    def wake(self) -> None:
-        """Starts the next round soon."""
-        self._wake.set()
+            self.wake.wait(_LEAVE_PAUSE_S)
+            self.wake.clear()
 
     def request_rebalance(self) -> None:
         """Computes the assignment anew, soon."""
         self._rebalance_needed.set()
-        self._wake.set()
+        self.wake.set()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -132,8 +130,8 @@ class Membership:
             except Exception as error:  # the thread must not end: it renews the session's lease
                 self._on_error(make_koff_error("a round of the group failed", error))
             self._watch_lease()
-            self._wake.wait(pause_s)
-            self._wake.clear()
+            self.wake.wait(pause_s)
+            self.wake.clear()
 
     def _run_round(self) -> None:
         """Brings registration and claims up to date. Raises `ConnectError`; the next round then resumes."""
