@@ -59,7 +59,7 @@ class Claim(DeliveredPartition):
     """The offset of the next fetch; None before the partition was read."""
     is_read: bool = False
     """Whether the feed reads the partition. It does not while the buffer is full."""
-    is_lost: bool = False
+    out_of_range: bool = False
     """Whether `position` may not be in the log any more."""
     retry_at: float = 0.0
     """Monotonic time before which the intake does not try the claim's next step again."""

@@ -249,7 +249,8 @@ class ConsumerGroup(Closing):
         self._refresh_topics()
         # Prepare the offsets. A reset comes before this member is registered, so that `_reset_offsets` sees
         # only other members.
-        self._offsets = (self.conf.offset_manager or ZooKeeperOffsetManager)(self)
+        make_offset_manager = self.conf.offset_manager or ZooKeeperOffsetManager
+        self._offsets = make_offset_manager(self)
         self._parts.callback(self._close_offsets)
         if self.conf.reset_offsets:
             self._reset_offsets()

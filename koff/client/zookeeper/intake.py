@@ -138,7 +138,7 @@ class Intake(Closing):
             with self._handle_errors(*starts):
                 self._feed.add({claim.partition: start for claim, start in starts.items()})
                 for claim, start in starts.items():
-                    claim.position, claim.is_read, claim.is_lost = start, True, False
+                    claim.position, claim.is_read, claim.out_of_range = start, True, False
                     log.debug("reading started", **_names(claim), offset=start)
 
     def _find_start(self, claim: Claim) -> int | None:
@@ -147,7 +147,7 @@ class Intake(Closing):
         None: at the initial offset.
         """
         if claim.position is not None:
-            return self._find_resume_offset(claim, claim.position) if claim.is_lost else claim.position
+            return self._find_resume_offset(claim, claim.position) if claim.out_of_range else claim.position
         last_offset = self._offsets.initialize_partition(*claim.topic_partition)
         claim.initialized = True
         return None if last_offset is None else last_offset + 1
@@ -209,7 +209,7 @@ class Intake(Closing):
                 receiver.position = run.next_offset
         for lost in fetched.lost:
             if lost.partition in reading:
-                reading[lost.partition].is_lost = True
+                reading[lost.partition].out_of_range = True
                 self._stop_reading(reading[lost.partition])
         for claim in reading.values():
             if self._feed.unreachable is None:
