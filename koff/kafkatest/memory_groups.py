@@ -27,14 +27,12 @@ from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.error_queue import ErrorQueue
 from koff.client.redelivery.errors import PartitionError
 from koff.client.start_offset import StartOffset
-from koff.client.topic_names import find_topic_fault
-from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.conf import ConsumerGroupConf
+from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
 from koff.client.zookeeper.delivery import Delivery
-from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost
-from koff.client.zookeeper.znodes import Registration
-from koff.errors import ConfigError, KoffError
+from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost, raise_close_errors
+from koff.client.zookeeper.znodes import Registration, assign_partitions
+from koff.errors import KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.kafkatest.virtual_clock import VirtualClock
 
@@ -60,12 +58,7 @@ class MemoryZooKeeper:
         config: ConsumerGroupConf | None = None,
     ) -> MemoryConsumerGroup:
         """A new member of the group, as `koff.client.zookeeper.join_consumer_group` makes it."""
-        if not name or "/" in name or not topics:
-            raise ConfigError(
-                f"a group needs a name without a slash, and at least one topic: got {name!r}, {list(topics)}"
-            )
-        for fault in filter(None, map(find_topic_fault, topics)):
-            raise ConfigError(fault)
+        check_names(name, topics)
         with self.broker.clock.changed:
             member = MemoryConsumerGroup(self, name, topics, config or ConsumerGroupConf())
             if member.conf.reset_offsets and not self.members[name]:
@@ -101,8 +94,8 @@ class MemoryZooKeeper:
 class _VirtualDelivery(Delivery):
     """A `Delivery` on the time of a clock, which learns when a failed message is due again."""
 
-    def __init__(self, clock: VirtualClock, **options: Any) -> None:
-        super().__init__(clock=lambda: clock.now_s, lock=clock.changed, **options)
+    def __init__(self, clock: VirtualClock, conf: ConsumerGroupConf, **options: Any) -> None:
+        super().__init__(conf, clock=lambda: clock.now_s, lock=clock.changed, **options)
         self._virtual_clock = clock
 
     def _delay(self, claim: Claim, raw: Any, delay_s: float) -> None:
@@ -136,9 +129,7 @@ class MemoryConsumerGroup(Closing):
         dead_letters = self._write_dead_letter if conf.redelivery.dead_letter_topic else None
         self._delivery = _VirtualDelivery(
             self._clock,
-            limit=conf.buffer_messages,
-            max_redeliveries=conf.max_redeliveries,
-            redelivery=conf.redelivery,
+            conf,
             is_trusted=lambda claim: claim.state is ClaimState.READING,
             on_processed=self._processed.__setitem__,
             on_error=self._report_error,
@@ -153,7 +144,7 @@ class MemoryConsumerGroup(Closing):
         self._closing = True
         self._shut_down()
         if kind is None:
-            self._raise_close_errors()
+            raise_close_errors(self.name, self._close_errors)
 
     @property
     def closed(self) -> bool:
@@ -228,7 +219,7 @@ class MemoryConsumerGroup(Closing):
             self._clock.changed.notify_all()
         if threading.get_ident() not in self._iterating:
             self._shut_down()
-            self._raise_close_errors()
+            raise_close_errors(self.name, self._close_errors)
 
     def release_claims(self) -> None:
         """Drains the claims that are not assigned any more, and releases those that are drained."""
@@ -236,8 +227,8 @@ class MemoryConsumerGroup(Closing):
             if claim.state is ClaimState.READING and claim.partition not in self.assigned.get(
                 claim.topic, ()
             ):
-                deadline = self._clock.now_s + self.conf.processing_timeout_s
-                self._delivery.start_draining(claim, deadline=deadline)
+                claim.deadline = self._clock.now_s + self.conf.processing_timeout_s
+                self._delivery.change_state(claim, ClaimState.DRAINING)
                 self._clock.call_later(self.conf.processing_timeout_s, lambda: None)
             if claim.state is ClaimState.DRAINING and (claim.drained or self._clock.now_s >= claim.deadline):
                 self._end_claim(claim)
@@ -256,7 +247,7 @@ class MemoryConsumerGroup(Closing):
     def lose_claims(self) -> None:
         """Ends all claims without a commit, as the end of the session does."""
         for claim in list(self._claims.values()):
-            self._delivery.mark_lost(claim)
+            self._delivery.change_state(claim, ClaimState.LOST)
             self._forget(claim)
         self._report_error(ZooKeeperLost("the session with ZooKeeper has ended, and all claims with it"))
 
@@ -319,7 +310,7 @@ class MemoryConsumerGroup(Closing):
                 )
         except KoffError as error:
             self._report_error(error)
-        self._delivery.mark_lost(claim)
+        self._delivery.change_state(claim, ClaimState.LOST)
         self._forget(claim)
 
     def _forget(self, claim: Claim) -> None:
@@ -332,7 +323,8 @@ class MemoryConsumerGroup(Closing):
             if self._closed:
                 return
             for claim in self._claims.values():
-                self._delivery.start_draining(claim, deadline=self._clock.now_s + self._drain_timeout_s)
+                claim.deadline = self._clock.now_s + self._drain_timeout_s
+                self._delivery.change_state(claim, ClaimState.DRAINING)
             self._clock.wait_for(
                 lambda: all(claim.drained for claim in self._claims.values()), self._drain_timeout_s
             )
@@ -345,13 +337,6 @@ class MemoryConsumerGroup(Closing):
             self._closed = True
             self._clock.changed.notify_all()
         self._errors.wake_all()
-
-    def _raise_close_errors(self) -> None:
-        if self._close_errors:
-            raise UncleanClose(
-                f"not all offsets of {self.name} were committed before shutdown was completed: "
-                + "; ".join(map(str, self._close_errors))
-            ) from self._close_errors[0]
 
     def _report_error(self, error: KoffError) -> None:
         self._errors.put_error(error)

@@ -130,12 +130,17 @@ def test_close_in_the_loop_ends_it_and_the_last_offset_is_committed(world):
 def test_close_from_another_thread_ends_a_wait(world):
     topic = world.make_topic()
     group = world.join_group(topic)
-    seen: list[Message] = []
-    waiting = threading.Thread(target=lambda: seen.extend(group.messages()))
-    waiting.start()
+    seen: list[object] = []
+    waiting = [
+        threading.Thread(target=lambda each=each: seen.extend(each))
+        for each in (group.messages(), group.errors())
+    ]
+    for thread in waiting:
+        thread.start()
     group.close()
-    waiting.join(60)
-    assert not waiting.is_alive()
+    for thread in waiting:
+        thread.join(60)
+        assert not thread.is_alive()
     assert seen == []
 
 
@@ -145,7 +150,7 @@ def test_a_message_that_is_not_acknowledged_makes_the_close_unclean_and_comes_ag
     group = world.join_group(topic, processing_timeout_s=0.1)
     first, second = list(islice(group.messages(), 2))
     first.ack()
-    with pytest.raises(UncleanClose):
+    with pytest.raises(UncleanClose, match="up to 1 were handed out"):
         group.close()
     with pytest.raises(ClaimLost):
         group.commit_up_to(second)
@@ -162,7 +167,8 @@ def test_a_message_that_failed_comes_again_and_is_passed_over_in_the_end(world):
         for message in group.messages():
             seen.append(message.value)
             if message.value == b"bad":
-                message.nack(RuntimeError("of the test"))
+                message.value = b"spoilt"  # the next delivery is as it was in the log
+                message.nack(RuntimeError(f"attempt {seen.count(b'bad')}"))
             else:
                 message.ack()
             if len(seen) == 4:
@@ -170,7 +176,9 @@ def test_a_message_that_failed_comes_again_and_is_passed_over_in_the_end(world):
         assert sorted(seen) == [b"bad", b"bad", b"bad", b"good"]
         error = next(group.errors())
         assert isinstance(error, PartitionError)
-        assert error.partition == 0
+        assert (error.topic, error.partition, error.message.offset) == (topic, 0, 0)
+        assert isinstance(error.__cause__, RuntimeError)
+        assert "attempt 3" in str(error)
         assert (group.redelivery_counts.redelivered, group.redelivery_counts.passed_over) == (2, 1)
     world.produce(topic, b"next")
     with world.join_group(topic) as group:
@@ -219,7 +227,7 @@ def test_a_new_group_starts_at_the_newest_message_if_it_is_told(world):
 
 def test_a_group_without_a_name_or_topics_is_refused(world):
     for name, topics in (("", ["t"]), ("a/b", ["t"]), ("g", [])):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="a group needs a name"):
             world.join(name, topics, {})
 
 

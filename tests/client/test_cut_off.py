@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -29,7 +28,6 @@ from koff.client.cluster import Cluster
 from koff.client.feed.feed import Feed
 from koff.client.librdkafka import has_no_broker
 from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
-from koff.client.zookeeper.offsets_in_kafka import KafkaOffsetManager
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import LocalKafka, wait_until
 from tests.clusters import lend_kafka
@@ -195,25 +193,3 @@ def test_a_writer_to_many_clusters_writes_again(starting, topic):
             return True
 
         assert soon(written)
-
-
-def test_offsets_in_kafka_are_kept_again(starting, topic):
-    group: Any = SimpleNamespace(
-        name="keeping",
-        cluster=conf(starting),
-        owns=lambda topic, partition: True,
-        commit_interval_s=0.2,
-    )
-    with KafkaOffsetManager(group) as offsets:
-        offsets.initialize_partition(topic, 0)
-        assert offsets.mark_as_processed(topic, 0, 1)
-        offsets.flush()
-        forget(starting, topic)
-        offsets.mark_as_processed(topic, 0, 3)
-
-        def flushed() -> bool:
-            offsets.flush()
-            return True
-
-        assert soon(flushed)
-        assert soon(lambda: offsets.initialize_partition(topic, 0)) == 3

@@ -24,6 +24,7 @@ from koff.client.zookeeper import (
 from koff.client.zookeeper.offset_manager import GroupHandle
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import KafkaCluster, LocalKafka, LocalZooKeeper, wait_until
+from tests.kafka_groups import produce
 from tests.zookeeper_groups import joining
 
 NAME = "faulty"
@@ -79,31 +80,19 @@ class CannotFlush(ZooKeeperOffsetManager):
         super()._store_offset(partition, next_offset)
 
 
-@pytest.fixture(scope="module")
-def zookeeper() -> Iterator[LocalZooKeeper]:
-    with LocalZooKeeper() as local:
-        yield local
-
-
 @pytest.fixture
-def join(kafka: KafkaCluster, zookeeper: LocalZooKeeper, make_topic: Callable[..., str]) -> Iterator[Join]:
+def join(
+    kafka: KafkaCluster, koff_zookeeper: LocalZooKeeper, make_topic: Callable[..., str]
+) -> Iterator[Join]:
     conf = ConsumerGroupConf(
         cluster=ClusterConf(kafka.bootstrap),
         session_timeout_s=10.0,
         processing_timeout_s=2.0,
         metadata_interval_s=0.3,
     )
-    hosts = f"{zookeeper.hosts}/{make_topic()}"
+    hosts = f"{koff_zookeeper.hosts}/{make_topic()}"
     with joining(NAME, conf) as join:
         yield lambda topic, **changes: join([topic], changes.pop("hosts", hosts), **changes)
-
-
-def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:
-    producer = kafka.producer()
-    for _ in range(count):
-        producer.produce(topic, b"x" * 100, partition=partition)
-        producer.poll(0)
-    assert producer.flush(60) == 0
 
 
 def take(group: ConsumerGroup, count: int) -> list[Message]:
@@ -156,14 +145,14 @@ def test_a_partition_whose_first_offset_cannot_be_committed_does_not_stop_the_ot
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_an_outage_of_kafka_is_reported_and_the_partition_is_read_on_after_it(
-    more_kafka: Callable[..., LocalKafka], zookeeper: LocalZooKeeper
+    more_kafka: Callable[..., LocalKafka], koff_zookeeper: LocalZooKeeper
 ) -> None:
     kafka = more_kafka()
     topic = kafka.create_topic()
     produce(kafka, topic, 1)
     conf = ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap), session_timeout_s=10.0)
     with joining(NAME, conf) as join_group:
-        group = join_group([topic], f"{zookeeper.hosts}/outage")
+        group = join_group([topic], f"{koff_zookeeper.hosts}/outage")
         take(group, 1)[0].ack()
         kafka.kill()
         error = next(group.errors())

@@ -16,7 +16,6 @@ from kazoo.client import KazooClient
 from koff.client import ClusterConf, ConsumerConf, StartOffset, TopicPartition, dial
 from koff.client.message import Message
 from koff.client.zookeeper import (
-    AlreadyClosing,
     ClaimLost,
     ConsumerGroup,
     ConsumerGroupConf,
@@ -28,22 +27,17 @@ from koff.client.zookeeper import (
 )
 from koff.errors import ConfigError, ConnectError, KoffError
 from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
+from tests.kafka_groups import produce
 from tests.zookeeper_groups import joining
 
 NAME = "payments"
 Join = Callable[..., ConsumerGroup]
 
 
-@pytest.fixture(scope="module")
-def zookeeper() -> Iterator[LocalZooKeeper]:
-    with LocalZooKeeper() as local:
-        yield local
-
-
 @pytest.fixture
-def hosts(zookeeper: LocalZooKeeper, make_topic: Callable[..., str]) -> str:
+def hosts(koff_zookeeper: LocalZooKeeper, make_topic: Callable[..., str]) -> str:
     """An address with a chroot of the test's own."""
-    return f"{zookeeper.hosts}/{make_topic()}"
+    return f"{koff_zookeeper.hosts}/{make_topic()}"
 
 
 @pytest.fixture
@@ -76,13 +70,6 @@ def join(hosts: str, conf: ConsumerGroupConf) -> Iterator[Join]:
         yield lambda *topics, **changes: join(topics, hosts, **changes)
 
 
-def produce(kafka: KafkaCluster, topic: str, count: int, *, partition: int = 0) -> None:
-    producer = kafka.producer()
-    for number in range(count):
-        producer.produce(topic, b"v%d" % number, b"k", partition=partition, headers={"h": b"x"})
-    assert producer.flush(60) == 0
-
-
 def stored(tree: KazooClient, topic: str, partition: int = 0) -> bytes | None:
     path = f"/consumers/{NAME}/offsets/{topic}/{partition}"
     return tree.get(path)[0] if tree.exists(path) else None
@@ -104,11 +91,14 @@ def test_messages_come_whole_and_those_before_are_committed_when_one_is(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
-    produce(kafka, topic, 10)
+    producer = kafka.producer()
+    producer.produce(topic, b"v", b"k", partition=0, headers={"h": b"x"})
+    assert producer.flush(60) == 0
+    produce(kafka, topic, 9)
     group = join(topic)
     messages = take(group, 5)
     first = messages[0]
-    assert (first.key, first.value, first.topic, first.partition, first.offset) == (b"k", b"v0", topic, 0, 0)
+    assert (first.key, first.value, first.topic, first.partition, first.offset) == (b"k", b"v", topic, 0, 0)
     assert first.headers == (("h", b"x"),)
     assert first.timestamp_ms
     assert first.cluster == group.cluster.cluster_name
@@ -217,32 +207,6 @@ def test_a_hand_over_that_waited_long_enough_says_what_was_not_processed_and_the
         first.commit_up_to(late)
     late.ack()
     first.flush_offsets()
-
-
-def test_what_fails_comes_again_a_few_times_and_then_is_told_with_its_cause(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
-    topic = make_topic()
-    produce(kafka, topic, 2)
-    group = join(topic, max_redeliveries=2, redelivery=Redelivery(first_s=0.1))
-    seen = []
-    for message in group.messages():
-        seen.append(message.offset)
-        if message.offset == 0:
-            message.value = b"spoilt"
-            message.nack(ValueError(f"attempt {seen.count(0)}"))
-        else:
-            message.ack()
-        if seen.count(0) == 3 and 1 in seen:
-            break
-    error = first_error(group)
-    assert isinstance(error, PartitionError)
-    assert error.message is not None
-    assert (error.topic, error.partition, error.message.offset) == (topic, 0, 0)
-    assert isinstance(error.__cause__, ValueError)
-    assert "attempt 3" in str(error)
-    group.flush_offsets()
-    assert stored(tree, topic) == b"2"
 
 
 def test_a_message_that_fails_for_good_is_a_dead_letter_before_it_is_passed_over(
@@ -368,11 +332,7 @@ def test_a_member_of_the_original_tools_gets_its_share_and_its_claims_are_left_a
 
 
 def test_nothing_processed_under_a_lost_claim_is_committed_over_the_offset_of_a_newer_owner(
-    kafka: KafkaCluster,
-    make_topic: Callable[..., str],
-    join: Join,
-    tree: KazooClient,
-    zookeeper: LocalZooKeeper,
+    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 10)
@@ -408,38 +368,6 @@ def test_an_offset_that_a_tool_set_while_consuming_is_overwritten_by_the_next_co
     assert stored(tree, topic) == b"4"
 
 
-def test_closing_ends_the_iterators_and_a_second_time_is_an_error(
-    make_topic: Callable[..., str], join: Join
-) -> None:
-    group = join(make_topic())
-    ended = [
-        threading.Thread(target=lambda each=each: list(each), daemon=True)
-        for each in (group.messages(), group.errors())
-    ]
-    for thread in ended:
-        thread.start()
-    group.close()
-    for thread in ended:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert group.wait_closed(0)
-    with pytest.raises(AlreadyClosing):
-        group.close()
-
-
-def test_a_close_without_all_processed_says_so(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
-    topic = make_topic()
-    produce(kafka, topic, 3)
-    group = join(topic, processing_timeout_s=0.3)
-    take(group, 3)[0].ack()
-    with pytest.raises(UncleanClose, match="up to 2 were handed out"):
-        group.close()
-    assert stored(tree, topic) == b"1"
-    assert not tree.get_children(f"/consumers/{NAME}/ids")
-
-
 def test_records_that_left_the_log_are_named_and_reading_goes_on_behind_them(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
@@ -470,9 +398,6 @@ def test_partitions_that_come_later_are_read_too(
 def test_a_zookeeper_that_is_not_there_is_an_error_that_says_what_to_check(conf: ConsumerGroupConf) -> None:
     with pytest.raises(ConnectError, match=r"cannot reach ZooKeeper at 127\.0\.0\.1:1: .*check"):
         join_consumer_group(NAME, ["t"], "127.0.0.1:1", replace(conf, connect_timeout_s=0.5))
-    for name, topics in (("", ["t"]), ("a/b", ["t"]), ("a", [])):
-        with pytest.raises(ConfigError, match="a group needs a name"):
-            join_consumer_group(name, topics, "127.0.0.1:1", conf)
 
 
 def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(

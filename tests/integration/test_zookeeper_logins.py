@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
 from kazoo.client import KazooClient
 
 from koff.client import ClusterConf
@@ -20,6 +21,7 @@ from koff.kafkatest import LocalKafka, LocalZooKeeper, wait_until
 from koff.kafkatest.ports import free_ports
 from koff.kafkatest.settings import KEYSTORE_PASSWORD
 from koff.kafkatest.tls import make_keystore
+from tests.kafka_groups import allow, produce
 
 pytestmark = [
     pytest.mark.kafka,
@@ -113,9 +115,7 @@ def test_brokers_that_are_found_in_zookeeper_get_the_tls_and_sasl_properties_of_
 ) -> None:
     kafka = more_kafka(security=True)
     topic = kafka.create_topic()
-    producer = kafka.producer()
-    producer.produce(topic, b"v", partition=0)
-    assert producer.flush(60) == 0
+    produce(kafka, topic, 1)
     found = {
         "endpoints": [f"SSL://{kafka.ssl_bootstrap}", f"LOGIN://{kafka.sasl_bootstrap}"],
         "listener_security_protocol_map": {"SSL": "SSL", "LOGIN": "SASL_PLAINTEXT"},
@@ -137,7 +137,28 @@ def test_brokers_that_are_found_in_zookeeper_get_the_tls_and_sasl_properties_of_
             conf = ConsumerGroupConf(cluster=ClusterConf("", properties))
             with join_consumer_group(f"g{number}", [topic], zookeeper.hosts, conf) as group:
                 (message,) = islice(group.messages(), 1)
-                assert message.value == b"v"
+                assert message.value == b"0"
                 message.ack()
         with pytest.raises(ConfigError, match="PLAINTEXT listener"):
             join_consumer_group("g", [topic], zookeeper.hosts)
+
+
+def test_a_member_that_may_not_read_its_topic_says_so_and_reads_once_it_may(
+    more_kafka: Callable[..., LocalKafka], koff_zookeeper: LocalZooKeeper
+) -> None:
+    kafka = more_kafka(security=True)
+    topic = kafka.create_topic()
+    user = next(name for name in kafka.users if name != "admin")
+    allow(kafka, (user, ResourceType.TOPIC, topic, AclOperation.DESCRIBE))
+    produce(kafka, topic, 1)
+    login = {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": kafka.users[user],
+    }
+    conf = ConsumerGroupConf(cluster=ClusterConf(kafka.sasl_bootstrap, login))
+    with join_consumer_group(topic, [topic], koff_zookeeper.hosts, conf) as group:
+        assert isinstance(next(group.errors()).__cause__, Denied)
+        allow(kafka, (user, ResourceType.TOPIC, topic, AclOperation.READ))
+        next(group.messages()).ack()

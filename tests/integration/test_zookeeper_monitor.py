@@ -14,6 +14,7 @@ from kazoo.retry import KazooRetry
 from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf, join_consumer_group
 from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
+from tests.kafka_groups import produce
 from tests.koff_process import Monitor, monitoring, run_koff
 
 ROOT = "/old/kafka"
@@ -39,13 +40,6 @@ def tree(zookeeper: LocalZooKeeper) -> Iterator[KazooClient]:
     yield client
     client.stop()
     client.close()
-
-
-def produce(kafka: KafkaCluster, topic: str, count: int, partition: int = 0) -> None:
-    producer = kafka.producer()
-    for _ in range(count):
-        producer.produce(topic, b"v", partition=partition)
-    assert producer.flush(60) == 0
 
 
 def commit(tree: KazooClient, group: str, topic: str, partition: int, offset: int) -> None:

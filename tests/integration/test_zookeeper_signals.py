@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,34 +16,22 @@ import pytest
 from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf, join_consumer_group
 from koff.kafkatest import KafkaCluster, LocalZooKeeper, reap, spawn, wait_until
+from tests.kafka_groups import produce
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "zookeeper_group.py"
-
-
-@pytest.fixture(scope="module")
-def zookeeper() -> Iterator[LocalZooKeeper]:
-    with LocalZooKeeper() as local:
-        yield local
-
-
-def produce(kafka: KafkaCluster, topic: str, count: int) -> None:
-    producer = kafka.producer()
-    for _ in range(count):
-        producer.produce(topic, b"v", partition=0)
-    assert producer.flush(60) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_example_commits_and_leaves_on_a_signal(
     kafka: KafkaCluster,
     make_topic: Callable[..., str],
-    zookeeper: LocalZooKeeper,
+    koff_zookeeper: LocalZooKeeper,
     tmp_path: Path,
     number: signal.Signals,
 ) -> None:
     topic, output = make_topic(), tmp_path / "output"
     produce(kafka, topic, 20)
-    command = [sys.executable, str(EXAMPLE), topic, topic, zookeeper.hosts, kafka.bootstrap]
+    command = [sys.executable, str(EXAMPLE), topic, topic, koff_zookeeper.hosts, kafka.bootstrap]
     with output.open("wb") as sink:
         process = spawn(command, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL)
     try:
@@ -54,12 +42,12 @@ def test_the_example_commits_and_leaves_on_a_signal(
         reap(process)
     assert "processed 20 messages" in output.read_text()
     conf = ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap))
-    with join_consumer_group(topic, [topic], zookeeper.hosts, conf) as group:
+    with join_consumer_group(topic, [topic], koff_zookeeper.hosts, conf) as group:
         assert group.session.call("get", group.paths.offset(topic, 0))[0] == b"20"
 
 
 def test_a_close_in_a_signal_handler_does_not_wait_for_the_message_that_its_thread_processes(
-    kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
+    kafka: KafkaCluster, make_topic: Callable[..., str], koff_zookeeper: LocalZooKeeper
 ) -> None:
     topic = make_topic()
     produce(kafka, topic, 3)
@@ -67,7 +55,7 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_the_message_that_its_thre
     assert threading.current_thread() is threading.main_thread()
     closed_in_s: list[float] = []
     seen = []
-    group = join_consumer_group(topic, [topic], zookeeper.hosts, conf)
+    group = join_consumer_group(topic, [topic], koff_zookeeper.hosts, conf)
 
     def leave(_signal: int, _frame: object) -> None:
         started = time.monotonic()
@@ -88,5 +76,5 @@ def test_a_close_in_a_signal_handler_does_not_wait_for_the_message_that_its_thre
     assert seen == [0]
     assert closed_in_s[0] < 30  # the message is processed for longer
     assert group.closed
-    with join_consumer_group(topic, [topic], zookeeper.hosts, conf) as again:
+    with join_consumer_group(topic, [topic], koff_zookeeper.hosts, conf) as again:
         assert again.session.call("get", again.paths.offset(topic, 0))[0] == b"1"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from koff.client.cluster_conf import TopicPartition
 from koff.client.redelivery.delivered_partition import DeliveredPartition
@@ -13,11 +15,13 @@ class ClaimState(Enum):
     """How far a claim is from its end.
 
     READING: messages are handed out. DRAINING: no more messages are handed out; the member waits until the
-    messages that it handed out are processed. LOST: acknowledgements are ignored.
+    messages that it handed out are processed. ENDING: the offsets are finalized. LOST: acknowledgements are
+    ignored.
     """
 
     READING = "reading"
     DRAINING = "draining"
+    ENDING = "ending"
     LOST = "lost"
 
 
@@ -43,6 +47,24 @@ class Claim(DeliveredPartition):
     """
     failed: bool = False
     """Whether an error ended the reading of the partition. The member then releases the claim."""
+
+    # For `Delivery`.
+    buffered: deque[Any] = field(default_factory=deque)
+    """Fetched messages of confluent-kafka, in log order."""
+    delayed: list[tuple[float, Any]] = field(default_factory=list)
+    """Messages that failed, each with the time of its next delivery."""
+
+    # For the thread of `Intake`.
+    position: int | None = None
+    """The offset of the next fetch; None before the partition was read."""
+    is_read: bool = False
+    """Whether the feed reads the partition. It does not while the buffer is full."""
+    out_of_range: bool = False
+    """Whether `position` may not be in the log any more."""
+    retry_at: float = 0.0
+    """Monotonic time before which the intake does not try the claim's next step again."""
+    failing_since: float | None = None
+    """Monotonic time of the first error of those that are retried; infinity once they were reported."""
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from koff.client.cluster_conf import ClusterConf
@@ -10,8 +10,10 @@ from koff.client.feed.source import FeedConf
 from koff.client.members import normalize_members
 from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
+from koff.client.topic_names import find_topic_fault
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager
 from koff.client.zookeeper.session import ZooKeeperLogin
+from koff.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,13 @@ class ConsumerGroupConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, initial_offset=StartOffset)
+
+
+def check_names(group: str, topics: Sequence[str]) -> None:
+    """Raises `ConfigError` if there can be no such group, or no such topic."""
+    if not group or "/" in group or not topics:
+        raise ConfigError(
+            f"a group needs a name without a slash, and at least one topic: got {group!r} and {list(topics)}"
+        )
+    for fault in filter(None, map(find_topic_fault, topics)):
+        raise ConfigError(fault)

@@ -11,14 +11,17 @@ from typing import Any
 
 from koff.client.message import Message
 from koff.client.redelivery.acknowledgements import Acknowledgements, WriteDeadLetter
-from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
+from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.errors import PartitionError
 from koff.client.zookeeper.claims import Claim, ClaimState
+from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.errors import ClaimLost
 from koff.errors import KoffError
 
-_LEASE_CHECK_S = 0.1
-"""How often a waiting `take_message` checks the session's lease: it gets no notification of a change."""
+_CHECK_S = 0.1
+"""How often a waiting `take_message` looks for failed messages that are due, and at the session's lease.
+
+It gets no notification of either."""
 _TIMESTAMP_NOT_AVAILABLE = 0
 """librdkafka's type of the timestamp of a message that has none."""
 
@@ -33,21 +36,19 @@ class ClaimedMessage(Message):
 class Delivery:
     """The fetched messages of each partition that this member owns; the partitions take turns.
 
-    `limit` is how many messages of one partition may wait. `is_trusted` returns whether the member certainly
-    owns a claim's partition now. `on_processed` gets each claim's new `processed_up_to`, and `on_error` gets
-    each message that is passed over. `write_dead_letter` writes such a message before that, and raises
-    `KoffError` if it cannot. `counts` has what became of messages that failed.
+    `is_trusted` returns whether the member certainly owns a claim's partition now. `on_processed` gets each
+    claim's new `processed_up_to`, and `on_error` gets each message that is passed over. `write_dead_letter`
+    writes such a message before that, and raises `KoffError` if it cannot. `counts` has what became of
+    messages that failed.
     """
 
-    # Each claim has a buffer of its own, and `_turns` has each claim with a message once: so a partition with
-    # many messages, or with a claim that is not trusted, does not delay the others.
+    # `_turns` has each claim with a message once: so a partition with many messages, or with a claim that is
+    # not trusted, does not delay the others.
 
     def __init__(
         self,
+        conf: ConsumerGroupConf,
         *,
-        limit: int,
-        max_redeliveries: int,
-        redelivery: Redelivery,
         is_trusted: Callable[[Claim], bool],
         on_processed: Callable[[Claim, int], None],
         on_error: Callable[[PartitionError], None],
@@ -57,7 +58,7 @@ class Delivery:
     ) -> None:
         self.cluster_name = ""
         """What messages have as `cluster`: known once the member has joined."""
-        self._limit, self._clock, self._is_trusted = limit, clock, is_trusted
+        self._conf, self._clock, self._is_trusted = conf, clock, is_trusted
         # Threads of the application and of the intakes wait on the same condition. Each wait has a short time
         # limit, so a notification that wakes the wrong thread only delays the right thread.
         self._lock = lock or threading.Condition()
@@ -65,8 +66,8 @@ class Delivery:
         # meanwhile, and the partition claimed again: the offset would count for the newer claim.
         self._acknowledgements: Acknowledgements[Claim] = Acknowledgements(
             self._lock,
-            max_redeliveries=max_redeliveries,
-            redelivery=redelivery,
+            max_redeliveries=conf.max_redeliveries,
+            redelivery=conf.redelivery,
             is_lost=lambda claim: claim.state is ClaimState.LOST,
             delay=self._delay,
             on_processed=on_processed,
@@ -74,10 +75,7 @@ class Delivery:
             on_change=self._lock.notify_all,
             write_dead_letter=write_dead_letter,
         )
-        self._buffers: dict[Claim, deque[Any]] = {}
         self._turns: deque[Claim] = deque()
-        self._delayed: dict[Claim, list[tuple[float, Any]]] = {}
-        """Messages that failed, each with the time of its next delivery."""
         self._closed = False
 
     @property
@@ -86,18 +84,16 @@ class Delivery:
         return self._acknowledgements.counts
 
     def close(self) -> None:
-        """Drops the buffers and hands out no more messages: waiting calls of `take_message` return None."""
+        """Hands out no more messages: waiting calls of `take_message` return None."""
         with self._lock:
             self._closed = True
-            self._buffers.clear()
-            self._delayed.clear()
             self._turns.clear()
             self._lock.notify_all()
 
     def room(self, claim: Claim) -> int:
-        """How many more messages of the claim may be buffered; negative if more are buffered than `limit`."""
+        """How many more messages of the claim may be buffered; negative if too many are."""
         with self._lock:
-            return self._limit - len(self._buffers.get(claim, ())) - len(self._delayed.get(claim, ()))
+            return self._conf.buffer_messages - len(claim.buffered) - len(claim.delayed)
 
     def wait_for_change(self, timeout_s: float) -> None:
         """Waits until a message is handed out or acknowledged, at most `timeout_s`."""
@@ -107,58 +103,47 @@ class Delivery:
     def put_messages(self, claim: Claim, raws: list[Any]) -> None:
         """Buffers confluent-kafka's messages of one partition, in log order.
 
-        Drops them unless the claim is READING. The limit is not enforced: see `room`.
+        Drops them unless the claim is READING. The caller looks at `room` first.
         """
         with self._lock:
-            if claim.state is ClaimState.READING and not self._closed and raws:
-                self._get_buffer(claim).extend(raws)
+            if self._may_deliver(claim):
+                claim.buffered.extend(raws)
                 self._lock.notify(len(raws))
 
     def take_message(self) -> Message | None:
         """The next message; waits for it. None after `close`."""
         with self._lock:
             while not self._closed:
-                wait_s = self._release_delayed()
-                message = self._take_ready()
+                message = self.poll_message()
                 if message is not None:
                     return message
-                self._lock.wait(min(wait_s, _LEASE_CHECK_S))
+                self._lock.wait(_CHECK_S)
             return None
 
     def poll_message(self) -> Message | None:
         """The next message. None if there is none now."""
         with self._lock:
-            self._release_delayed()
-            return self._take_ready()
+            for _ in range(len(self._turns)):
+                claim = self._turns.popleft()
+                raw = self._pop_due(claim) if self._is_trusted(claim) else None
+                if claim.buffered or claim.delayed:
+                    self._turns.append(claim)
+                if raw is not None:
+                    message = _make_message(self.cluster_name, claim, raw)
+                    self._acknowledgements.hand_out(claim, message, raw)
+                    self._lock.notify_all()
+                    return message
+            return None
 
-    def _take_ready(self) -> Message | None:
-        for _ in range(len(self._turns)):
-            claim = self._turns.popleft()
-            if not self._is_trusted(claim):
-                self._turns.append(claim)
-                continue
-            buffer = self._buffers[claim]
-            raw = buffer.popleft()
-            if buffer:
-                self._turns.append(claim)
-            else:
-                del self._buffers[claim]
-            if claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
-                continue
-            message = _make_message(self.cluster_name, claim, raw)
-            self._acknowledgements.hand_out(claim, message, raw)
+    def change_state(self, claim: Claim, state: ClaimState) -> None:
+        """Sets the claim's state, which is not READING: hands out no more messages of the claim."""
+        with self._lock:
+            claim.state = state
+            claim.buffered.clear()
+            claim.delayed.clear()
+            if claim in self._turns:
+                self._turns.remove(claim)
             self._lock.notify_all()
-            return message
-        return None
-
-    def start_draining(self, claim: Claim, *, deadline: float) -> None:
-        """Hands out no more messages of the claim. Until `deadline`, earlier ones may be acknowledged."""
-        claim.deadline = deadline
-        self._change_state(claim, ClaimState.DRAINING)
-
-    def mark_lost(self, claim: Claim) -> None:
-        """Hands out no more messages of the claim, and ignores acknowledgements of handed-out messages."""
-        self._change_state(claim, ClaimState.LOST)
 
     def is_drained(self, claim: Claim) -> bool:
         """Whether each handed-out message of the claim was acknowledged, or failed."""
@@ -184,47 +169,33 @@ class Delivery:
                 )
             self._acknowledgements.mark_processed_up_to(claim, message.offset)
 
-    def _get_buffer(self, claim: Claim) -> deque[Any]:
-        """The claim's buffer, to which the caller adds messages."""
-        buffer = self._buffers.get(claim)
-        if buffer is None:
-            buffer = self._buffers[claim] = deque()
+    def _may_deliver(self, claim: Claim) -> bool:
+        """Whether more messages of the claim may be handed out. If so, it gets a turn."""
+        if claim.state is not ClaimState.READING or self._closed:
+            return False
+        if claim not in self._turns:
             self._turns.append(claim)
-        return buffer
-
-    def _change_state(self, claim: Claim, state: ClaimState) -> None:
-        """Sets the claim's state and drops its buffered messages."""
-        with self._lock:
-            claim.state = state
-            self._delayed.pop(claim, None)
-            if self._buffers.pop(claim, None) is not None:
-                self._turns.remove(claim)
-            self._lock.notify_all()
+        return True
 
     def _delay(self, claim: Claim, raw: Any, delay_s: float) -> None:
         # While the claim drains, the next owner gets the message.
-        if claim.state is ClaimState.READING and not self._closed:
-            self._delayed.setdefault(claim, []).append((self._clock() + delay_s, raw))
+        if self._may_deliver(claim):
+            claim.delayed.append((self._clock() + delay_s, raw))
         self._lock.notify_all()
 
-    def _release_delayed(self) -> float:
-        """Buffers the failed messages that are due; returns how long the next one has to wait."""
-        now, next_due_s = self._clock(), float("inf")
-        for claim, delayed in list(self._delayed.items()):
-            due = [raw for due_at, raw in delayed if due_at <= now]
-            waiting = [each for each in delayed if each[0] > now]
-            if due:
-                # The buffer stays in the order of offsets. Failed messages are older than all others.
-                buffer = self._get_buffer(claim)
-                while buffer and buffer[0].offset() < max(raw.offset() for raw in due):
-                    due.append(buffer.popleft())
-                buffer.extendleft(sorted(due, key=_read_offset, reverse=True))
-            if waiting:
-                self._delayed[claim] = waiting
-                next_due_s = min(next_due_s, *(due_at for due_at, _ in waiting))
-            else:
-                del self._delayed[claim]
-        return max(0.0, next_due_s - now)
+    def _pop_due(self, claim: Claim) -> Any:
+        """The message of the claim that is next; None if the claim has none that is due."""
+        # Failed messages that are due go back to the buffer, which stays in the order of offsets.
+        now = self._clock()
+        due = [raw for due_at, raw in claim.delayed if due_at <= now]
+        if due:
+            claim.delayed = [each for each in claim.delayed if each[0] > now]
+            claim.buffered = deque(sorted([*due, *claim.buffered], key=_read_offset))
+        while claim.buffered:
+            raw = claim.buffered.popleft()
+            if not claim.was_processed(raw.offset()):  # by `commit_up_to`, since it failed
+                return raw
+        return None
 
 
 def _read_offset(raw: Any) -> int:

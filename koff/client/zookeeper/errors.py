@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from koff.errors import Closed, ConnectError, KoffError
 
 
@@ -28,3 +30,12 @@ def make_koff_error(what: str, error: BaseException) -> KoffError:
     made = KoffError(f"{what}: {error!r}")
     made.__cause__ = error
     return made
+
+
+def raise_close_errors(group: str, errors: Sequence[KoffError]) -> None:
+    """Raises `UncleanClose` if there are errors since the shutdown of the member began."""
+    if errors:
+        raise UncleanClose(
+            f"not all offsets of {group} were committed before shutdown was completed: "
+            + "; ".join(map(str, errors))
+        ) from errors[0]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import queue
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.feed.feed import Feed
-from koff.client.log_reader import PartitionLost
 from koff.client.redelivery.errors import PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, ClaimState
@@ -19,7 +20,7 @@ from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import OffsetManager
-from koff.errors import ConnectError, KoffError
+from koff.errors import ConnectError, Denied, KoffError
 from koff.logs import get_logger
 
 log = get_logger("client.zookeeper")
@@ -28,19 +29,18 @@ _FETCH_S = 0.1
 _RETRY_S = 0.3
 _REPORT_AFTER_S = 5.0
 """An error that is retried is reported only after this long: leaders move, topics are being created."""
-INITIAL = {StartOffset.OLDEST: OffsetSpec.EARLIEST, StartOffset.NEWEST: OffsetSpec.LATEST}
 
 
 class Intake(Closing):
-    """Passes the messages of each claim to `delivery`, between `start_claim` and `end_claim`.
+    """Passes the messages of each claim to `delivery`, until the claim ends.
 
     `on_error` gets the errors of single partitions. `on_finalized` is called when a claim is `finalized`
     or `failed`. Both are called from the intake's thread.
     """
 
-    # Every ConnectError is retried, and also every KoffError while a claim is initialized. A KoffError at the
-    # end of a claim is reported. Any other error (TimeoutError, an error of the user's offset manager) makes
-    # its claim `failed`: the member then releases the claim. No error ends the thread.
+    # Every KoffError is retried; at the end of a claim only a ConnectError, until the claim's deadline. Any
+    # other error (TimeoutError, an error of the user's offset manager) makes its claim `failed`: the member
+    # then releases the claim. No error ends the thread.
 
     def __init__(
         self,
@@ -56,29 +56,18 @@ class Intake(Closing):
         self._delivery, self._offsets = delivery, offsets
         self._on_error, self._on_finalized = on_error, on_finalized
         self._feed = Feed(cluster.conf, topic, conf.feed)
-        self._requests: queue.SimpleQueue[tuple[Callable[[Claim], None], Claim]] = queue.SimpleQueue()
-        self._retries: list[tuple[float, Callable[[Claim], None], Claim]] = []
-        """When the retry is due (monotonic), the step, and its claim."""
-        self._reading: dict[int, Claim] = {}  # by partition
-        self._next_offsets: dict[int, int] = {}  # by partition
-        self._parked: set[int] = set()
-        """Partitions of `_reading` that the feed does not read now, because their buffers are full."""
-        self._failing_since: dict[Claim, float] = {}
-        self._reported: set[Claim] = set()
+        self._claims: list[Claim] = []
+        self._half_buffer = max(1, conf.buffer_messages // 2)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"koff-intake-{topic}", daemon=True)
         self._thread.start()
 
-    def start_claim(self, claim: Claim) -> None:
-        """Starts to read the claim's partition after the group's last processed offset. Returns at once."""
-        self._requests.put((self._start_claim, claim))
+    def add_claim(self, claim: Claim) -> None:
+        """Reads the claim's partition after the group's last processed offset. Returns at once.
 
-    def end_claim(self, claim: Claim) -> None:
-        """Stops reading the claim's partition and finalizes its offsets.
-
-        Returns at once; `finalized` of the claim becomes true later.
+        When the claim is ENDING or LOST, its offsets are finalized, and it becomes `finalized`.
         """
-        self._requests.put((self._end_claim, claim))
+        self._claims.append(claim)
 
     def note_response(self, requested_at: float) -> None:
         """Notes that the cluster has responded to a request that was sent at that monotonic time."""
@@ -92,245 +81,97 @@ class Intake(Closing):
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            # Each wait is short, so that new requests are handled soon.
+            # Each wait is short, so that new claims and the ends of claims are handled soon.
             try:
-                self._handle_requests()
-                if not self._reading:
+                self._advance_claims(list(self._claims))
+                reading = self._find_reading()
+                if not reading:
                     self._closing.wait(_FETCH_S / 2)
-                elif self._make_room():
-                    self._fetch()
+                elif any(map(self._has_room, reading.values())):
+                    self._fetch(reading)
                 else:
                     # librdkafka fetches ahead meanwhile, up to the limits of its own queue.
                     self._delivery.wait_for_change(_FETCH_S)
-            except ConnectError as error:
-                for claim in self._reading.values():
-                    self._report_lasting_error(claim, error)
-                self._closing.wait(_RETRY_S)
             except Exception as error:
-                for claim in list(self._reading.values()):
-                    self._fail_claim(claim, error)
+                for claim in self._find_reading().values():
+                    self._handle_error(claim, error)
                 self._closing.wait(_RETRY_S)
 
-    def _make_room(self) -> bool:
-        """Whether to fetch: some partition has room. Parks the partitions whose buffers are full."""
-        # The feed has one queue for all partitions. The messages of a quiet partition can lie behind those
-        # of a busy one, so a full buffer of the busy one must not end the fetching: its partition is parked.
-        # librdkafka then drops its queued messages, and fetches them again later. With half a buffer of room
-        # as the limit for both decisions, that happens rarely.
-        enough = max(1, self._conf.buffer_messages // 2)
-        room = {partition: self._delivery.room(claim) for partition, claim in self._reading.items()}
-        resumed = {p: self._next_offsets[p] for p in self._parked if room[p] >= enough}
-        if resumed:
-            self._feed.add(resumed)
-            self._parked -= resumed.keys()
-        active = self._reading.keys() - self._parked
-        if not any(room[partition] >= enough for partition in active):
-            return False
-        full = [partition for partition in active if room[partition] <= 0]
-        if full:
-            self._feed.remove(full)
-            self._parked.update(full)
-        return True
+    def _find_reading(self) -> dict[int, Claim]:
+        """The claims whose partitions are read, by partition."""
+        return {claim.partition: claim for claim in self._claims if claim.is_read}
 
-    def _fetch(self) -> None:
-        limit = min(_FETCH_MAX_MESSAGES, max(1, self._conf.buffer_messages // 2))
-        fetched = self._feed.fetch(limit, _FETCH_S)
-        for run in fetched.runs:
-            claim = self._reading.get(run.partition)
-            if claim is not None and run.partition not in self._parked:
-                self._delivery.put_messages(claim, run.messages)
-                self._next_offsets[run.partition] = run.next_offset
-        for lost in fetched.lost:
-            self._handle_partition_lost(lost)
-        for claim in self._reading.values():
-            if self._feed.unreachable is None:
-                self._clear_error(claim)
-            else:
-                self._report_lasting_error(claim, self._feed.unreachable)
+    def _has_room(self, claim: Claim) -> bool:
+        return self._delivery.room(claim) >= self._half_buffer
 
-    def _handle_requests(self) -> None:
-        # Collect the retries that are due and all requests of `start_claim` and `end_claim`.
+    def _advance_claims(self, claims: list[Claim]) -> None:
+        """Takes the next step of each claim that has no error to wait for."""
+        # First the ends: the offset manager knows one claim of a partition at a time, and so does the feed. A
+        # lost claim does not wait, because this member may own the partition again.
         now = time.monotonic()
-        due = [(step, claim) for due_at, step, claim in self._retries if due_at <= now]
-        self._retries = [retry for retry in self._retries if retry[0] > now]
-        while not self._requests.empty():
-            due.append(self._requests.get())
-        # Run each step. Claims that start are collected first, so that their offsets are fetched in one call.
-        last_offsets: dict[Claim, int | None] = {}
-        for step, claim in due:
-            try:
-                if step == self._start_claim:  # `==`: each access makes a new bound method, so `is` fails
-                    self._initialize_claim(claim, last_offsets)
+        for claim in claims:
+            if claim.state is not ClaimState.READING:
+                self._stop_reading(claim)
+            if claim.state is ClaimState.LOST or (claim.state is ClaimState.ENDING and now >= claim.retry_at):
+                self._end_claim(claim)
+        idle = [claim for claim in claims if claim.state is ClaimState.READING and not claim.is_read]
+        due = [claim for claim in idle if now >= claim.retry_at and not claim.failed]
+        self._start_reading([claim for claim in due if self._has_room(claim)])
+
+    def _start_reading(self, claims: list[Claim]) -> None:
+        """Starts to read each partition. Many start together: one request is for all of them."""
+        starts: dict[Claim, int] = {}
+        fresh = []
+        for claim in claims:
+            with self._handle_errors(claim):
+                start = self._find_start(claim)
+                if start is None:
+                    fresh.append(claim)
                 else:
-                    step(claim)
-            except ConnectError as error:
-                self._schedule_retry(step, claim, error)
-            except Exception as error:
-                self._fail_claim(claim, error)
-        # Start to read the partitions of all claims that were initialized.
-        try:
-            self._start_reading(last_offsets)
-        except Exception as error:
-            for claim in last_offsets:
-                self._fail_claim(claim, error)
-
-    def _schedule_retry(self, step: Callable[[Claim], None], claim: Claim, error: KoffError) -> None:
-        self._report_lasting_error(claim, error)
-        self._retries.append((time.monotonic() + _RETRY_S, step, claim))
-
-    def _start_claim(self, claim: Claim) -> None:
-        """Marks a request to start a claim; never called.
-
-        `_initialize_claim` and `_start_reading` carry it out, for many claims at a time.
-        """
-
-    def _initialize_claim(self, claim: Claim, last_offsets: dict[Claim, int | None]) -> None:
-        """Adds the claim to `last_offsets`, with the offset that the group processed last (None: none)."""
-        if claim.state is not ClaimState.READING:
-            return
-        try:
-            last_offset = self._offsets.initialize_partition(*claim.topic_partition)
-        except ConnectError:
-            raise  # a KoffError too, but `_handle_requests` retries it
-        except KoffError as error:
-            self._schedule_retry(self._start_claim, claim, error)
-            return
-        claim.initialized = True
-        last_offsets[claim] = last_offset
-
-    def _start_reading(self, last_offsets: dict[Claim, int | None]) -> None:
-        """Starts to read each partition: after its last offset, or at the initial offset if that is None."""
-        last_offsets = {c: last for c, last in last_offsets.items() if c.state is ClaimState.READING}
-        initial: dict[TopicPartition, int | str] = {}
-        fresh = [claim for claim, last_offset in last_offsets.items() if last_offset is None]
-        try:
-            initial = self._fetch_initial_offsets(fresh)
-        except Exception as error:  # the claims with a committed offset start all the same
-            for claim in fresh:
-                del last_offsets[claim]
-                if isinstance(error, KoffError):
-                    self._schedule_retry(self._start_claim, claim, error)
-                else:
-                    self._fail_claim(claim, error)
-        starts: dict[int, int] = {}
-        for claim, last_offset in last_offsets.items():
-            start = initial.get(claim.topic_partition) if last_offset is None else last_offset + 1
-            if isinstance(start, int):
-                starts[claim.partition] = start
-                self._reading[claim.partition], self._next_offsets[claim.partition] = claim, start
-                log.debug("reading started", topic=claim.topic, partition=claim.partition, offset=start)
-            else:
-                missing = ConnectError(
-                    f"cannot fetch the initial offset of {_partition_name(claim)}: {start}"
-                )
-                self._schedule_retry(self._start_claim, claim, missing)
+                    starts[claim] = start
+        if fresh:
+            with self._handle_errors(*fresh):
+                for claim, offset in self._fetch_initial_offsets(fresh).items():
+                    with self._handle_errors(claim):
+                        starts[claim] = check_offset(claim.topic_partition, "initial", offset)
         if starts:
-            self._feed.add(starts)
+            with self._handle_errors(*starts):
+                self._feed.add({claim.partition: start for claim, start in starts.items()})
+                for claim, start in starts.items():
+                    claim.position, claim.is_read, claim.out_of_range = start, True, False
+                    log.debug("reading started", **_names(claim), offset=start)
 
-    def _fetch_initial_offsets(self, claims: list[Claim]) -> dict[TopicPartition, int | str]:
+    def _find_start(self, claim: Claim) -> int | None:
+        """The offset to read from: where reading stopped, or after the last offset of the group.
+
+        None: at the initial offset.
+        """
+        if claim.position is not None:
+            return self._find_resume_offset(claim, claim.position) if claim.out_of_range else claim.position
+        last_offset = self._offsets.initialize_partition(*claim.topic_partition)
+        claim.initialized = True
+        return None if last_offset is None else last_offset + 1
+
+    def _fetch_initial_offsets(self, claims: list[Claim]) -> dict[Claim, int | str]:
         """The offset at which the group starts in each claim's partition, or a text with the reason."""
-        if not claims:
-            return {}
-        spec = INITIAL[self._conf.initial_offset]
-        # The newest offset is the last stable one: messages of open transactions are still to come.
-        isolation = Isolation(self._conf.feed.isolation)
-        offsets = self._cluster.fetch_offsets([claim.topic_partition for claim in claims], spec, isolation)
+        offsets = fetch_initial_offsets(self._cluster, self._conf, [each.topic_partition for each in claims])
         # The newest offset is committed at once. Otherwise the next owner would start at an offset that is
         # newer still, and skip the messages in between. A failed flush does not tell which partitions are
         # committed, so the claims are initialized again: that returns an offset for each committed partition.
-        if spec is OffsetSpec.LATEST:
+        if self._conf.initial_offset is StartOffset.NEWEST:
             for partition, offset in offsets.items():
                 if isinstance(offset, int):
                     self._offsets.mark_as_processed(*partition, offset - 1)
             self._offsets.flush()
-        return offsets
+        return {claim: offsets[claim.topic_partition] for claim in claims}
 
-    def _fetch_offset(self, claim: Claim, spec: OffsetSpec) -> int:
-        offset = self._cluster.fetch_offsets([claim.topic_partition], spec)[claim.topic_partition]
-        if isinstance(offset, str):
-            raise ConnectError(f"cannot fetch the {spec.value} offset of {_partition_name(claim)}: {offset}")
-        return offset
-
-    def _clear_error(self, claim: Claim) -> None:
-        self._failing_since.pop(claim, None)
-        self._reported.discard(claim)
-
-    def _stop_reading(self, claim: Claim) -> None:
-        # If this member has a newer claim of the same partition, the intake continues to read that claim.
-        if self._reading.get(claim.partition) is claim:
-            del self._reading[claim.partition], self._next_offsets[claim.partition]
-            self._remove_from_feed(claim.partition)
-        self._retries = [retry for retry in self._retries if retry[2] is not claim]
-        self._clear_error(claim)
-
-    def _remove_from_feed(self, partition: int) -> None:
-        if partition in self._parked:
-            self._parked.discard(partition)
-        else:
-            self._feed.remove([partition])
-
-    def _fail_claim(self, claim: Claim, error: Exception) -> None:
-        """Reports the error, and stops reading the claim's partition; the member then releases the claim."""
-        log.warning("claim failed", topic=claim.topic, partition=claim.partition, exc_info=error)
-        try:
-            self._stop_reading(claim)
-        except Exception as feed_error:  # the feed itself may be what failed
-            log.warning("feed failed", topic=claim.topic, partition=claim.partition, why=repr(feed_error))
-        if claim.state is ClaimState.READING:
-            self._report_error(claim, error)
-        claim.failed = True
-        self._on_finalized()
-
-    def _end_claim(self, claim: Claim) -> None:
-        try:
-            self._stop_reading(claim)
-            if claim.initialized:
-                self._finalize_partition(claim)
-        except ConnectError:
-            raise  # `_handle_requests` retries it
-        except Exception as error:
-            self._report_error(claim, error)
-        claim.finalized = True
-        self._on_finalized()
-
-    def _finalize_partition(self, claim: Claim) -> None:
-        remaining_s = max(0.0, claim.deadline - time.monotonic())
-        lost = claim.state is ClaimState.LOST
-        try:
-            self._offsets.finalize_partition(
-                *claim.topic_partition, claim.last_delivered, 0.0 if lost else remaining_s
-            )
-        except KoffError as error:
-            # A lost claim is no error: the partition's next owner delivers the uncommitted messages again.
-            if lost or isinstance(error, ClaimLost):
-                log.info(
-                    "claim lost before its last commit",
-                    topic=claim.topic,
-                    partition=claim.partition,
-                    why=str(error),
-                )
-            elif isinstance(error, ConnectError) and remaining_s > 0:
-                raise  # `_handle_requests` retries it until the deadline
-            else:
-                self._report_error(claim, error)
-
-    def _handle_partition_lost(self, lost: PartitionLost) -> None:
-        """Stops reading the partition, and requests `_resume_reading` for its claim."""
-        claim = self._reading.get(lost.partition)
-        if claim is None:
-            return
-        position = self._next_offsets[lost.partition]
-        self._remove_from_feed(lost.partition)
-        del self._reading[lost.partition]
-        # Scheduled like a retry, because `_handle_requests` retries a ConnectError of a scheduled step.
-        self._retries.append((time.monotonic(), lambda claim: self._resume_reading(claim, position), claim))
-
-    def _resume_reading(self, claim: Claim, position: int) -> None:
-        """Reads the partition from the offset in its log that is nearest to `position`; reports a gap."""
-        if claim.state is not ClaimState.READING:
-            return
-        log_start = self._fetch_offset(claim, OffsetSpec.EARLIEST)
-        log_end = self._fetch_offset(claim, OffsetSpec.LATEST)
+    def _find_resume_offset(self, claim: Claim, position: int) -> int:
+        """The offset in the partition's log that is nearest to `position`; reports a gap."""
+        at = claim.topic_partition
+        log_start, log_end = (
+            check_offset(at, spec.value, self._cluster.fetch_offsets([at], spec)[at])
+            for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+        )
         start = min(max(position, log_start), log_end)
         if start > position:
             text = (
@@ -344,14 +185,90 @@ class Intake(Closing):
                 f"and created again; reading resumes at {start}"
             )
             self._report_error(claim, KoffError(text))
-        self._feed.add({claim.partition: start})
-        self._reading[claim.partition], self._next_offsets[claim.partition] = claim, start
+        return start
+
+    def _stop_reading(self, claim: Claim) -> None:
+        if claim.is_read:
+            claim.is_read, claim.failing_since = False, None
+            with suppress(KoffError):  # the feed itself may be what failed
+                self._feed.remove([claim.partition])
+
+    def _fetch(self, reading: dict[int, Claim]) -> None:
+        # The feed has one queue for all partitions. The messages of a quiet partition can lie behind those
+        # of a busy one, so a full buffer of the busy one must not end the fetching: the intake stops reading
+        # it. librdkafka then drops its queued messages, and fetches them again later. With half a buffer of
+        # room as the limit for fetching and for reading again, that happens rarely.
+        for claim in reading.values():
+            if self._delivery.room(claim) <= 0:
+                self._stop_reading(claim)
+        fetched = self._feed.fetch(min(_FETCH_MAX_MESSAGES, self._half_buffer), _FETCH_S)
+        for run in fetched.runs:
+            receiver = reading.get(run.partition)
+            if receiver is not None and receiver.is_read:
+                self._delivery.put_messages(receiver, run.messages)
+                receiver.position = run.next_offset
+        for lost in fetched.lost:
+            if lost.partition in reading:
+                reading[lost.partition].out_of_range = True
+                self._stop_reading(reading[lost.partition])
+        for claim in reading.values():
+            if self._feed.unreachable is None:
+                claim.failing_since = None
+            else:
+                self._report_lasting_error(claim, self._feed.unreachable)
+
+    def _end_claim(self, claim: Claim) -> None:
+        """Finalizes the claim's offsets, or leaves it to be ended again after `_RETRY_S`."""
+        lost = claim.state is ClaimState.LOST
+        remaining_s = 0.0 if lost else max(0.0, claim.deadline - time.monotonic())
+        try:
+            if claim.initialized:
+                at = claim.topic_partition
+                self._offsets.finalize_partition(*at, claim.last_delivered, remaining_s)
+        except Exception as error:
+            if isinstance(error, ConnectError) and not isinstance(error, Denied) and remaining_s > 0:
+                self._handle_error(claim, error)
+                return
+            # A lost claim is no error: the partition's next owner delivers the uncommitted messages again.
+            if isinstance(error, ClaimLost) or (lost and isinstance(error, KoffError)):
+                log.info("claim lost before its last commit", **_names(claim), why=str(error))
+            else:
+                self._report_error(claim, error)
+        self._claims.remove(claim)
+        claim.finalized = True
+        self._on_finalized()
+
+    @contextmanager
+    def _handle_errors(self, *claims: Claim) -> Iterator[None]:
+        """Handles an error of the block as that of each of the claims."""
+        try:
+            yield
+        except Exception as error:
+            for claim in claims:
+                self._handle_error(claim, error)
+
+    def _handle_error(self, claim: Claim, error: Exception) -> None:
+        """Has the claim's step tried again after a `KoffError`; any other error ends the claim's reading."""
+        claim.retry_at = time.monotonic() + _RETRY_S
+        if isinstance(error, KoffError):
+            self._report_lasting_error(claim, error)
+            return
+        log.warning("claim failed", **_names(claim), exc_info=error)
+        self._stop_reading(claim)
+        if claim.state is ClaimState.READING:
+            self._report_error(claim, error)
+        claim.failed = True
+        self._on_finalized()
 
     def _report_lasting_error(self, claim: Claim, error: KoffError) -> None:
-        """Reports an error that is retried: once, after the claim has failed for `_REPORT_AFTER_S`."""
-        since = self._failing_since.setdefault(claim, time.monotonic())
-        if time.monotonic() > since + _REPORT_AFTER_S and claim not in self._reported:
-            self._reported.add(claim)
+        """Reports an error that is retried: once, after the claim has failed for `_REPORT_AFTER_S`.
+
+        A `Denied` is reported at once: the feed raises it once only, and it does not pass by itself.
+        """
+        now = time.monotonic()
+        claim.failing_since = claim.failing_since or now
+        if now >= claim.failing_since + (0.0 if isinstance(error, Denied) else _REPORT_AFTER_S):
+            claim.failing_since = math.inf
             self._report_error(claim, error)
 
     def _report_error(self, claim: Claim, error: Exception) -> None:
@@ -361,5 +278,25 @@ class Intake(Closing):
         self._on_error(partition_error)
 
 
-def _partition_name(claim: Claim) -> str:
-    return f"{claim.topic}/{claim.partition}"
+def fetch_initial_offsets(
+    cluster: Cluster, conf: ConsumerGroupConf, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int | str]:
+    """The offset at which the group starts in each partition, or a text with the reason why it is unknown."""
+    spec = OffsetSpec.EARLIEST if conf.initial_offset is StartOffset.OLDEST else OffsetSpec.LATEST
+    # The newest offset is the last stable one: messages of open transactions are still to come.
+    return cluster.fetch_offsets(partitions, spec, Isolation(conf.feed.isolation))
+
+
+def check_offset(partition: TopicPartition, kind: str, offset: int | str) -> int:
+    """The offset. Raises `ConnectError` if it is a text with the reason why it is unknown."""
+    if isinstance(offset, str):
+        topic, number = partition
+        raise ConnectError(
+            f"cannot fetch the {kind} offset of {topic}/{number}: {offset}; check that its leader runs"
+        )
+    return offset
+
+
+def _names(claim: Claim) -> dict[str, Any]:
+    """The fields of a log line about the claim."""
+    return {"topic": claim.topic, "partition": claim.partition}

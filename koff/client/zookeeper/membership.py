@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from koff.client.cluster_conf import TopicPartition
-from koff.client.zookeeper.assignment import assign_partitions
+from koff.client.redelivery.errors import PartitionError
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery
+from koff.client.zookeeper.errors import ZooKeeperLost, make_koff_error
 from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.session import NodeExists, NoNode, Session
-from koff.client.zookeeper.znodes import GroupPaths, Registration
+from koff.client.zookeeper.znodes import GroupPaths, Registration, assign_partitions
+from koff.errors import ConnectError, KoffError
 from koff.logs import get_logger
 
-log = get_logger("client.zookeeper")
-_BUSY_S, _IDLE_S = 0.05, 0.5
-"""The pause between rounds: while claims change, and otherwise. A watch that fires ends the pause early."""
+_BUSY_S, _IDLE_S, _RETRY_S = 0.05, 0.5, 0.2
+"""The pause between rounds: while claims change, otherwise, and after an error. A watch ends it early."""
+_LEAVE_PAUSE_S = 0.02
+"""The pause between rounds while the member leaves: acknowledgements do not wake the leaving thread."""
 _READ_MEMBERS_S = 2.0
 """How often the members are read even if no watch fired."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
@@ -28,8 +32,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 class Membership:
     """Registers the member, computes its assignment, and claims and releases partitions, round by round.
 
-    Only one thread at a time may call methods that change claims; other threads may read `claims` and call
-    `owns`.
+    The rounds run in a thread, from `start` until `leave` or `stop`. `on_error` gets their errors. Other
+    threads may read `claims` and call `owns`. `partition_counts` are those of the group's topics.
     """
 
     def __init__(
@@ -37,115 +41,174 @@ class Membership:
         session: Session,
         paths: GroupPaths,
         member: str,
-        registration: Registration,
+        topics: Iterable[str],
         delivery: Delivery,
         intakes: Mapping[str, Intake],
-        get_partition_counts: Callable[[], Mapping[str, int]],
         processing_timeout_s: float,
+        on_error: Callable[[KoffError], None],
     ) -> None:
         self.claims: dict[TopicPartition, Claim] = {}
-        self.leaving = False
-        self.registered = False
-        self.rebalance_needed = threading.Event()
+        self.partition_counts: Mapping[str, int] = {}
         self._session, self._paths = session, paths
-        self._member, self._registration = member, registration
+        self._member, self._registration = member, Registration(dict.fromkeys(topics, 1))
         self._delivery, self._intakes = delivery, intakes
-        self._get_partition_counts = get_partition_counts
+        self._log = get_logger("client.zookeeper", group=paths.group, member=member)
         self._processing_timeout_s = processing_timeout_s
+        self._on_error = on_error
+        self._rebalance_needed, self._stopping = threading.Event(), threading.Event()
+        self.wake = threading.Event()
+        """Starts the next round soon."""
+        self._thread = threading.Thread(target=self._run, name=f"koff-group-{paths.group}", daemon=True)
+        self._leaving = self._registered = self._outage_reported = False
         self._session_number = session.number
         self._renewed_at = self._members_read_at = 0.0
-        self._registrations: dict[str, Registration] = {}
+        self._members: list[str] | None = None
+        """The members of which the present assignment was computed."""
         self._assigned: set[TopicPartition] = set()
         self._unconfirmed: set[TopicPartition] = set()
         """Partitions whose owner node this member may have created, without a response that confirms it."""
-        self._ending: set[Claim] = set()  # passed to `end_claim`; kept until the owner node is deleted
         self._failures: dict[TopicPartition, tuple[int, float]] = {}
         """By partition: how many claims failed one after another, and until when (monotonic) not to claim."""
 
-    def run_round(self) -> float:
-        """Brings registration and claims up to date; returns the pause until the next round, in seconds.
+    def start(self) -> None:
+        """Registers the member and claims partitions. Raises what the first round raises."""
+        self._run_round()
+        self._thread.start()
 
-        Raises `ConnectError`; the next round then resumes.
+    def stop(self) -> None:
+        """Runs no more rounds: the claims end with the session. Safe to call twice."""
+        self._stopping.set()
+        self.wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def leave(self, timeout_s: float, grace_s: float) -> None:
+        """Releases all claims in order: drains them, commits, and deletes the owner nodes.
+
+        Waits up to `timeout_s` for messages that are being processed, and `grace_s` longer for an offset
+        manager that does not return. When ZooKeeper does not respond until then, the claims are dropped
+        without a commit.
         """
+        self.stop()  # only one thread may run rounds
+        self._leaving = True
+        self._assigned, self._processing_timeout_s = set(), timeout_s
+        deadline = time.monotonic() + timeout_s
+        # After the deadline, a claim is finalized at once, unless its offset manager hangs.
+        while self.claims or self._registered:
+            why, end = "the offset manager has not returned in time", deadline + grace_s
+            try:
+                self._run_round()
+            except Exception as error:
+                why, end = str(error), deadline
+            if time.monotonic() >= end:
+                self._log.warning("left the group without releasing its claims", why=why)
+                for partition in self.claims:
+                    self._on_error(PartitionError(*partition, f"released without a commit: {why}"))
+                self._lose_claims()
+                break
+            self.wake.wait(_LEAVE_PAUSE_S)
+            self.wake.clear()
+
+    def request_rebalance(self) -> None:
+        """Computes the assignment anew, soon."""
+        self._rebalance_needed.set()
+        self.wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause_s = _RETRY_S
+            try:
+                self._run_round()
+                ending = any(claim.state is not ClaimState.READING for claim in self.claims.values())
+                busy = ending or self._unconfirmed or self._assigned != self.claims.keys()
+                pause_s = _BUSY_S if busy else _IDLE_S
+            except ConnectError as error:
+                self._log.debug("round not completed: trying again", why=str(error))
+            except NoNode as error:
+                text = "another client deleted a node of the group: trying again"
+                self._log.warning(text, why=repr(error))
+            except Exception as error:  # the thread must not end: it renews the session's lease
+                self._on_error(make_koff_error("a round of the group failed", error))
+            self._watch_lease()
+            self.wake.wait(pause_s)
+            self.wake.clear()
+
+    def _run_round(self) -> None:
+        """Brings registration and claims up to date. Raises `ConnectError`; the next round then resumes."""
         if self._session.number != self._session_number:
             self._handle_lost_session()
         self._release_partitions()
-        if not self.leaving:
+        if not self._leaving:
             self._register()
             self._publish_failures()
             self._rebalance()
             self._claim_partitions()
-        busy = self._ending or self._unconfirmed or self._assigned != self.claims.keys()
-        return _BUSY_S if busy or self.leaving else _IDLE_S
-
-    def unregister(self) -> None:
-        """Deletes the registration and empties the assignment, so that other members take over.
-
-        The following rounds release the claims. Raises `ConnectError`.
-        """
-        self.leaving = True
-        self._assigned = set()
-        if self.registered:
+        elif self._registered:  # other members take over
             self._delete_own_node(self._paths.member(self._member))
-            self.registered = False
+            self._registered = False
 
-    def start_draining(self, deadline: float) -> None:
-        """Hands out no more messages; handed-out messages may be acknowledged until `deadline`."""
-        for claim in [*self.claims.values()]:
-            if claim.state is ClaimState.READING:
-                self._delivery.start_draining(claim, deadline=deadline)
-
-    def lose_all_claims(self) -> None:
-        """Marks all claims as lost and ends them, without a request to ZooKeeper."""
-        for claim in list(self.claims.values()):
-            self._lose_claim(claim)
+    def _watch_lease(self) -> None:
+        """Reports when the session's lease ends, once for each outage: no message is handed out since."""
+        if self._session.trusted:
+            self._outage_reported = False
+        elif not self._outage_reported and not self._stopping.is_set():
+            self._outage_reported = True
+            self._on_error(
+                ZooKeeperLost(
+                    f"ZooKeeper at {self._session.hosts} has not confirmed the session for "
+                    f"{self._session.timeout_s:g} s: no message is handed out until it does; check that it "
+                    "runs and that its port is open"
+                )
+            )
 
     def owns(self, partition: TopicPartition) -> bool:
         """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
         claim = self.claims.get(partition)
         if claim is None or not claim.initialized or claim.state is ClaimState.LOST:
             return False
-        stat = self._session.call("exists", self._paths.owner(*partition))
+        stat = self._session.find_own_node(self._paths.owner(*partition))
         # The czxid differs if the same session has claimed the partition again since.
-        return (
-            stat is not None
-            and (stat.czxid, stat.ephemeralOwner) == (claim.czxid, self._session.id)
-            and claim.session_number == self._session.number
-        )
+        same_claim = stat is not None and stat.czxid == claim.czxid
+        return same_claim and claim.session_number == self._session.number
 
     def _handle_lost_session(self) -> None:
         """Loses all claims: ZooKeeper deleted their owner nodes with the session."""
-        log.warning("ZooKeeper session lost: all claims end", member=self._member, claims=len(self.claims))
+        self._log.warning("ZooKeeper session lost: all claims end", claims=len(self.claims))
         self._session_number = self._session.number
-        self.registered = False
+        self._registered = False
         self._unconfirmed.clear()
-        self.lose_all_claims()
-        self.rebalance_needed.set()
+        self._lose_claims()
+        self._rebalance_needed.set()
+        if not self._leaving:  # else the next owners get the messages that are not committed: no error
+            self._on_error(
+                ZooKeeperLost(
+                    f"the session with ZooKeeper at {self._session.hosts} has ended, and all claims with it: "
+                    "other members get the messages that are not committed"
+                )
+            )
 
-    def _lose_claim(self, claim: Claim) -> None:
-        self._delivery.mark_lost(claim)
-        self._intakes[claim.topic].end_claim(claim)
-        self.claims.pop(claim.topic_partition, None)
-        self._ending.discard(claim)
+    def _lose_claims(self) -> None:
+        for claim in self.claims.values():
+            self._delivery.change_state(claim, ClaimState.LOST)
+        self.claims.clear()
 
     def _register(self) -> None:
         """Creates the member's node if it is missing, and renews the session's lease when that is due."""
         path = self._paths.member(self._member)
         now = time.monotonic()
-        if self.registered and now < self._renewed_at + self._session.timeout_s / 4:
+        if self._registered and now < self._renewed_at + self._session.timeout_s / 4:
             return
-        if not self._session.renew_lease(path) or not self.registered:
+        if not self._session.renew_lease(path) or not self._registered:
             try:
                 self._session.call("create", path, self._registration.encode(), ephemeral=True, makepath=True)
             except NodeExists:
                 # The node may be from a `create` whose response was lost, or from this member's last session,
                 # which ZooKeeper has yet to end. In the latter case the next round tries again.
-                stat = self._session.call("exists", path)
-                if stat is None or stat.ephemeralOwner != self._session.id:
+                if self._session.find_own_node(path) is None:
                     return
-            self.registered = True
-            self.rebalance_needed.set()
-            log.info("member registered", member=self._member)
+            self._registered = True
+            self._rebalance_needed.set()
+            self._log.info("member registered")
         self._renewed_at = now
 
     def _publish_failures(self) -> None:
@@ -154,47 +217,46 @@ class Membership:
         now = time.monotonic()
         for topic, partition in sorted(at for at, (_, until) in self._failures.items() if now < until):
             failed.setdefault(topic, []).append(partition)
-        if self.registered and failed != self._registration.failed:
+        if self._registered and failed != self._registration.failed:
             registration = replace(self._registration, failed=failed)
             self._session.call("set", self._paths.member(self._member), registration.encode())
             self._registration = registration
-            self.rebalance_needed.set()
+            self._rebalance_needed.set()
 
     def _rebalance(self) -> None:
         """Computes this member's assignment from the present members, if they may have changed."""
         now = time.monotonic()
-        if self.rebalance_needed.is_set():
-            self._registrations.clear()  # the watch may be for changed data of a member's node
-        elif now < self._members_read_at + _READ_MEMBERS_S:
+        requested = self._rebalance_needed.is_set()
+        if not requested and now < self._members_read_at + _READ_MEMBERS_S:
             return
         # Clear the event before the members are read: a watch that fires meanwhile sets it again.
-        self.rebalance_needed.clear()
+        self._rebalance_needed.clear()
         self._members_read_at = now
-        members = self._read_members()
+        # After an error, the members count as changed: else the next round would miss what was requested.
+        known, self._members = None if requested else self._members, None
+        members = sorted(self._session.list_children(self._paths.ids, watch=True))
+        if members != known:
+            self._compute_assignment(self._read_registrations(members))
+        self._members = members
+
+    def _compute_assignment(self, registrations: Mapping[str, Registration]) -> None:
         assigned = {
             TopicPartition(topic, partition)
-            for topic, count in self._get_partition_counts().items()
-            for partition in assign_partitions(members, topic, range(count)).get(self._member, ())
+            for topic, count in self.partition_counts.items()
+            for partition in assign_partitions(registrations, topic, range(count)).get(self._member, ())
         }
         if assigned != self._assigned:
-            log.info("rebalance", member=self._member, members=len(members), partitions=len(assigned))
+            self._log.info("rebalance", members=len(registrations), partitions=len(assigned))
         self._assigned = assigned
 
-    def _read_members(self) -> dict[str, Registration]:
-        """The registered members. A registration is read when a watch has fired since it was last read."""
+    def _read_registrations(self, members: Iterable[str]) -> dict[str, Registration]:
+        """The registrations of the members that are still there. A watch fires when one changes."""
         registrations = {}
-        for member in self._session.list_children(self._paths.ids, watch=True):
-            registration = self._registrations.get(member)
-            if registration is None:
-                try:
-                    data, _ = self._session.call(
-                        "get", self._paths.member(member), watch=self._session.on_watch
-                    )
-                except NoNode:
-                    continue
-                registration = Registration.decode(data)
-            registrations[member] = registration
-        self._registrations = registrations
+        for member in members:
+            path = self._paths.member(member)
+            with suppress(NoNode):
+                data, _ = self._session.call("get", path, watch=self._session.on_watch)
+                registrations[member] = Registration.decode(data)
         return registrations
 
     def _release_partitions(self) -> None:
@@ -203,29 +265,26 @@ class Membership:
         A claim is drained, then its offsets are committed, and last its owner node is deleted: the next owner
         must not start before the commit.
         """
-        # Drain the claims that are not assigned. End the claims that are drained, or whose deadline has
-        # passed.
         now = time.monotonic()
         for claim in [*self.claims.values()]:
-            if claim.failed and claim.state is ClaimState.READING:
-                self._note_failure(claim)
-            if claim.state is ClaimState.READING and (
-                claim.failed or claim.topic_partition not in self._assigned
+            released = claim.failed or claim.topic_partition not in self._assigned
+            if claim.state is ClaimState.READING and released:
+                if claim.failed:
+                    self._note_failure(claim)
+                claim.deadline = now + self._processing_timeout_s
+                self._delivery.change_state(claim, ClaimState.DRAINING)
+            if claim.state is ClaimState.DRAINING and (
+                now >= claim.deadline or self._delivery.is_drained(claim)
             ):
-                self._delivery.start_draining(claim, deadline=now + self._processing_timeout_s)
-            draining = claim.state is ClaimState.DRAINING and claim not in self._ending
-            if draining and (now >= claim.deadline or self._delivery.is_drained(claim)):
-                self._ending.add(claim)
-                self._intakes[claim.topic].end_claim(claim)
+                self._delivery.change_state(claim, ClaimState.ENDING)
         # Delete the owner nodes of the claims that the intake has finalized.
-        for claim in [claim for claim in self._ending if claim.finalized]:
+        for claim in [claim for claim in self.claims.values() if claim.finalized]:
             self._delete_own_node(self._paths.owner(*claim.topic_partition))
-            self._delivery.mark_lost(claim)
-            self._ending.discard(claim)
+            self._delivery.change_state(claim, ClaimState.LOST)
             self.claims.pop(claim.topic_partition, None)
             if not claim.failed:
                 self._failures.pop(claim.topic_partition, None)
-            log.debug("partition released", topic=claim.topic, partition=claim.partition, member=self._member)
+            self._log.debug("partition released", topic=claim.topic, partition=claim.partition)
         # A `create` without a response may have made an owner node. Delete it if it is not needed any more.
         for partition in self._unconfirmed - self._assigned - self.claims.keys():
             self._delete_own_node(self._paths.owner(*partition))
@@ -239,7 +298,7 @@ class Membership:
 
     def _claim_partitions(self) -> None:
         """Claims the assigned partitions that have no owner, except those whose claim failed just now."""
-        if not self.registered:
+        if not self._registered:
             return
         now = time.monotonic()
         for partition in sorted(self._assigned - self.claims.keys()):
@@ -248,10 +307,8 @@ class Membership:
             claim = self._try_claim(partition)
             if claim is not None:
                 self.claims[partition] = claim
-                self._intakes[claim.topic].start_claim(claim)
-                log.debug(
-                    "partition claimed", topic=claim.topic, partition=claim.partition, member=self._member
-                )
+                self._intakes[claim.topic].add_claim(claim)
+                self._log.debug("partition claimed", topic=claim.topic, partition=claim.partition)
 
     def _try_claim(self, partition: TopicPartition) -> Claim | None:
         """The claim. None if another member owns the partition: the watch fires when its node is deleted."""
@@ -273,10 +330,7 @@ class Membership:
 
     def _delete_own_node(self, path: str) -> None:
         """Deletes the node if this session owns it."""
-        try:
-            stat = self._session.call("exists", path)
-            own = stat is not None and stat.ephemeralOwner == self._session.id
+        with suppress(NoNode):
+            own = self._session.find_own_node(path) is not None
             if own and self._session.number == self._session_number:
                 self._session.call("delete", path)
-        except NoNode:
-            pass

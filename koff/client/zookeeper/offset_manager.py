@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,9 +17,6 @@ from koff.errors import ConnectError, Denied, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client.zookeeper")
-_RETRY_S = 0.2
-OwnsPartition = Callable[[str, int], bool]
-"""Asks ZooKeeper whether this member owns the partition of the topic."""
 
 
 class OffsetManager(Protocol):
@@ -44,8 +40,8 @@ class OffsetManager(Protocol):
         """Commits the noted offset of a partition that this member stops consuming; forgets the partition.
 
         `last_offset` is the offset of the last message that was handed out; None: none was. The offset
-        manager may try for `timeout_s`. Called again, with the time that remains, after a `ConnectError`.
-        Raises another `KoffError` when not all messages up to `last_offset` are committed.
+        manager may try for `timeout_s`. Called again, with the time that remains, after a `ConnectError` that
+        is not `Denied`. Raises another `KoffError` when not all messages up to `last_offset` are committed.
         """
 
     def close(self) -> None:
@@ -53,27 +49,19 @@ class OffsetManager(Protocol):
 
 
 class GroupHandle(Protocol):
-    """The part of a `ConsumerGroup` that its offset manager may use."""
+    """The part of a `ConsumerGroup` that its offset manager may use.
 
-    @property
-    def name(self) -> str:
-        """The group's name."""
+    - `cluster`: how to reach the brokers.
+    - `session`, `paths`: the member's session with ZooKeeper, and the paths of the group's nodes there.
+    - `commit_interval_s`: how often offsets are committed, unless the offset manager has a configuration of
+      its own.
+    """
 
-    @property
-    def cluster(self) -> ClusterConf:
-        """How to connect to the brokers."""
-
-    @property
-    def session(self) -> Session:
-        """The member's session with ZooKeeper."""
-
-    @property
-    def paths(self) -> GroupPaths:
-        """The paths of the group's nodes in ZooKeeper."""
-
-    @property
-    def commit_interval_s(self) -> float:
-        """How often offsets are committed, unless the offset manager has a configuration of its own."""
+    name: str
+    cluster: ClusterConf
+    session: Session
+    paths: GroupPaths
+    commit_interval_s: float
 
     def owns(self, topic: str, partition: int) -> bool:
         """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
@@ -87,24 +75,19 @@ class OffsetManagerConf:
     verbose_logging: bool = False
 
 
-@dataclass(slots=True)
-class _PartitionOffsets:
-    """The last processed and the last committed offset of a partition; None: none yet."""
-
-    processed: int | None
-    committed: int | None
-
-
 class PeriodicOffsets(Closing):
     """An `OffsetManager` that commits every `commit_interval_s`; a subclass loads and stores the offsets.
 
     The stored offset is the next offset to process: one past the last processed offset.
     """
 
-    def __init__(self, owns: OwnsPartition, conf: OffsetManagerConf) -> None:
-        self.conf = conf
-        self._owns = owns
-        self._offsets: dict[TopicPartition, _PartitionOffsets] = {}
+    def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None) -> None:
+        self.conf = conf or OffsetManagerConf(group.commit_interval_s)
+        self._owns = group.owns
+        self._processed: dict[TopicPartition, int | None] = {}
+        """The last processed offset of each partition between its start and its end; None: none yet."""
+        self._due: dict[TopicPartition, int] = {}
+        """The last processed offset of each partition where it is not committed yet."""
         # Lock order: `_storing` before `_lock`. `_storing` is held during requests to the store; `_lock` is
         # held only for a moment, because `mark_as_processed` must not wait for the store.
         self._lock = threading.Lock()
@@ -128,27 +111,31 @@ class PeriodicOffsets(Closing):
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Stores the next offset of each partition, for a group without members. Raises `KoffError`."""
 
-    def _forget_partition(self, partition: TopicPartition) -> None:
-        """Called when the partition is finalized. A subclass may drop its own data of the partition."""
+    def _check_owner(self, partition: TopicPartition) -> None:
+        """Raises `ClaimLost` if this member does not own the partition, and `ConnectError`."""
+        if not self._owns(*partition):
+            raise ClaimLost(f"{partition.topic}/{partition.partition} is owned by another member now")
 
     def initialize_partition(self, topic: str, partition: int) -> int | None:
         """See `OffsetManager`."""
-        topic_partition = TopicPartition(topic, partition)
+        at = TopicPartition(topic, partition)
         # Wait for a commit that is under way: it belongs to an earlier claim of the partition.
         with self._storing:
-            next_offset = self._load_offset(topic_partition)
+            next_offset = self._load_offset(at)
             last = None if next_offset is None else next_offset - 1
             with self._lock:
-                self._offsets[topic_partition] = _PartitionOffsets(last, last)
+                self._processed[at] = last
+                self._due.pop(at, None)
         return last
 
     def mark_as_processed(self, topic: str, partition: int, offset: int) -> bool:
         """See `OffsetManager`. Ignores an offset that is not higher than the noted one, and returns False."""
+        at = TopicPartition(topic, partition)
         with self._lock:
-            offsets = self._offsets.get(TopicPartition(topic, partition))
-            if offsets is None or (offsets.processed is not None and offset <= offsets.processed):
+            last = self._processed.get(at)
+            if at not in self._processed or (last is not None and offset <= last):
                 return False
-            offsets.processed = offset
+            self._processed[at] = self._due[at] = offset
             return True
 
     def flush(self) -> None:
@@ -156,8 +143,7 @@ class PeriodicOffsets(Closing):
         self._raise_first_error(self._commit_offsets())
 
     def _raise_first_error(self, failed: Mapping[TopicPartition, KoffError]) -> None:
-        if failed:
-            partition, cause = next(iter(failed.items()))
+        for partition, cause in failed.items():
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
             raise KoffError(
                 f"{partition.topic}/{partition.partition}{more} is not committed: {cause}"
@@ -166,23 +152,17 @@ class PeriodicOffsets(Closing):
     def finalize_partition(
         self, topic: str, partition: int, last_offset: int | None, timeout_s: float
     ) -> None:
-        """See `OffsetManager`. Tries the commit again until `timeout_s` has passed if the store is away."""
-        topic_partition = TopicPartition(topic, partition)
-        deadline = time.monotonic() + timeout_s
-        error = self._commit_offsets(topic_partition).get(topic_partition)
-        while isinstance(error, ConnectError) and not isinstance(error, Denied):
-            if self._closing.wait(min(_RETRY_S, max(0.0, deadline - time.monotonic()))):
-                break
-            if time.monotonic() >= deadline:
-                break
-            error = self._commit_offsets(topic_partition).get(topic_partition)
+        """See `OffsetManager`. Tries once, and keeps the offset if it is called again after that."""
+        at = TopicPartition(topic, partition)
+        error = self._commit_offsets(at).get(at)
+        if timeout_s > 0 and isinstance(error, ConnectError) and not isinstance(error, Denied):
+            raise copy_error(error)
         # Offsets of a claim that has ended must not stay: each later commit would try to store them.
         with self._lock:
-            offsets = self._offsets.pop(topic_partition, None)
-        self._forget_partition(topic_partition)
+            processed = self._processed.pop(at, None)
+            self._due.pop(at, None)
         if error is not None:
             raise copy_error(error)
-        processed = offsets.processed if offsets else None
         if last_offset is not None and (processed is None or processed < last_offset):
             raise UncleanClose(
                 f"{topic}/{partition}: offsets up to {processed} are committed, and up to {last_offset} were "
@@ -200,46 +180,30 @@ class PeriodicOffsets(Closing):
     def _run(self) -> None:
         # `_commit_offsets` raises nothing, so the thread does not end before `close`.
         while not self._closing.wait(self.conf.commit_interval_s):
-            for partition, error in self._commit_offsets().items():
-                log.warning(
-                    "offset not committed",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    why=str(error),
-                )
+            for (topic, partition), error in self._commit_offsets().items():
+                log.warning("offset not committed", topic=topic, partition=partition, why=str(error))
 
     def _commit_offsets(self, only: TopicPartition | None = None) -> dict[TopicPartition, KoffError]:
-        """Stores the offsets that are processed and not committed: of partition `only`, or of all partitions.
+        """Stores the offsets that are due: of partition `only`, or of all partitions.
 
         Returns the error of each partition that failed.
         """
         # Collect the offsets under the lock, and store them without it.
         with self._storing:
             with self._lock:
-                due = {
-                    partition: offsets.processed
-                    for partition, offsets in self._offsets.items()
-                    if (only is None or partition == only)
-                    and offsets.processed is not None
-                    and offsets.processed != offsets.committed
-                }
+                due = {at: offset for at, offset in self._due.items() if only in (None, at)}
             if not due:
                 return {}
             try:
-                failed = self._store_offsets({partition: offset + 1 for partition, offset in due.items()})
+                failed = self._store_offsets({at: offset + 1 for at, offset in due.items()})
             except Exception as error:  # an error of a library or of a subclass: no offset counts as stored
                 failed = dict.fromkeys(due, make_koff_error("the offsets cannot be stored", error))
-            # `processed` may have moved since: committed is only the offset that was stored.
+            stored = {at: offset for at, offset in due.items() if at not in failed}
             with self._lock:
-                for partition, offset in due.items():
-                    if partition not in failed and partition in self._offsets:
-                        self._offsets[partition].committed = offset
+                for at, offset in stored.items():
+                    if self._due.get(at) == offset:  # else a later one was processed meanwhile
+                        del self._due[at]
             if self.conf.verbose_logging:
-                for partition in due.keys() - failed.keys():
-                    log.info(
-                        "offset committed",
-                        topic=partition.topic,
-                        partition=partition.partition,
-                        offset=due[partition],
-                    )
+                for (topic, partition), offset in stored.items():
+                    log.info("offset committed", topic=topic, partition=partition, offset=offset)
             return failed

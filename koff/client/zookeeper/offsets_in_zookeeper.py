@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from koff.client.cluster_conf import TopicPartition
-from koff.client.zookeeper.errors import ClaimLost
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManagerConf, PeriodicOffsets
 from koff.client.zookeeper.session import BadVersion, NodeExists, NoNode
 from koff.errors import ConnectError, KoffError, copy_error
@@ -24,19 +23,13 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
         self._session, self._paths = group.session, group.paths
         self._versions: dict[TopicPartition, int] = {}
-        super().__init__(group.owns, conf or OffsetManagerConf(group.commit_interval_s))
+        """The version that the next commit expects; a partition without one has no node."""
+        super().__init__(group, conf)
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
         for partition, next_offset in offsets.items():
-            for _ in range(_WRITE_ATTEMPTS):
-                try:
-                    self._write_node(partition, next_offset, -1)
-                    break
-                except (NodeExists, NoNode):
-                    continue  # another client created or deleted the node in between
-            else:
-                raise self._make_changed_error(partition)
+            self._write_offset(partition, next_offset, lambda _: None)
 
     def _load_offset(self, partition: TopicPartition) -> int | None:
         path = self._paths.offset(*partition)
@@ -63,46 +56,32 @@ class ZooKeeperOffsetManager(PeriodicOffsets):
                 failed[partition] = copy_error(error)
         return failed
 
-    def _forget_partition(self, partition: TopicPartition) -> None:
-        self._versions.pop(partition, None)
-
     def _store_offset(self, partition: TopicPartition, next_offset: int) -> None:
         # Another version does not prove that the claim is lost: a tool may have written the node, or the
         # response to an earlier write of this member was lost. Only the owner node proves it.
-        for _ in range(_WRITE_ATTEMPTS):
-            try:
-                version = self._write_node(partition, next_offset, self._versions.get(partition))
-                self._versions[partition] = version
-            except (BadVersion, NodeExists, NoNode):
-                if not self._owns(*partition):
-                    raise ClaimLost(
-                        f"{partition.topic}/{partition.partition} is owned by another member now"
-                    ) from None
-                self._read_version(partition)
-            else:
-                return
-        raise self._make_changed_error(partition)
+        self._write_offset(partition, next_offset, self._check_owner)
 
-    def _make_changed_error(self, partition: TopicPartition) -> ConnectError:
-        return ConnectError(
-            f"cannot commit: {self._paths.offset(*partition)} was changed by another client at each of "
-            f"{_WRITE_ATTEMPTS} attempts; check whether a tool sets this group's offsets"
-        )
-
-    def _write_node(self, partition: TopicPartition, next_offset: int, version: int | None) -> int:
-        """Writes the offset to the node at that `version`, and returns the node's new version.
-
-        -1: any version, and a missing node is created. None: the node is created.
-        """
+    def _write_offset(
+        self, partition: TopicPartition, next_offset: int, check: Callable[[TopicPartition], None]
+    ) -> None:
+        """Writes the offset. Calls `check` before it replaces an offset that another client has written."""
         path, data = self._paths.offset(*partition), str(next_offset).encode()
-        if version is not None:
+        for _ in range(_WRITE_ATTEMPTS):
+            version = self._versions.get(partition)
             try:
-                return int(self._session.call("set", path, data, version=version).version)
-            except NoNode:
-                if version != -1:
-                    raise
-        self._session.call("create", path, data, makepath=True)
-        return 0  # the version of a new node
+                if version is None:
+                    self._session.call("create", path, data, makepath=True)
+                    self._versions[partition] = 0  # the version of a new node
+                else:
+                    self._versions[partition] = self._session.call("set", path, data, version=version).version
+                return
+            except (BadVersion, NodeExists, NoNode):
+                check(partition)
+                self._read_version(partition)
+        raise ConnectError(
+            f"cannot commit: {path} was changed by another client at each of {_WRITE_ATTEMPTS} attempts; "
+            "check whether a tool sets this group's offsets"
+        )
 
     def _read_version(self, partition: TopicPartition) -> None:
         stat = self._session.call("exists", self._paths.offset(*partition))

@@ -88,16 +88,15 @@ class ZooKeeperLogin:
             if not self.username:
                 raise ConfigError("private_nodes needs a username: without it nobody could use the nodes")
             options["default_acl"] = CREATOR_ALL_ACL
-        if self.tls:
-            options |= {
-                "use_ssl": True,
-                "ca": self.ca_file,
-                "certfile": self.certificate_file,
-                "keyfile": self.key_file,
-                "keyfile_password": self.key_password,
-                "check_hostname": self.check_hostname,
-            }
-        return options
+        return {
+            **options,
+            "use_ssl": self.tls,
+            "ca": self.ca_file,
+            "certfile": self.certificate_file,
+            "keyfile": self.key_file,
+            "keyfile_password": self.key_password,
+            "check_hostname": self.check_hostname,
+        }
 
 
 class Session(Closing):
@@ -120,14 +119,13 @@ class Session(Closing):
         timeout_s: float = 6.0,
         connect_timeout_s: float = 15.0,
         login: ZooKeeperLogin | None = None,
-        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
         self.timeout_s = timeout_s
         self.number = 0
         self.lease_until = 0.0
         self._connect_timeout_s = connect_timeout_s
-        self._on_change = on_change
+        self.on_change: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         # kazoo connects without the chroot: `submit` puts it before each path.
         servers, _, root = self.hosts.partition("/")
@@ -297,7 +295,7 @@ class Session(Closing):
 
     def on_watch(self, _event: object) -> None:
         """The callback for operations that take a watch."""
-        self._on_change()
+        self.on_change()
 
     def list_children(self, path: str, *, watch: bool = False) -> list[str]:
         """The names of the node's children; empty if there is no such node. Raises `ConnectError`."""
@@ -307,6 +305,11 @@ class Session(Closing):
             return []
         return children
 
+    def find_own_node(self, path: str) -> Any:
+        """The stat of the node if the present session created it, else None. Raises `ConnectError`."""
+        stat = self.call("exists", path)
+        return stat if stat is not None and stat.ephemeralOwner == self.id else None
+
     def _handle_state(self, state: str) -> None:
         # Called by kazoo's connection thread: it must not wait for a response of ZooKeeper.
         with self._lock:
@@ -314,4 +317,4 @@ class Session(Closing):
             if state == KazooState.LOST:
                 self.number += 1
                 self.lease_until = 0.0
-        self._on_change()
+        self.on_change()

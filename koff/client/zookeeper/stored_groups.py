@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -17,11 +17,10 @@ _MAX_DIGITS = 19
 
 
 class StoredOffset(NamedTuple):
-    """The next offset to process, as a group stored it; each write changes `mzxid`."""
+    """The next offset to process, as a group stored it."""
 
     offset: int
     stored_at_ms: int
-    mzxid: int
 
 
 @dataclass(slots=True)
@@ -53,14 +52,15 @@ def fetch_stored_groups(session: Session) -> FetchedStoredGroups:
     groups = {name: StoredGroup() for name in names}
     refused: dict[str, str] = {}
     # Members first: the data of an owner node is looked up among the members' ids.
-    for (group, member), (data, _) in _fetch_children(session, {p.group: p.ids for p in paths}, refused):
+    for path, (data, _) in _fetch_children(session, [each.ids for each in paths], refused):
+        _, _, group, _, member = path.split("/")
         groups[group].members[member] = Registration.decode(data)
-    roots = {p.group: p.offsets for p in paths}
+    roots = [each.offsets for each in paths]
     for group, partition, data, stat in _fetch_partition_nodes(session, roots, refused):
         # Data that is not a decimal number, or is beyond every offset, is no offset: leave it out.
         if data.isdigit() and len(data) <= _MAX_DIGITS:
-            groups[group].offsets[partition] = StoredOffset(int(data), stat.mtime, stat.mzxid)
-    roots = {p.group: p.owners for p in paths}
+            groups[group].offsets[partition] = StoredOffset(int(data), stat.mtime)
+    roots = [each.owners for each in paths]
     for group, partition, data, _ in _fetch_partition_nodes(session, roots, refused):
         owner = find_member(data.decode(errors="replace"), groups[group].members)
         if owner is not None:
@@ -74,53 +74,47 @@ def fetch_stored_groups(session: Session) -> FetchedStoredGroups:
 
 
 def _fetch_partition_nodes(
-    session: Session, roots: dict[str, str], refused: dict[str, str]
+    session: Session, roots: Iterable[str], refused: dict[str, str]
 ) -> Iterator[tuple[str, TopicPartition, bytes, Any]]:
-    """Group, partition, data and stat of each node `ROOT/TOPIC/PARTITION` below the group's root."""
-    topics = {
-        (group, topic): f"{roots[group]}/{topic}"
-        for (group, children) in _fetch_all(session, "get_children", roots, refused)
-        for topic in children
-    }
-    for ((group, topic), partition), (data, stat) in _fetch_children(session, topics, refused):
+    """Group, partition, data and stat of each node `ROOT/TOPIC/PARTITION`."""
+    topics = _list_children(session, roots, refused)
+    for path, (data, stat) in _fetch_children(session, topics, refused):
+        _, _, group, _, topic, partition = path.split("/")
         if partition.isdecimal() and len(partition) <= _MAX_DIGITS:
             yield group, TopicPartition(topic, int(partition)), data, stat
 
 
 def _fetch_children(
-    session: Session, folders: dict[Any, str], refused: dict[str, str]
-) -> Iterator[tuple[Any, Any]]:
-    """The data of the folders' child nodes: ((folder's key, child), (data, stat))."""
-    paths = {
-        (key, child): f"{folders[key]}/{child}"
-        for key, children in _fetch_all(session, "get_children", folders, refused)
-        for child in children
-    }
-    yield from _fetch_all(session, "get", paths, refused)
+    session: Session, folders: Iterable[str], refused: dict[str, str]
+) -> Iterator[tuple[str, tuple[bytes, Any]]]:
+    """Path, data and stat of the folders' child nodes."""
+    return _fetch_all(session, "get", _list_children(session, folders, refused), refused)
+
+
+def _list_children(session: Session, folders: Iterable[str], refused: dict[str, str]) -> Iterator[str]:
+    """The paths of the folders' child nodes."""
+    for folder, children in _fetch_all(session, "get_children", folders, refused):
+        yield from (f"{folder}/{child}" for child in children)
 
 
 def _fetch_all(
-    session: Session, operation: str, paths: dict[Any, str], refused: dict[str, str]
-) -> Iterator[tuple[Any, Any]]:
-    """The key and the result of the operation for each path whose node exists.
+    session: Session, operation: str, paths: Iterable[str], refused: dict[str, str]
+) -> Iterator[tuple[str, Any]]:
+    """The path and the result of the operation for each path whose node exists.
 
-    A path that may not be READ is added to `refused`, by group: a key is a group, or nested pairs that begin
-    with one.
+    A path that may not be READ is added to `refused`, by group.
     """
     # Up to `_MAX_PENDING` requests are under way at a time: sent one after another, each would take a whole
     # round trip.
-    remaining = iter(paths.items())
+    remaining = iter(paths)
     while batch := list(islice(remaining, _MAX_PENDING)):
-        pending = [(key, session.submit(operation, path)) for key, path in batch]
-        for key, request in pending:
+        pending = [(path, session.submit(operation, path)) for path in batch]
+        for path, request in pending:
             try:
                 result = session.wait_for_result(request)
             except NoNode:
                 continue
             except Denied:
-                group = key
-                while isinstance(group, tuple):
-                    group = group[0]
-                refused.setdefault(group, paths[key])
+                refused.setdefault(path.split("/")[2], path)
                 continue
-            yield key, result
+            yield path, result

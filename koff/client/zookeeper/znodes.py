@@ -1,4 +1,4 @@
-"""The nodes of Kafka's first consumers in ZooKeeper, and their data.
+"""The nodes of Kafka's first consumers in ZooKeeper, their data, and the assignment that follows from them.
 
     /consumers/GROUP/ids/MEMBER               ephemeral; JSON: version, subscription, pattern, timestamp
     /consumers/GROUP/owners/TOPIC/PARTITION   ephemeral; the member, or one of its threads (MEMBER-0)
@@ -15,7 +15,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,13 +88,41 @@ class Registration:
 
     def thread_count(self, topic: str) -> int:
         """How many of the member's threads read the topic."""
-        if self.pattern == _ALLOWED:
-            return sum(count for regex, count in self.subscription.items() if _matches_topic(regex, topic))
-        if self.pattern == _EXCLUDED:
-            return sum(
-                count for regex, count in self.subscription.items() if not _matches_topic(regex, topic)
-            )
-        return self.subscription.get(topic, 0)
+        if self.pattern not in (_ALLOWED, _EXCLUDED):
+            return self.subscription.get(topic, 0)
+        wanted = self.pattern == _ALLOWED
+        return sum(n for regex, n in self.subscription.items() if _matches_topic(regex, topic) == wanted)
+
+
+def assign_partitions(
+    members: Mapping[str, Registration], topic: str, partitions: Sequence[int]
+) -> dict[str, list[int]]:
+    """Each member's partitions of the topic; a member without a thread for the topic is left out.
+
+    All members compute the same assignment from all registrations. It is the `range` strategy of Kafka's
+    first consumers: threads are sorted by id, each gets a run of consecutive partitions, and the runs differ
+    in length by at most one. A partition that its member cannot read (`Registration.failed`) goes to a member
+    that can, if there is one.
+    """
+    # Sorted as text, so MEMBER-10 comes before MEMBER-2: Kafka's first consumers sort the same way.
+    threads = sorted(
+        (f"{member}-{number}", member)
+        for member, registration in members.items()
+        for number in range(registration.thread_count(topic))
+    )
+    if not threads:
+        return {}
+    assignment: dict[str, list[int]] = {}
+    length, remainder = divmod(len(partitions), len(threads))
+    ordered, start = sorted(partitions), 0
+    for index, (_, member) in enumerate(threads):
+        count = length + (index < remainder)  # the first `remainder` threads get one partition more
+        for partition in ordered[start : start + count]:
+            candidates = [member, *(other for _, other in threads[index + 1 :] + threads[:index])]
+            owner = next((m for m in candidates if partition not in members[m].failed.get(topic, ())), member)
+            assignment.setdefault(owner, []).append(partition)
+        start += count
+    return assignment
 
 
 def new_member_id(group: str) -> str:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koff.client.zookeeper.assignment import assign_partitions
 from koff.client.zookeeper.znodes import (
     GroupPaths,
     Registration,
+    assign_partitions,
     bootstrap_servers,
     find_member,
     new_member_id,

@@ -10,8 +10,8 @@ import pytest
 from koff.client.message import Message
 from koff.client.redelivery.acknowledgements import WriteDeadLetter
 from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
-from koff.client.zookeeper import ClaimLost, PartitionError
-from koff.client.zookeeper.claims import Claim
+from koff.client.zookeeper import ClaimLost, ConsumerGroupConf, PartitionError
+from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.delivery import Delivery
 from koff.errors import ConfigError, ConnectError, KoffError
 
@@ -41,9 +41,7 @@ class Fixture:
         self.distrusted: set[Claim] = set()
         self.processed: list[tuple[Claim, int]] = []
         self.delivery = Delivery(
-            limit=100,
-            max_redeliveries=3,
-            redelivery=redelivery or Redelivery(),
+            ConsumerGroupConf(buffer_messages=100, redelivery=redelivery or Redelivery()),
             is_trusted=lambda claim: claim not in self.distrusted,
             on_processed=lambda claim, offset: self.processed.append((claim, offset)),
             on_error=self.errors.append,
@@ -100,7 +98,7 @@ def test_a_message_of_an_earlier_claim_marks_nothing_under_a_newer_claim_of_the_
     fixture.put(earlier, 5)
     late = fixture.delivery.take_message()
     assert late is not None
-    fixture.delivery.mark_lost(earlier)
+    fixture.delivery.change_state(earlier, ClaimState.LOST)
     fixture.put(newer, 3, 4, 5)
     fixture.take(3)
     with pytest.raises(ClaimLost, match="was lost"):
@@ -169,7 +167,7 @@ def test_a_claim_that_is_lost_hands_out_no_failed_message() -> None:
     fixture, claim, other = Fixture(), make_claim(0), make_claim(1)
     fixture.put(claim, 0)
     fixture.take_one().nack()
-    fixture.delivery.mark_lost(claim)
+    fixture.delivery.change_state(claim, ClaimState.LOST)
     fixture.now += 1
     fixture.put(other, 5)
     assert fixture.take(1) == [(1, 5)]

@@ -1,6 +1,9 @@
 """What becomes of the offsets of a claim that ends while its store does not respond. Needs no ZooKeeper."""
 
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +15,7 @@ from koff.client.zookeeper import ConsumerGroupConf
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.errors import ZooKeeperLost
 from koff.client.zookeeper.intake import Intake
-from koff.client.zookeeper.offset_manager import OffsetManagerConf, PeriodicOffsets
+from koff.client.zookeeper.offset_manager import OffsetManager, OffsetManagerConf, PeriodicOffsets
 from koff.errors import KoffError
 from koff.kafkatest import wait_until
 
@@ -26,7 +29,7 @@ class Offsets(PeriodicOffsets):
         self.error: KoffError | None = ZooKeeperLost("no connection")
         self.stored: dict[TopicPartition, int] = {}
         self.tried = 0
-        super().__init__(lambda _topic, _partition: True, OffsetManagerConf(commit_interval_s=3600))
+        super().__init__(cast(Any, SimpleNamespace(owns=None)), OffsetManagerConf(commit_interval_s=3600))
 
     def _load_offset(self, partition: TopicPartition) -> int | None:
         return self.stored.get(partition)
@@ -50,38 +53,55 @@ def offsets() -> Iterator[Offsets]:
     manager.close()
 
 
-def test_an_offset_is_tried_again_until_the_timeout_and_then_forgotten(
-    offsets: Offsets,
+@contextmanager
+def run_intake(offsets: OffsetManager) -> Iterator[tuple[Intake, list[PartitionError]]]:
+    """An intake that reads nothing, and the errors that it reports."""
+    errors: list[PartitionError] = []
+    conf = ConsumerGroupConf(cluster=NOWHERE)
+    delivery: Any = SimpleNamespace(room=lambda _claim: 1000)
+    with Intake("t", Cluster(NOWHERE), conf, delivery, offsets, errors.append, lambda: None) as intake:
+        yield intake, errors
+
+
+def make_claim(partition: int, state: ClaimState = ClaimState.READING, **values: Any) -> Claim:
+    return Claim("t", partition, session_number=0, czxid=1, state=state, **values)
+
+
+@pytest.mark.parametrize(
+    ("state", "remaining_s", "reported"),
+    [(ClaimState.LOST, 9.0, 0), (ClaimState.ENDING, 0.0, 1), (ClaimState.ENDING, 1.0, 1)],
+    ids=["lost", "late", "in time"],
+)
+def test_an_offset_is_tried_again_until_the_deadline_and_then_forgotten(
+    offsets: Offsets, state: ClaimState, remaining_s: float, reported: int
 ) -> None:
     offsets.initialize_partition("t", 0)
     assert offsets.mark_as_processed("t", 0, 7)
-    with pytest.raises(ZooKeeperLost):
-        offsets.finalize_partition("t", 0, 7, 2.0)
+    claim = make_claim(0, state, initialized=True, deadline=time.monotonic() + remaining_s)
+    with run_intake(offsets) as (intake, errors):
+        intake.add_claim(claim)
+        wait_until(lambda: claim.finalized, what="the claim to end")
+    assert len(errors) == reported  # a lost claim is no error
     tried = offsets.tried
-    assert tried > 1
+    assert (tried > 1) == (remaining_s == 1.0)
     offsets.error = None
     offsets.flush()  # the partition may have another owner by now, whose offset must not be overwritten
     assert offsets.tried == tried
     assert not offsets.stored
 
 
-@pytest.mark.parametrize(
-    ("state", "reported"), [(ClaimState.LOST, 0), (ClaimState.DRAINING, 1)], ids=["lost", "draining"]
-)
-def test_a_lost_claim_that_cannot_be_committed_is_no_error(
-    offsets: Offsets, state: ClaimState, reported: int
-) -> None:
-    errors: list[PartitionError] = []
-    conf = ConsumerGroupConf(cluster=NOWHERE)
-    delivery = cast(Any, None)  # nothing is read
-    with Intake("t", Cluster(NOWHERE), conf, delivery, offsets, errors.append, lambda: None) as intake:
-        claim = Claim("t", 0, session_number=0, czxid=1, state=state, initialized=True)
-        offsets.initialize_partition("t", 0)
-        offsets.mark_as_processed("t", 0, 7)
-        intake.end_claim(claim)  # its deadline has passed
+def test_a_store_that_responds_again_in_time_gets_the_offset(offsets: Offsets) -> None:
+    offsets.initialize_partition("t", 0)
+    assert offsets.mark_as_processed("t", 0, 7)
+    claim = make_claim(0, ClaimState.ENDING, initialized=True, deadline=time.monotonic() + 60)
+    claim.last_delivered = 7
+    with run_intake(offsets) as (intake, errors):
+        intake.add_claim(claim)
+        wait_until(lambda: offsets.tried > 0, what="a try")
+        offsets.error = None
         wait_until(lambda: claim.finalized, what="the claim to end")
-    assert len(errors) == reported
-    assert offsets.tried == 1
+    assert errors == []
+    assert offsets.stored == {TopicPartition("t", 0): 8}
 
 
 class Broken(Offsets):
@@ -103,26 +123,35 @@ class Broken(Offsets):
 
 
 def test_an_unknown_error_fails_its_own_claim_and_the_intake_serves_the_others() -> None:
-    errors: list[PartitionError] = []
-    conf, delivery = ConsumerGroupConf(cluster=NOWHERE), cast(Any, None)
     manager = Broken(starts=False)
     manager.error = None
-    with (
-        manager,
-        Intake("t", Cluster(NOWHERE), conf, delivery, manager, errors.append, lambda: None) as intake,
-    ):
-        bad, good = (Claim("t", partition, session_number=0, czxid=1) for partition in (0, 1))
-        intake.start_claim(bad)
+    with manager, run_intake(manager) as (intake, errors):
+        bad, good = make_claim(0), make_claim(1, ClaimState.DRAINING, initialized=True)
+        intake.add_claim(bad)
         wait_until(lambda: bad.failed, what="the claim to fail")
         assert isinstance(errors[0].__cause__, TimeoutError)
-        intake.end_claim(bad)
+        bad.state = ClaimState.ENDING
         wait_until(lambda: bad.finalized, what="the failed claim to end")
         # An error at the end of a claim is reported too, and the claim ends.
-        good.initialized = True
-        intake.end_claim(good)
+        intake.add_claim(good)
+        good.state = ClaimState.ENDING
         wait_until(lambda: good.finalized, what="the other claim to end")
         assert isinstance(errors[-1].__cause__, ValueError)
         assert len(errors) == 2
+
+
+def test_the_end_of_a_lost_claim_does_not_touch_a_newer_claim_of_its_partition(offsets: Offsets) -> None:
+    offsets.error = None
+    offsets.stored[TopicPartition("t", 0)] = 5
+    lost, newer = make_claim(0, ClaimState.LOST, initialized=True), make_claim(0)
+    lost.retry_at = time.monotonic() + 60  # an error came just before it was lost
+    with run_intake(offsets) as (intake, errors):
+        intake.add_claim(lost)
+        intake.add_claim(newer)
+        wait_until(lambda: newer.initialized and lost.finalized, what="both")
+        assert offsets.mark_as_processed("t", 0, 7)
+        assert newer.position == 5
+    assert errors == []
 
 
 def test_a_commit_thread_survives_an_error_of_a_library(offsets: Offsets) -> None:

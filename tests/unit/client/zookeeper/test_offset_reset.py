@@ -24,12 +24,16 @@ class RacedSession:
         self.races, self._deletes = races, deletes
         self.data: bytes | None = None
 
-    def call(self, operation: str, path: str, data: bytes, **_: Any) -> Any:
+    def call(self, operation: str, path: str, data: bytes = b"", **_: Any) -> Any:
+        if operation == "exists":
+            return None if self.data is None else SimpleNamespace(version=0)
         if operation == "set":
             if self.data is None:
                 raise NoNode
             self.data = data
             return SimpleNamespace(version=1)
+        if self.data is not None:
+            raise NodeExists
         if self.races:
             self.races -= 1
             self.data = None if self._deletes else b"77"
