@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 
 from koff.client.closing import Closing
@@ -13,50 +13,44 @@ from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.redelivery.acknowledgements import Acknowledgements
-from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
+from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
 from koff.client.redelivery.delivered_partition import DeliveredPartition
 from koff.client.redelivery.errors import PartitionError
 
 
-@dataclass(slots=True, eq=False)
-class _ReadPartition(DeliveredPartition):
-    """A partition from its first message until it is dropped. Acknowledgements do not count after that."""
-
-    dropped: bool = False
-
-
 class MessageTracker(Closing):
     """Notes which messages of a reader are processed, and keeps those that failed until they are due.
 
-    `lock` is the inbox's lock, which guards the tracker, too. Every method acquires it. `on_error` gets each
-    message that is passed over.
+    Only for a `conf` with `redelivery`. `lock` is the inbox's lock, which guards the tracker, too. Every
+    method acquires it. `on_processed` gets a partition and the offset to commit each time it moves.
+    `on_error` gets each message that is passed over.
     """
 
     def __init__(
         self,
         cluster: ClusterConf,
         conf: ReaderConf,
-        redelivery: Redelivery,
         lock: threading.RLock,
+        on_processed: Callable[[int, int], None],
         on_error: Callable[[PartitionError], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        assert conf.redelivery is not None
         self._topic, self._lock, self._clock = conf.topic, lock, clock
-        self._partitions: dict[int, _ReadPartition] = {}
-        self._delayed: list[tuple[float, _ReadPartition, Any]] = []
-        self._processed: dict[int, int] = {}
+        self._partitions: dict[int, DeliveredPartition] = {}
+        """Each from its first message until it is dropped. Acknowledgements do not count after that."""
+        self._delayed: list[tuple[float, DeliveredPartition, Any]] = []
         self._dead_letters: DeadLetters | None = None
-        if redelivery.dead_letter_topic:
-            topic, group = redelivery.dead_letter_topic, conf.group_id
-            self._dead_letters = DeadLetters(cluster, topic, group)
-        self._acknowledgements: Acknowledgements[_ReadPartition] = Acknowledgements(
+        if dead_letter_topic := conf.redelivery.dead_letter_topic:
+            self._dead_letters = DeadLetters(cluster, dead_letter_topic, conf.group_id)
+        self._acknowledgements: Acknowledgements[DeliveredPartition] = Acknowledgements(
             lock,
             max_redeliveries=conf.max_redeliveries,
-            redelivery=redelivery,
-            is_lost=lambda partition: partition.dropped,
+            redelivery=conf.redelivery,
+            is_lost=self._is_dropped,
             delay=self._delay,
-            on_processed=self._note_processed,
+            on_processed=lambda partition, offset: on_processed(partition.partition, offset + 1),
             on_error=on_error,
             write_dead_letter=None if self._dead_letters is None else self._dead_letters.write_message,
         )
@@ -82,9 +76,7 @@ class MessageTracker(Closing):
         """Notes that messages of one partition, with confluent-kafka's, go to the application."""
         with self._lock:
             number = messages[0].partition
-            partition = self._partitions.get(number)
-            if partition is None:
-                partition = self._partitions[number] = _ReadPartition(self._topic, number)
+            partition = self._partitions.setdefault(number, DeliveredPartition(self._topic, number))
             for message, raw in zip(messages, raws, strict=True):
                 self._acknowledgements.hand_out(partition, message, raw)
 
@@ -103,31 +95,18 @@ class MessageTracker(Closing):
                 if due_at <= now and not partition.was_processed(raw.offset()):
                     due.setdefault(partition.partition, []).append(raw)
             self._delayed = [each for each in self._delayed if each[0] > now]
-        return {partition: sorted(raws, key=_read_offset) for partition, raws in due.items()}
-
-    def pop_processed(self) -> dict[int, int]:
-        """The offset to commit of each partition where it has moved since the last call."""
-        with self._lock:
-            processed, self._processed = self._processed, {}
-        return processed
+        return {partition: sorted(raws, key=methodcaller("offset")) for partition, raws in due.items()}
 
     def drop_partitions(self, partitions: Iterable[int]) -> None:
         """Forgets these partitions: their messages are not delivered again, and cannot be acknowledged."""
         with self._lock:
             for number in partitions:
-                if (partition := self._partitions.pop(number, None)) is not None:
-                    partition.dropped = True
-                self._processed.pop(number, None)
-            self._delayed = [each for each in self._delayed if not each[1].dropped]
+                self._partitions.pop(number, None)
+            self._delayed = [each for each in self._delayed if not self._is_dropped(each[1])]
 
-    def _delay(self, partition: _ReadPartition, raw: Any, delay_s: float) -> None:
-        if not partition.dropped:
+    def _is_dropped(self, partition: DeliveredPartition) -> bool:
+        return self._partitions.get(partition.partition) is not partition
+
+    def _delay(self, partition: DeliveredPartition, raw: Any, delay_s: float) -> None:
+        if not self._is_dropped(partition):
             self._delayed.append((self._clock() + delay_s, partition, raw))
-
-    def _note_processed(self, partition: _ReadPartition, processed_up_to: int) -> None:
-        self._processed[partition.partition] = processed_up_to + 1
-
-
-def _read_offset(raw: Any) -> int:
-    offset: int = raw.offset()
-    return offset

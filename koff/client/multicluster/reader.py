@@ -14,7 +14,7 @@ from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
 from koff.client.multicluster.feed_stream import FeedStream
 from koff.client.multicluster.group_stream import GroupStream
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, ReaderSubscription
 from koff.client.multicluster.message_tracker import MessageTracker
 from koff.client.multicluster.reading_threads import MessageStream
 from koff.client.multicluster.stats import ReaderStats
@@ -47,13 +47,12 @@ class Reader(Closing):
         self._inbox = Inbox(self._subscriptions)
         self._errors = ErrorQueue()
         for subscription in self._subscriptions:
-            conf = subscription.conf
-            if conf.redelivery is not None:
+            if subscription.conf.redelivery is not None:
                 subscription.tracker = MessageTracker(
                     subscription.cluster_conf,
-                    conf,
-                    conf.redelivery,
+                    subscription.conf,
                     self._inbox.lock,
+                    subscription.processed.__setitem__,
                     self._report_passed_over,
                 )
         self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
@@ -74,12 +73,7 @@ class Reader(Closing):
         failed, once for each failure, and once when a reader has ended for good because of an error that koff
         does not know. Raises `Closed` after `close`.
         """
-        batches = self._take_batches(timeout_s)
-        for batch in batches:
-            stream = self._streams[batch.subscription]
-            if isinstance(stream, GroupStream) and batch.subscription.tracker is None:
-                stream.store_offsets(batch.messages)
-        return [message for batch in batches for message in batch.messages]
+        return self._take_messages(timeout_s, commit=True)
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
         """As `read_message`, but a group's offsets are committed only by `commit_messages`.
@@ -87,7 +81,7 @@ class Reader(Closing):
         With `ReaderConf.redelivery` both methods are the same: offsets are committed by `Message.ack` (and by
         `commit_messages`), and messages of which the application calls `nack` are returned again later.
         """
-        return [message for batch in self._take_batches(timeout_s) for message in batch.messages]
+        return self._take_messages(timeout_s, commit=False)
 
     def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
         """Commits the offsets after these messages, for the groups that read them.
@@ -107,8 +101,6 @@ class Reader(Closing):
                 )
             by_stream.setdefault(stream, []).append(message)
         self._check_open()
-        for stream, committed in by_stream.items():
-            stream.mark_processed(committed)
         # Start the commits of all groups, then wait for them.
         commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
         errors, deadline = [], time.monotonic() + timeout_s
@@ -166,15 +158,10 @@ class Reader(Closing):
         if offset < 0 and offset not in (FIRST_OFFSET, LAST_OFFSET):
             raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
         with self._inbox.lock:
-            # A fetch for the old position may be in progress: the inbox drops batches of an older generation.
-            subscription.generation += 1
-            subscription.offset, subscription.lag = offset, -1
-            subscription.unreported_error, subscription.failure = None, ""
-            subscription.failed_attempts = 0
-            self._inbox.drop_batches(lambda batch: batch.subscription is subscription)
-            if subscription.tracker is not None:
-                subscription.tracker.drop_partitions([subscription.partition])
             stream.seek(subscription, offset)
+            subscription.offset, subscription.lag = offset, -1
+            subscription.clear_error()
+            self._inbox.drop_partitions(subscription, [subscription.partition])
 
     def set_offset_at(self, i: int, at: datetime | float) -> None:
         """Continues at the first message at or after that time (a number is seconds since the epoch).
@@ -221,12 +208,8 @@ class Reader(Closing):
 
         Each member commits the offsets of the messages that `read_message` returned, and leaves its group.
         """
-        # Only the first call closes the streams.
-        with self._inbox.lock:
-            was_closed, self._inbox.closed = self._inbox.closed, True
-        if was_closed:
+        if not self._inbox.close():
             return
-        self._inbox.close()
         self._errors.wake_all()
         for stream in dict.fromkeys(self._streams.values()):
             stream.close()
@@ -257,14 +240,14 @@ class Reader(Closing):
         stream.start()
         self._streams.update(dict.fromkeys(subscriptions, stream))
 
-    def _take_batches(self, timeout_s: float | None) -> list[InboxBatch]:
+    def _take_messages(self, timeout_s: float | None, *, commit: bool) -> list[Message]:
         self._check_open()
-        batches, errors = self._inbox.take_batches(timeout_s)
+        batches, errors = self._inbox.take_batches(timeout_s, commit=commit)
         if errors:
             raise ReadErrors(errors, readers=len(self._subscriptions))
         if not batches:  # after the timeout, or because another thread has closed the reader
             self._check_open()
-        return batches
+        return [message for batch in batches for message in batch.messages]
 
     def _check_open(self) -> None:
         if self._inbox.closed:

@@ -31,12 +31,12 @@ class Fixture:
     def __init__(self, redelivery: Redelivery | None = None) -> None:
         self.now = 0.0
         self.errors: list[PartitionError] = []
-        conf = ReaderConf("t", max_redeliveries=2)
+        self.processed: dict[int, int] = {}
         self.tracker = MessageTracker(
             ClusterConf(NOWHERE),
-            conf,
-            redelivery or Redelivery(),
+            ReaderConf("t", max_redeliveries=2, redelivery=redelivery or Redelivery()),
             threading.RLock(),
+            self.processed.__setitem__,
             self.errors.append,
             lambda: self.now,
         )
@@ -65,13 +65,12 @@ def test_the_offset_to_commit_is_that_after_the_last_message_before_a_gap():
     first, second, third = fixture.hand_out([3, 5, 9])
     (other,) = fixture.hand_out([7], partition=1)
     second.ack()
-    assert fixture.tracker.pop_processed() == {}
+    assert fixture.processed == {}
     first.ack()
     other.ack()
-    assert fixture.tracker.pop_processed() == {0: 6, 1: 8}
+    assert fixture.processed == {0: 6, 1: 8}
     third.ack()
-    assert fixture.tracker.pop_processed() == {0: 10}
-    assert fixture.tracker.pop_processed() == {}
+    assert fixture.processed == {0: 10, 1: 8}
 
 
 def test_failed_messages_come_again_after_their_delays_in_the_order_of_their_offsets():
@@ -100,7 +99,7 @@ def test_a_message_that_fails_too_often_is_reported_and_counts_as_processed():
         message = fixture.again
     message.nack(cause)
     assert fixture.due() == {}
-    assert fixture.tracker.pop_processed() == {0: 8}
+    assert fixture.processed == {0: 8}
     (error,) = fixture.errors
     assert (error.message, error.__cause__) == (message, cause)
     assert "offset 7 failed 3 times and is passed over" in str(error)
@@ -113,10 +112,10 @@ def test_after_its_partition_was_dropped_a_message_neither_counts_nor_comes_agai
     early.ack()
     fixture.tracker.drop_partitions([0])
     late.ack()
-    assert (fixture.due(), fixture.tracker.pop_processed()) == ({}, {})
+    assert (fixture.due(), fixture.processed) == ({}, {})
     (newer,) = fixture.hand_out([1])  # the partition was assigned again
     newer.ack()
-    assert fixture.tracker.pop_processed() == {0: 2}
+    assert fixture.processed == {0: 2}
 
 
 def test_a_commit_up_to_a_message_settles_all_before_it():
@@ -125,7 +124,7 @@ def test_a_commit_up_to_a_message_settles_all_before_it():
     messages[0].nack()
     fixture.tracker.mark_processed_up_to(0, 2)
     fixture.tracker.mark_processed_up_to(9, 2)  # nothing of it was handed out
-    assert (fixture.due(), fixture.tracker.pop_processed()) == ({}, {0: 3})
+    assert (fixture.due(), fixture.processed) == ({}, {0: 3})
 
 
 def conf(**options: Any) -> ReaderConf:

@@ -34,7 +34,7 @@ def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, mon
         raise ZeroDivisionError("a bug")
 
     writer.write_messages(Message(b"0"))
-    monkeypatch.setattr(writer, "_assign_targets", fail)
+    monkeypatch.setattr(writer._retries, "_send_due", fail)
     producer.set_responding(False)
     call = Rescue(lambda: writer.write_messages(Message(b"1"), Message(b"2")))
     monkeypatch.setattr(producer, "produce", lambda *args, **options: (_ for _ in ()).throw(refusal()))
