@@ -36,7 +36,7 @@ class ReaderSubscription:
       delivered again.
     - `processed`: the offset to commit of each partition, for a group's thread.
     - `tracker`: with `ReaderConf.redelivery`.
-    - `paused`: no message is handed out; `paused_partitions`: none of these.
+    - `paused`: the partitions of which no message is handed out; None in it: all.
     - `response_at`: when its cluster last responded. `reported_at`: when silence was last reported
       (monotonic).
     """
@@ -53,8 +53,7 @@ class ReaderSubscription:
     queued: Counter[int] = field(default_factory=Counter)
     processed: dict[int, int] = field(default_factory=dict)
     tracker: MessageTracker | None = None
-    paused: bool = False
-    paused_partitions: set[int] = field(default_factory=set)
+    paused: frozenset[int | None] = frozenset()
     response_at: float = field(default_factory=time.monotonic)
     reported_at: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
@@ -87,7 +86,7 @@ class ReaderSubscription:
 
     def is_paused(self, partition: int) -> bool:
         """Whether no message of the partition may be handed out."""
-        return self.paused or partition in self.paused_partitions
+        return None in self.paused or partition in self.paused
 
     def clear_error(self) -> None:
         """Notes that it can be read again, or shall be read elsewhere."""
@@ -173,16 +172,12 @@ class Inbox:
         Fetched messages of paused partitions wait until they are resumed.
         """
         with self.lock:
-            if partitions is not None:
-                # A new set: the subscription's thread may be reading the old one.
-                known = subscription.paused_partitions
-                subscription.paused_partitions = (
-                    known.union(partitions) if paused else known.difference(partitions)
-                )
+            if paused:
+                subscription.paused |= {None} if partitions is None else {*partitions}
+            elif partitions is None:
+                subscription.paused = frozenset()
             else:
-                subscription.paused = paused
-                if not paused:
-                    subscription.paused_partitions = set()
+                subscription.paused -= {*partitions}
             self._changed.notify_all()
             self._room_freed.notify_all()
 

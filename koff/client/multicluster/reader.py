@@ -18,8 +18,7 @@ from koff.client.multicluster.inbox import Inbox, ReaderSubscription
 from koff.client.multicluster.message_tracker import MessageTracker
 from koff.client.multicluster.reading_threads import MessageStream
 from koff.client.multicluster.stats import ReaderStats
-from koff.client.redelivery.error_queue import ErrorQueue
-from koff.client.redelivery.errors import PartitionError
+from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
 

@@ -6,6 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -16,7 +17,7 @@ from koff.client.cluster import Cluster
 from koff.client.cluster_conf import OffsetSpec
 from koff.client.cluster_conf import TopicPartition as KoffTopicPartition
 from koff.client.feed.source import FeedConf
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
+from koff.client.foreign_errors import convert_foreign_error, make_connect_error, start_thread
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.errors import ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
@@ -93,6 +94,7 @@ class MessageStream(Closing, ABC):
         }
 
     def _run(self) -> None:
+        make_error = partial(make_connect_error, self._cluster_conf.brokers, was_up=True)
         try:
             while not self._stopping.is_set():
                 try:
@@ -101,7 +103,9 @@ class MessageStream(Closing, ABC):
                     self._fetch_once()
                     self._check_silent()
                 except (KoffError, KafkaException) as error:  # reported; the next try may succeed
-                    self._report_error(copy_error(self._map_error(error)))
+                    mapped = convert_foreign_error(error, f"{self._cluster_name} cannot be read", make_error)
+                    for subscription in self.subscriptions:
+                        self._inbox.report_error(subscription, copy_error(mapped))
                     self._stopping.wait(RETRY_S)
         except BaseException as error:  # without this report, callers of the reader would wait for ever
             self._report_end(error)
@@ -133,17 +137,9 @@ class MessageStream(Closing, ABC):
                     batch.again = True
                     self._inbox.put_again(batch)
 
-    def _map_error(self, error: KoffError | KafkaException) -> KoffError:
-        if isinstance(error, KoffError):
-            return error
-        kafka_error = extract_kafka_error(error)
-        return make_connect_error(
-            self._cluster_conf.brokers, [kafka_error] if kafka_error else [], was_up=True
-        )
-
     def _apply_pauses(self) -> None:
         """Has librdkafka fetch no messages of paused partitions. It keeps their positions."""
-        if not self._paused and not any(each.paused or each.paused_partitions for each in self.subscriptions):
+        if not self._paused and not any(each.paused for each in self.subscriptions):
             return
         client, assigned = self._get_assignment()
         if client is not self._paused_client:
@@ -201,10 +197,6 @@ class MessageStream(Closing, ABC):
         messages = list(FetchedBatch(self._conf.topic, partition, raws, self._cluster_name))
         subscription = self._find_subscription(partition)
         return InboxBatch(subscription, messages, raws=raws if subscription.tracker is not None else ())
-
-    def _report_error(self, error: KoffError) -> None:
-        for subscription in self.subscriptions:
-            self._inbox.report_error(subscription, error)
 
     def _note_response(self, subscriptions: Iterable[ReaderSubscription]) -> None:
         for subscription in subscriptions:

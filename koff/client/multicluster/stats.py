@@ -37,7 +37,9 @@ class Summary:
 
     def with_value(self, value: float) -> Summary:
         """The summary with one value more."""
-        return self + Summary(1, value, value, value)
+        if not self.count:
+            return Summary(1, value, value, value)
+        return Summary(self.count + 1, self.total + value, min(self.minimum, value), max(self.maximum, value))
 
     def __add__(self, other: Summary) -> Summary:
         if not (self.count and other.count):

@@ -18,9 +18,8 @@ from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError, WriteErrors
-from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
+from koff.client.multicluster.pending_writes import PendingWrite, RetryThread, WriteCall
 from koff.client.multicluster.producer_properties import is_refusal
-from koff.client.multicluster.retries import RetryThread
 from koff.client.multicluster.stats import NO_VALUES, WriterStats
 from koff.client.multicluster.write_target import Reach, WriteTarget
 from koff.errors import Closed, ConfigError
@@ -212,7 +211,7 @@ class Writer(Closing):
                 return
             target.counts["failures"] += 1
             if is_refusal(error):
-                write.refused_by.add(target)
+                write.refused_by |= {target}
             else:
                 write.in_doubt = write.in_doubt or was_sent
             write.attempts += 1
@@ -333,10 +332,15 @@ class Writer(Closing):
         by_target: dict[WriteTarget, list[PendingWrite]] = {}
         exhausted: list[PendingWrite] = []
         turn, now = next(self._turns), time.monotonic()
+        # One choice for those with the same history: the messages of a call stay together.
+        chosen: dict[object, WriteTarget | None] = {}
         for write in writes:
             if write.call.given_up:  # another thread settles it
                 continue
-            target = self._choose_target(write, turn)
+            history = write.last_target, write.refused_by
+            if history not in chosen:
+                chosen[history] = self._choose_target(write, turn)
+            target = chosen[history]
             if target is not None:
                 self._counts["retries"] += write.attempts > 0
                 self._counts["failovers"] += write.last_target not in (None, target)
