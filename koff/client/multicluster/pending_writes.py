@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koff.client.foreign_errors import start_thread
 from koff.client.message import Message
 from koff.client.multicluster.errors import WriteError, WriteErrors
 
 
+@dataclass(slots=True, eq=False)
 class WriteCall:
     """The messages of one `write_messages` call, and the result of each.
 
@@ -21,15 +22,18 @@ class WriteCall:
     from then on, none of its messages may be sent. "": it is not.
     """
 
-    def __init__(self, messages: Sequence[Message], started_at: float, timeout_s: float | None) -> None:
-        self.messages = messages
-        self.started_at = started_at
-        self.timeout_s = timeout_s
-        self.given_up = ""
-        self.writes: Sequence[PendingWrite] = ()
-        self.errors: list[WriteError | None] = [None] * len(messages)
-        self.unsettled = len(messages)
-        self.done = threading.Event()
+    messages: Sequence[Message]
+    started_at: float
+    timeout_s: float | None
+    given_up: str = ""
+    writes: Sequence[PendingWrite] = ()
+    done: threading.Event = field(default_factory=threading.Event)
+    errors: list[WriteError | None] = field(init=False)
+    unsettled: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unsettled = len(self.messages)
+        self.errors = [None] * self.unsettled
 
     def left_s(self) -> float | None:
         """How long the call may still take; None: without limit."""
@@ -64,7 +68,6 @@ class PendingWrite:
     sequence: int
     index: int
     call: WriteCall
-    started_at: float
     attempts: int = 0
     given_at: float = 0.0
     attempt_until: float = 0.0

@@ -83,8 +83,7 @@ class Writer(Closing):
         if not messages:
             return
         call = WriteCall(messages, time.monotonic(), timeout_s)
-        if not self._admit_call(call):
-            raise self._refuse_call(call)
+        self._admit_call(call)
         try:
             self._send_writes(call.writes, call.left_s())
             if self._conf.asynchronous:
@@ -98,8 +97,8 @@ class Writer(Closing):
         if errors is not None:
             raise errors
 
-    def _admit_call(self, call: WriteCall) -> bool:
-        """Waits for room for the call's messages. False if there is none in time. Raises `Closed`."""
+    def _admit_call(self, call: WriteCall) -> None:
+        """Waits for room for the call's messages. Raises `Closed`, and `WriteErrors` if there is none."""
         count = len(call.messages)
         with self._lock:
             has_room = self._room_freed.wait_for(
@@ -108,24 +107,18 @@ class Writer(Closing):
             self._wait_s = self._wait_s.with_value(time.monotonic() - call.started_at)
             if self._closing:
                 raise Closed("the writer is closed")
-            if has_room:
-                if self._conf.asynchronous:
-                    call.timeout_s = None  # the call returns now: `give_up_after_s` limits its messages
-                self._in_flight += count
-                self._calls.add(call)
-                call.writes = [
-                    PendingWrite(message, next(self._sequence), index, call, call.started_at)
-                    for index, message in enumerate(call.messages)
-                ]
-        return has_room
-
-    def _refuse_call(self, call: WriteCall) -> WriteErrors:
-        text = (
-            f"not sent: no room for it within {call.timeout_s:g} s, {self._in_flight} messages are in flight"
-        )
-        with self._lock:
-            self._counts["errors"] += len(call.messages)
-        return WriteErrors([WriteError(text) for _ in call.messages])
+            if not has_room:
+                self._counts["errors"] += count
+                room = f"no room for it within {call.timeout_s:g} s, {self._in_flight} messages are in flight"
+                raise WriteErrors([WriteError(f"not sent: {room}") for _ in call.messages])
+            if self._conf.asynchronous:
+                call.timeout_s = None  # the call returns now: `give_up_after_s` limits its messages
+            self._in_flight += count
+            self._calls.add(call)
+            call.writes = [
+                PendingWrite(message, next(self._sequence), index, call)
+                for index, message in enumerate(call.messages)
+            ]
 
     def _give_up(self, call: WriteCall, why: str) -> None:
         """Settles all messages of the call now. After that, none of them is sent that is not in flight."""
@@ -227,7 +220,7 @@ class Writer(Closing):
             self._settle_failed(write)
 
     def _settle_failed(self, write: PendingWrite) -> None:
-        seconds = time.monotonic() - write.started_at
+        seconds = time.monotonic() - write.call.started_at
         if not write.reason:
             failures = (f"{each.name}: {each.failure or 'no response yet'}" for each in self._targets)
             write.reason = "; ".join(failures)
@@ -279,14 +272,18 @@ class Writer(Closing):
             counts["messages"] += 1
             counts["bytes"] += size
         self._counts["possible_duplicates"] += write.in_doubt
-        self._write_s = self._write_s.with_value(time.monotonic() - write.started_at)
+        self._write_s = self._write_s.with_value(time.monotonic() - write.call.started_at)
 
     def _complete(self, call: WriteCall, *, finished: bool) -> None:
         """Wakes those that wait: for the call if it is finished, and for room."""
         # Without the lock: `on_completion` is the user's code.
         try:
             if finished and self._conf.on_completion is not None:
-                self._run_on_completion(call)
+                self._conf.on_completion(call.messages, call.build_errors())
+        except KeyboardInterrupt:  # Ctrl-C is for the main thread, not for this function
+            raise
+        except BaseException:  # must not end this thread: it serves other messages too
+            log.exception("on_completion raised an error", messages=len(call.messages))
         finally:
             if finished:
                 call.writes = ()  # they refer to the call: Python frees both sooner
@@ -297,15 +294,6 @@ class Writer(Closing):
                     self._calls.discard(call)
                 self._in_flight -= 1
                 self._room_freed.notify_all()
-
-    def _run_on_completion(self, call: WriteCall) -> None:
-        assert self._conf.on_completion is not None
-        try:
-            self._conf.on_completion(call.messages, call.build_errors())
-        except KeyboardInterrupt:  # Ctrl-C is for the main thread, not for this function
-            raise
-        except BaseException:  # must not end this thread: it serves other messages too
-            log.exception("on_completion raised an error", messages=len(call.messages))
 
     def _send_writes(self, writes: Sequence[PendingWrite], timeout_s: float | None = None) -> None:
         """Sends each write to a cluster that is up, or gives it up if its time is used up.
@@ -348,9 +336,9 @@ class Writer(Closing):
             elif self._is_too_late(write):
                 exhausted.append(write)
             else:
-                give_up_at = write.started_at + self._conf.give_up_after_s
+                give_up_at = write.call.started_at + self._conf.give_up_after_s
                 self._retries.add(write, min(now + _NO_TARGET_WAIT_S, give_up_at))
         return by_target, exhausted
 
     def _is_too_late(self, write: PendingWrite) -> bool:
-        return time.monotonic() - write.started_at >= self._conf.give_up_after_s
+        return time.monotonic() - write.call.started_at >= self._conf.give_up_after_s
