@@ -13,10 +13,11 @@ from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import ReaderConf
+from koff.client.multicluster.errors import ReadErrors
 from koff.client.multicluster.message_tracker import MessageTracker
 from koff.client.multicluster.stats import NO_VALUES, ClientStats, ReaderStats, Summary
 from koff.client.redelivery.conf import RedeliveryCounts
-from koff.errors import KoffError
+from koff.errors import Closed, KoffError
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
@@ -29,7 +30,7 @@ class ReaderSubscription:
     The inbox's lock guards it. `response_at` and `reported_at` belong to its thread.
 
     - `start_at`: where the thread has yet to start reading. Messages that come before that are dropped.
-    - `failure`: why it cannot be read; None once it can. `is_reported`: `take_batches` has returned it.
+    - `failure`: why it cannot be read; None once it can. `is_reported`: `take_messages` has raised it.
     - `failed_attempts`: how often in a row it could not be read.
     - `ended`: its thread has ended with `failure`; nothing more is read.
     - `queued`: how many messages of each partition are in the inbox. `tracker` has more that wait to be
@@ -134,7 +135,7 @@ class InboxBatch:
 class Inbox:
     """Messages that were fetched by all subscriptions and not read yet. Threads may share it.
 
-    Each error is returned once; a fetching thread reports an error again while it lasts.
+    Each error is raised once; a fetching thread reports an error again while it lasts.
     """
 
     def __init__(self, subscriptions: Sequence[ReaderSubscription]) -> None:
@@ -203,7 +204,7 @@ class Inbox:
             return True
 
     def report_end(self, subscriptions: Iterable[ReaderSubscription], error: KoffError) -> None:
-        """Keeps the reason why the subscriptions are not read any more. The next `take_batches` returns it.
+        """Keeps the reason why the subscriptions are not read any more. The next `take_messages` raises it.
 
         From then on it counts as an error of these subscriptions at each call.
         """
@@ -224,27 +225,25 @@ class Inbox:
                 )
             subscription.clear_error()
 
-    def take_batches(
-        self, timeout_s: float | None, *, commit: bool = False
-    ) -> tuple[list[InboxBatch], list[KoffError]]:
-        """The next batches of one cluster, or the errors of all subscriptions if all have failed.
+    def take_messages(self, timeout_s: float | None, *, commit: bool = False) -> list[Message]:
+        """The next messages of one cluster; [] after `timeout_s`. `commit`: a group commits their offsets.
 
-        Returns the errors of ended subscriptions once also while others can be read. Both are empty after
-        `timeout_s` or once the inbox is closed. Only adjacent batches of one cluster are returned together,
-        so that each cluster has its turn. `commit`: a group commits their offsets soon.
+        Only adjacent batches of one cluster are returned together, so that each cluster has its turn. Raises
+        `ReadErrors` if all subscriptions have failed, and once also while others can be read if some have
+        ended. Raises `Closed`.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
-            while not self.closed:
+            while True:
+                self.check_open()
                 if batches := self._pop_batches(commit=commit):
-                    return batches, []
+                    return [message for batch in batches for message in batch.messages]
                 if errors := self._take_errors():  # instead of waiting
-                    return [], errors
+                    raise ReadErrors(errors, readers=len(self._subscriptions))
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
-                    break
+                    return []
                 self._changed.wait(left_s)
-        return [], []
 
     def wait_for_room(self, subscriptions: Sequence[ReaderSubscription], timeout_s: float) -> int:
         """How many messages the queues of these subscriptions have room for.
@@ -269,6 +268,11 @@ class Inbox:
             for partition in partitions:
                 subscription.queued.pop(partition, None)
             self._room_freed.notify_all()
+
+    def check_open(self) -> None:
+        """Raises `Closed` after `close`."""
+        if self.closed:
+            raise Closed("the reader is closed")
 
     def close(self) -> bool:
         """Drops all batches and wakes all threads that wait. Returns whether this is the first call."""

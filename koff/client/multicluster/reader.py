@@ -11,7 +11,7 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf, OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
-from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
+from koff.client.multicluster.errors import CommitError, Unavailable
 from koff.client.multicluster.feed_stream import FeedStream
 from koff.client.multicluster.group_stream import GroupStream
 from koff.client.multicluster.inbox import Inbox, ReaderSubscription
@@ -72,7 +72,7 @@ class Reader(Closing):
         failed, once for each failure, and once when a reader has ended for good because of an error that koff
         does not know. Raises `Closed` after `close`.
         """
-        return self._take_messages(timeout_s, commit=True)
+        return self._inbox.take_messages(timeout_s, commit=True)
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
         """As `read_message`, but a group's offsets are committed only by `commit_messages`.
@@ -80,7 +80,7 @@ class Reader(Closing):
         With `ReaderConf.redelivery` both methods are the same: offsets are committed by `Message.ack` (and by
         `commit_messages`), and messages of which the application calls `nack` are returned again later.
         """
-        return self._take_messages(timeout_s, commit=False)
+        return self._inbox.take_messages(timeout_s, commit=False)
 
     def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
         """Commits the offsets after these messages, for the groups that read them.
@@ -99,7 +99,7 @@ class Reader(Closing):
                     "a group_id returned can be committed"
                 )
             by_stream.setdefault(stream, []).append(message)
-        self._check_open()
+        self._inbox.check_open()
         # Start the commits of all groups, then wait for them.
         commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
         errors, deadline = [], time.monotonic() + timeout_s
@@ -191,7 +191,7 @@ class Reader(Closing):
         self._set_paused(i, partitions, paused=False)
 
     def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
-        self._check_open()
+        self._inbox.check_open()
         for subscription in self._subscriptions if i is None else [self._subscriptions[i]]:
             self._inbox.set_paused(subscription, partitions, paused=paused)
 
@@ -239,21 +239,8 @@ class Reader(Closing):
         stream.start()
         self._streams.update(dict.fromkeys(subscriptions, stream))
 
-    def _take_messages(self, timeout_s: float | None, *, commit: bool) -> list[Message]:
-        self._check_open()
-        batches, errors = self._inbox.take_batches(timeout_s, commit=commit)
-        if errors:
-            raise ReadErrors(errors, readers=len(self._subscriptions))
-        if not batches:  # after the timeout, or because another thread has closed the reader
-            self._check_open()
-        return [message for batch in batches for message in batch.messages]
-
-    def _check_open(self) -> None:
-        if self._inbox.closed:
-            raise Closed("the reader is closed")
-
     def _get_feed_stream(self, i: int) -> tuple[ReaderSubscription, FeedStream]:
-        self._check_open()
+        self._inbox.check_open()
         subscription = self._subscriptions[i]
         stream: MessageStream = self._streams[subscription]
         if not isinstance(stream, FeedStream):

@@ -29,6 +29,8 @@ class FakeProducer:
         self.responds = True
         self.allowed = 1_000_000
         self.in_flight = 1
+        self.knows_offsets = True
+        self.before_metadata: Callable[[], None] = lambda: None
         self.written: list[Any] = []
         self.given: deque[Given] = deque()
         self.before_report: Callable[[Given], None] = lambda given: None
@@ -36,6 +38,7 @@ class FakeProducer:
         self._changed = threading.Condition()
 
     def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        self.before_metadata()
         partitions = {0: SimpleNamespace(leader=1)}
         return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
 
@@ -85,7 +88,7 @@ class FakeProducer:
 
     def _write(self, given: Given) -> Callable[[], None]:
         self.written.append(given.value)
-        offset = len(self.written) - 1
+        offset = len(self.written) - 1 if self.knows_offsets else None
         report = SimpleNamespace(partition=lambda: 0, offset=lambda: offset)
 
         def deliver() -> None:

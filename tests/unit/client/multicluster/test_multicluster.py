@@ -1,13 +1,7 @@
 """What many clusters need no Kafka for: balancers, errors, statistics, what waits to be read."""
 
-import queue
 import threading
-from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from types import SimpleNamespace
-from typing import Any
+from itertools import chain
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -25,18 +19,19 @@ from koff.client.multicluster import (
     Reader,
     ReaderConf,
     ReadError,
+    ReadErrors,
     RoundRobin,
     WriteError,
     WriteErrors,
     Writer,
     WriterConf,
-    write_target,
 )
 from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
-from koff.errors import ConfigError
+from koff.errors import Closed, ConfigError
 from koff.kafkatest import wait_until
+from tests.unit.client.multicluster.fake_producer import FakeProducer
+from tests.unit.client.multicluster.writer_calls import NOWHERE, Rescue, new_writer
 
-NOWHERE = "127.0.0.1:1"
 A = {"a": ClusterConf(NOWHERE)}
 
 
@@ -124,39 +119,15 @@ def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
     assert writer.stats().errors == 2  # counts stay
 
 
-class ReportsWithoutOffset:
-    """A librdkafka producer whose delivery reports have no error and no offset."""
-
-    def __init__(self) -> None:
-        self._reports: queue.Queue[Callable[[], None]] = queue.Queue()
-
-    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-        partitions = {0: SimpleNamespace(leader=1)}
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
-
-    def produce(self, topic: str, *, partition: int, on_delivery: Callable[..., None], **rest: Any) -> None:
-        report = SimpleNamespace(partition=lambda: partition, offset=lambda: None)
-        self._reports.put(partial(on_delivery, None, report))
-
-    def poll(self, timeout: float) -> None:
-        with suppress(queue.Empty):
-            self._reports.get(timeout=timeout)()
-
-
-def test_an_outage_uses_up_no_attempts(monkeypatch):
+def test_an_outage_uses_up_no_attempts(producer: FakeProducer):
     is_noticed = threading.Event()
 
-    class AwayAtFirst(ReportsWithoutOffset):
-        probes = 0
+    def fail_at_first() -> None:
+        if not is_noticed.is_set() or faults.pop():
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
-        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-            self.probes += is_noticed.is_set()
-            if self.probes < 4:
-                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-            return super().list_topics(topic, timeout)
-
-    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: AwayAtFirst())
-    monkeypatch.setattr(write_target, "_PROBE_S", 0.1)
+    faults = [False, True, True]
+    producer.before_metadata = fail_at_first
     cluster = ClusterConf(NOWHERE, connect_timeout_s=0.0)
     with Writer({"a": cluster}, WriterConf("t", max_attempts=1)) as writer:
         wait_until(lambda: not writer.stats().clusters["a"].reachable, what="the outage")
@@ -166,18 +137,15 @@ def test_an_outage_uses_up_no_attempts(monkeypatch):
     assert message.cluster == "a"
 
 
-def test_a_write_thread_survives_an_error_that_nobody_expected(monkeypatch):
-    faults = [KeyError("t"), ValueError("odd")]
+def test_a_write_thread_survives_an_error_that_nobody_expected(producer: FakeProducer):
+    faults: list[Exception] = [KeyError("t"), ValueError("odd")]
 
-    class Odd(ReportsWithoutOffset):
-        def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-            if faults:
-                raise faults.pop()
-            return super().list_topics(topic, timeout)
+    def fail_at_first() -> None:
+        if faults:
+            raise faults.pop()
 
-    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: Odd())
-    monkeypatch.setattr(write_target, "_PROBE_S", 0.1)
-    with Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t")) as writer:
+    producer.before_metadata = fail_at_first
+    with new_writer() as writer:
         message = Message(b"v")
         writer.write_messages(message)
     assert message.cluster == "a"
@@ -188,14 +156,14 @@ def test_the_lag_is_unknown_while_the_end_of_the_partition_is():
     inbox = Inbox([subscription])
     for end, lag in ((-1, -1), (10, 9)):
         inbox.put_batches([InboxBatch(subscription, [Message(b"x", offset=0)], end)])
-        inbox.take_batches(0)
+        inbox.take_messages(0)
         assert subscription.lag == lag
 
 
-def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(monkeypatch):
-    monkeypatch.setattr(write_target, "new_client", lambda *args, **options: ReportsWithoutOffset())
+def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(producer: FakeProducer):
+    producer.knows_offsets = False
     message = Message(b"v")
-    with Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t")) as writer:
+    with new_writer() as writer:
         writer.write_messages(message)
     assert (message.cluster, message.partition, message.offset) == ("a", 0, NO_OFFSET)
 
@@ -208,7 +176,8 @@ def _subscriptions(*names: str) -> list[ReaderSubscription]:
 
 
 def _batch(subscription: ReaderSubscription, *offsets: int, end: int = 100) -> InboxBatch:
-    messages = [Message(b"12", b"3", "t", 0, offset) for offset in offsets]
+    cluster = subscription.cluster
+    messages = [Message(b"12", b"3", "t", 0, offset, cluster=cluster) for offset in offsets]
     return InboxBatch(subscription, messages, end)
 
 
@@ -218,8 +187,8 @@ def test_each_cluster_has_its_turn():
     inbox.put_batches([_batch(a, 1), _batch(a, 2)])
     inbox.put_batches([_batch(b, 1)])
     inbox.put_batches([_batch(a, 3)])
-    taken = [[batch.subscription for batch in inbox.take_batches(0)[0]] for _ in range(3)]
-    assert taken == [[a, a], [b], [a]]
+    taken = [[message.cluster for message in inbox.take_messages(0)] for _ in range(3)]
+    assert taken == [["a", "a"], ["b"], ["a"]]
 
 
 def test_a_reader_stands_after_the_last_message_taken():
@@ -227,7 +196,7 @@ def test_a_reader_stands_after_the_last_message_taken():
     inbox = Inbox(subscriptions)
     inbox.put_batches([_batch(subscription, 7, 8, 9, end=12)])
     assert (subscription.offset, subscription.lag, inbox.wait_for_room(subscriptions, 0)) == (0, -1, 0)
-    inbox.take_batches(0)
+    inbox.take_messages(0)
     assert (subscription.offset, subscription.lag, inbox.wait_for_room(subscriptions, 0)) == (10, 2, 3)
     stats = subscription.build_stats(ClientStats())
     assert (stats.messages, stats.bytes, stats.offset, stats.lag) == (3, 9, 10, 2)
@@ -241,17 +210,12 @@ def test_what_was_fetched_before_an_offset_was_set_never_arrives():
     inbox.put_batches([_batch(subscription, 1)])
     subscription.start_at = None  # the thread has moved there
     inbox.put_batches([_batch(subscription, 50)])
-    (taken,), _ = inbox.take_batches(0)
-    assert [message.offset for message in taken.messages] == [50]
+    assert _take_all(inbox) == [("a", 50)]
 
 
 def _take_all(inbox: Inbox) -> list[tuple[str, int]]:
-    taken = []
-    while batches := inbox.take_batches(0)[0]:
-        taken += [
-            (each.subscription.cluster, message.offset) for each in batches for message in each.messages
-        ]
-    return taken
+    taken = chain.from_iterable(iter(lambda: inbox.take_messages(0), []))
+    return [(message.cluster, message.offset) for message in taken]
 
 
 def test_messages_of_a_paused_reader_wait_in_their_order_and_do_not_fill_the_queue():
@@ -278,8 +242,7 @@ def test_single_partitions_may_be_paused_and_resuming_the_reader_resumes_all():
             inbox.put_batches([InboxBatch(subscription, [Message(b"", None, "t", partition, 7)])])
 
     def take() -> list[int]:
-        batches = iter(lambda: inbox.take_batches(0)[0], [])
-        return sorted(each.partition for taken in batches for each in taken)
+        return sorted(m.partition for taken in iter(lambda: inbox.take_messages(0), []) for m in taken)
 
     inbox.set_paused(subscription, [0, 2], paused=True)
     put()
@@ -311,10 +274,12 @@ def test_errors_are_told_once_and_only_when_all_readers_failed():
     inbox = Inbox(subscriptions)
     first, second = ReadError("first"), ReadError("second")
     inbox.report_error(a, first)
-    assert inbox.take_batches(0) == ([], [])
+    assert inbox.take_messages(0) == []
     inbox.report_error(b, second)
-    assert inbox.take_batches(0) == ([], [first, second])
-    assert inbox.take_batches(0) == ([], [])
+    with pytest.raises(ReadErrors) as raised:
+        inbox.take_messages(0)
+    assert raised.value.errors == (first, second)
+    assert inbox.take_messages(0) == []
     stats = a.build_stats(ClientStats())
     assert (stats.failure, stats.errors) == ("first", 1)
 
@@ -325,11 +290,12 @@ def test_a_reader_has_failed_after_as_many_attempts_in_a_row_as_it_may_make():
     gone = ReadError("gone")
     assert [inbox.report_error(subscription, gone) for _ in range(2)] == [False, False]
     inbox.put_batches([_batch(subscription, 1)])  # it can be read again
-    inbox.take_batches(0)
+    inbox.take_messages(0)
     assert [inbox.report_error(subscription, gone) for _ in range(2)] == [False, False]
-    assert (inbox.take_batches(0), subscription.failure) == (([], []), None)
+    assert (inbox.take_messages(0), subscription.failure) == ([], None)
     assert inbox.report_error(subscription, gone)
-    assert inbox.take_batches(0) == ([], [gone])
+    with pytest.raises(ReadErrors, match="gone"):
+        inbox.take_messages(0)
     stats = subscription.build_stats(ClientStats())
     assert (stats.failure, stats.errors) == ("gone", 5)
     assert inbox.report_error(subscription, gone)  # still
@@ -342,29 +308,21 @@ def test_what_waits_is_read_before_errors_are_told():
     inbox = Inbox(subscriptions)
     inbox.put_batches([_batch(subscription, 1)])
     inbox.report_error(subscription, ReadError("gone"))
-    batches, errors = inbox.take_batches(0)
-    assert (len(batches), errors) == (1, [])
-    assert len(inbox.take_batches(0)[1]) == 1
+    assert len(inbox.take_messages(0)) == 1
+    with pytest.raises(ReadErrors, match="gone"):
+        inbox.take_messages(0)
 
 
 def test_closing_wakes_whoever_waits():
     inbox = Inbox(_subscriptions("a"))
-    seen: Counter[str] = Counter()
-
-    def wait() -> None:
-        inbox.take_batches(None)
-        seen["taken"] += 1
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
+    waiting = Rescue(lambda: inbox.take_messages(None))
     inbox.close()
-    waiting.join(60)
-    assert seen["taken"] == 1
+    assert isinstance(waiting.wait(), Closed)
 
 
 def test_a_group_has_no_offset_of_its_own():
     subscription = ReaderSubscription(ReaderConf("t", group_id="g", start_offset=LAST_OFFSET), A["a"], -1)
     inbox = Inbox([subscription])
     inbox.put_batches([_batch(subscription, 7)])
-    inbox.take_batches(0)
+    inbox.take_messages(0)
     assert (subscription.offset, subscription.lag, subscription.partition) == (-1, -1, -1)
