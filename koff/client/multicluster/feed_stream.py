@@ -126,9 +126,10 @@ class FeedStream(MessageStream):
         except KoffError as error:  # the partition is reported lost again at the next try
             failure = copy_error(error)
         with self._inbox.lock:
-            if subscription.start_at is None:  # otherwise `set_offset` has come meanwhile
-                subscription.start_at = start_at
-                self._next_start_at = time.monotonic() + RETRY_S if start_at == position else 0.0
+            if subscription.start_at is not None:  # `set_offset` has come meanwhile
+                return
+            subscription.start_at = start_at
+            self._next_start_at = time.monotonic() + RETRY_S if start_at == position else 0.0
         if failure is not None:
             self._inbox.report_error(subscription, failure)
 

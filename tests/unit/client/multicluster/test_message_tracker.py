@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import confluent_kafka
-import pytest
 
 from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
@@ -19,7 +18,6 @@ from koff.client.multicluster import (
     RedeliveryCounts,
 )
 from koff.client.multicluster.message_tracker import MessageTracker
-from koff.errors import ConfigError
 from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_member import Member, fetched
 
@@ -206,8 +204,3 @@ def test_failed_messages_count_as_waiting(member: Member):
         message.nack()
         assert reader.stats(0).queue_length == 1
         assert reader._inbox.wait_for_room(reader._subscriptions, 0) == 0
-
-
-def test_delays_that_contradict_each_other_are_refused():
-    with pytest.raises(ConfigError, match="first_s"):
-        Redelivery(first_s=3.0, longest_s=1.0)
