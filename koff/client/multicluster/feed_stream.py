@@ -14,9 +14,10 @@ from koff.client.librdkafka import new_client
 from koff.client.log_reader import PartitionLost
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadError
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.reading_threads import FETCH_S, RETRY_S, MessageStream, build_feed_conf
 from koff.client.multicluster.stats import INTERVAL, ClientStatistics
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import ConnectError, KoffError, copy_error
 from koff.logs import get_logger
 
@@ -26,8 +27,7 @@ log = get_logger("client.multicluster")
 class FeedStream(MessageStream):
     """Reads partitions of one topic in one cluster, without a group, with one librdkafka client.
 
-    A partition is read from its subscription's `start_at` on. One that has neither that nor a position is out
-    of range: only `set_offset` can resume it.
+    A partition that has neither a `start_at` nor a position is out of range: only `set_offset` can resume it.
     """
 
     def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
@@ -36,7 +36,7 @@ class FeedStream(MessageStream):
         self._next_start_at = 0.0
         self._lost: list[PartitionLost] = []
         for subscription in subscriptions:
-            subscription.start_at = subscription.offset
+            subscription.start_partition(subscription.partition, start_at=subscription.offset)
 
     def seek(self, subscription: ReaderSubscription, offset: int) -> None:
         """Continues the subscription at the offset. The caller holds the inbox's lock.
@@ -45,7 +45,7 @@ class FeedStream(MessageStream):
         """
         if self.ended is not None:
             raise copy_error(self.ended)
-        subscription.start_at = offset
+        subscription.start_partition(subscription.partition, start_at=offset)
         self._next_start_at = 0.0
 
     def _handle_requests(self) -> None:
@@ -76,17 +76,18 @@ class FeedStream(MessageStream):
 
     def _expects_data(self, subscription: ReaderSubscription) -> bool:
         partition = subscription.partition
-        is_read = partition in self._feed.positions or subscription.start_at is not None
+        is_read = partition in self._feed.positions or subscription.partitions[partition].start_at is not None
         return is_read and not subscription.is_paused(partition)
 
     def _start_partitions(self) -> None:
         """Starts to fetch the partitions that have a `start_at`. One without an offset is tried again later.
 
-        `set_offset` may change `start_at` meanwhile: then the next call starts the partition again.
+        `set_offset` may replace a partition meanwhile: then the next call starts the new one.
         """
         self._next_start_at = time.monotonic() + RETRY_S  # before the lock: then `seek` may set it to 0
         with self._inbox.lock:
-            starts = {p: each.start_at for p, each in self._by_partition.items() if each.start_at is not None}
+            starting = {p: each.partitions[p] for p, each in self._by_partition.items()}
+            starts = {p: each.start_at for p, each in starting.items() if each.start_at is not None}
         for partition in starts:
             self._stop_partition(partition)
         # Replace FIRST_OFFSET and LAST_OFFSET by real offsets.
@@ -103,10 +104,9 @@ class FeedStream(MessageStream):
                 continue
             self._feed.add({partition: offset})
             with self._inbox.lock:
-                if subscription.start_at == starts[partition]:
-                    subscription.start_at = None
-                    if subscription.offset < 0:
-                        subscription.offset = offset
+                starting[partition].start_at = None
+                if subscription.offset < 0 and subscription.is_read(starting[partition]):
+                    subscription.offset = offset
 
     def _stop_partition(self, partition: int) -> None:
         if partition in self._feed.positions:
@@ -115,20 +115,20 @@ class FeedStream(MessageStream):
 
     def _handle_lost(self, lost: PartitionLost) -> None:
         """Resumes a lost partition, by default at the same position, after a pause."""
-        partition, subscription = lost.partition, self._by_partition[lost.partition]
-        position = self._feed.positions.get(partition)
-        if position is None:  # it is not read any more
+        subscription = self._by_partition[lost.partition]
+        partition = subscription.partitions[lost.partition]
+        position = self._feed.positions.get(lost.partition)
+        if position is None or partition.start_at is not None:  # it is not read there any more
             return
-        self._stop_partition(partition)
-        start_at: int | None = position
+        self._stop_partition(lost.partition)
         try:
             start_at, failure = self._choose_start(lost, position)
         except KoffError as error:  # the partition is reported lost again at the next try
-            failure = copy_error(error)
+            start_at, failure = position, copy_error(error)
         with self._inbox.lock:
-            if subscription.start_at is not None:  # `set_offset` has come meanwhile
+            partition.start_at = start_at
+            if not subscription.is_read(partition):  # `set_offset` has come meanwhile
                 return
-            subscription.start_at = start_at
             self._next_start_at = time.monotonic() + RETRY_S if start_at == position else 0.0
         if failure is not None:
             self._inbox.report_error(subscription, failure)

@@ -18,9 +18,10 @@ from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import LAST_OFFSET, PartitionsChanged, ReaderConf
 from koff.client.multicluster.errors import CommitError, ReadError
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.reading_threads import FETCH_S, MessageStream, build_feed_conf
 from koff.client.multicluster.stats import INTERVAL
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import ConnectError, KoffError, copy_error
 from koff.logs import get_logger
 
@@ -42,8 +43,6 @@ class GroupStream(MessageStream):
         self._subscription = subscription
         self._silence = SilenceTimer()
         self._commits: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._assignments: dict[int, int] = {}
-        """The number of the present assignment of each assigned partition."""
         self._assignment_count = 0
         self._join_group()
 
@@ -75,10 +74,11 @@ class GroupStream(MessageStream):
         with self._inbox.lock:  # once `ended` is set, nobody runs a commit
             if self.ended is not None:
                 raise copy_error(self.ended)
-            if self._subscription.tracker is not None:
-                for (partition, assignment), offset in offsets.items():
-                    if assignment in (0, self._assignments.get(partition)):
-                        self._subscription.tracker.mark_processed_up_to(partition, offset - 1)
+            if self._subscription.acknowledgements is not None:
+                for (number, assignment), offset in offsets.items():
+                    partition = self._subscription.partitions.get(number)
+                    if partition is not None and assignment in (0, partition.assignment):
+                        self._subscription.acknowledgements.mark_processed_up_to(partition, offset - 1)
             self._commits.put(commit)
         return done
 
@@ -91,14 +91,14 @@ class GroupStream(MessageStream):
         present: dict[int, int] = {}
         earlier: dict[int, int] = {}
         revoked: set[int] = set()
-        for (partition, assignment), offset in sorted(offsets.items()):
-            now = self._assignments.get(partition)
-            if now is None:
-                revoked.add(partition)
-            elif assignment in (0, now):  # 0: the caller made the message
-                present[partition] = offset
+        for (number, assignment), offset in sorted(offsets.items()):
+            partition = self._subscription.partitions.get(number)
+            if partition is None:
+                revoked.add(number)
+            elif assignment in (0, partition.assignment):  # 0: the caller made the message
+                present[number] = offset
             else:
-                earlier[partition] = offset
+                earlier[number] = offset
         try:
             # The offset of the present assignment replaces that of an earlier one.
             chosen = self._find_uncommitted(earlier) | present
@@ -142,17 +142,20 @@ class GroupStream(MessageStream):
 
     def _store_processed(self) -> None:
         """Stores the offsets after processed messages. librdkafka commits stored offsets."""
+        processed = []
         with self._inbox.lock:
-            processed = dict(self._subscription.processed)
-            self._subscription.processed.clear()
-        for partition, offset in processed.items():
+            for number, partition in self._subscription.partitions.items():
+                if partition.to_commit is not None:
+                    processed.append(TopicPartition(self._conf.topic, number, partition.to_commit))
+                    partition.to_commit = None
+        for each in processed:
             try:
-                self._consumer.store_offsets(offsets=[TopicPartition(self._conf.topic, partition, offset)])
+                self._consumer.store_offsets(offsets=[each])
             except Exception:  # the assignment was lost: the next owner reads the messages again
                 log.info(
                     "offset not committed: the partition was revoked after the message was read",
-                    topic=self._conf.topic,
-                    partition=partition,
+                    topic=each.topic,
+                    partition=each.partition,
                 )
 
     def _fetch(self, max_messages: int) -> Iterable[tuple[int, list[Any]]]:
@@ -161,7 +164,7 @@ class GroupStream(MessageStream):
             error = message.error()
             if error is not None:
                 self._inbox.report_error(self._subscription, self._build_error(error))
-            else:
+            elif message.partition() in self._subscription.partitions:
                 by_partition.setdefault(message.partition(), []).append(message)
         # Messages show that the cluster responds. Long silence may mean that the client knows no broker.
         if by_partition:
@@ -182,27 +185,27 @@ class GroupStream(MessageStream):
         first: list[Any] = self._consumer.consume(1, FETCH_S)
         if not first or max_messages == 1:
             return first
-        assignments = dict(self._assignments)
+        before = dict(self._subscription.partitions)
         rest = self._consumer.consume(max_messages - 1, 0)
+        now = self._subscription.partitions
         kept = [
             message
             for message in first
-            if message.error() is not None
-            or self._assignments.get(message.partition()) == assignments.get(message.partition())
+            if message.error() is not None or now.get(message.partition()) is before.get(message.partition())
         ]
         return kept + rest
 
     def _build_batch(self, partition: int, raws: list[Any]) -> InboxBatch:
         batch = super()._build_batch(partition, raws)
         for message in batch.messages:
-            message.assignment = self._assignments.get(partition, 0)
+            message.assignment = batch.partition.assignment
         return batch
 
     def _is_reachable(self) -> bool:
         return not isinstance(self._fetch_offsets([0], OffsetSpec.LATEST)[0], ConnectError)
 
     def _get_assignment(self) -> tuple[Consumer, set[int]]:
-        return self._consumer, set(self._assignments)
+        return self._consumer, set(self._subscription.partitions)
 
     def _close_client(self) -> None:
         self._handle_requests()
@@ -212,7 +215,7 @@ class GroupStream(MessageStream):
         self._assignment_count += 1
         with self._inbox.lock:
             for each in partitions:
-                self._assignments[each.partition] = self._assignment_count
+                self._subscription.start_partition(each.partition, assignment=self._assignment_count)
             self._subscription.counts["rebalances"] += 1
         self._note_response(self.subscriptions)
         self._call_back(self._conf.on_assigned, partitions)
@@ -224,8 +227,8 @@ class GroupStream(MessageStream):
         with self._inbox.lock:  # no message of these partitions may be handed out in between
             self._store_processed()
             for partition in revoked:
-                self._assignments.pop(partition, None)
-            self._inbox.drop_partitions(self._subscription, revoked)
+                self._subscription.partitions.pop(partition, None)
+            self._inbox.drop_former_batches()
         self._paused -= revoked
         self._call_back(self._conf.on_revoked, partitions)
 

@@ -1,22 +1,18 @@
-"""The inbox of a `Reader`: fetched messages that wait to be read, and the state of each subscription."""
+"""The inbox of a `Reader`: fetched messages that wait to be read."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster.balancers import payload_bytes
-from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.errors import ReadErrors
-from koff.client.multicluster.message_tracker import MessageTracker
-from koff.client.multicluster.stats import NO_VALUES, ClientStats, ReaderStats, Summary
-from koff.client.redelivery.conf import RedeliveryCounts
+from koff.client.multicluster.subscription import ReaderSubscription, ReadPartition
 from koff.errors import Closed, KoffError
 from koff.logs import get_logger
 
@@ -24,112 +20,23 @@ log = get_logger("client.multicluster")
 
 
 @dataclass(slots=True, eq=False)
-class ReaderSubscription:
-    """The state of one `ReaderConf` in one cluster: its position, its counts, and its error.
-
-    The inbox's lock guards it. `response_at` and `reported_at` belong to its thread.
-
-    - `start_at`: where the thread has yet to start reading. Messages that come before that are dropped.
-    - `failure`: why it cannot be read; None once it can. `is_reported`: `take_messages` has raised it.
-    - `failed_attempts`: how often in a row it could not be read.
-    - `ended`: its thread has ended with `failure`; nothing more is read.
-    - `queued`: how many messages of each partition are in the inbox. `tracker` has more that wait to be
-      delivered again.
-    - `processed`: the offset to commit of each partition, for a group's thread.
-    - `tracker`: with `ReaderConf.redelivery`.
-    - `paused`: the partitions of which no message is handed out; None in it: all.
-    - `response_at`: when its cluster last responded. `reported_at`: when silence was last reported
-      (monotonic).
-    """
-
-    conf: ReaderConf
-    cluster_conf: ClusterConf
-    offset: int
-    lag: int = -1
-    start_at: int | None = None
-    failure: KoffError | None = None
-    is_reported: bool = False
-    failed_attempts: int = 0
-    ended: bool = False
-    queued: Counter[int] = field(default_factory=Counter)
-    processed: dict[int, int] = field(default_factory=dict)
-    tracker: MessageTracker | None = None
-    paused: frozenset[int | None] = frozenset()
-    response_at: float = field(default_factory=time.monotonic)
-    reported_at: float = 0.0
-    counts: Counter[str] = field(default_factory=Counter)
-    wait_s: Summary = NO_VALUES
-    read_s: Summary = NO_VALUES
-
-    @property
-    def cluster(self) -> str:
-        """The name of the cluster."""
-        return self.cluster_conf.cluster_name
-
-    @property
-    def partition(self) -> int:
-        """The partition that is read; -1 with a group."""
-        return -1 if self.conf.group_id else self.conf.partition or 0
-
-    @property
-    def free_capacity(self) -> int:
-        """The free places in its queue; negative if a fetch returned more messages than there was room for.
-
-        Messages of paused partitions do not count: they must not keep the others from being fetched.
-        """
-        waiting = sum(count for partition, count in self.queued.items() if not self.is_paused(partition))
-        return self.conf.queue_capacity - waiting - self._delayed
-
-    @property
-    def _delayed(self) -> int:
-        """How many messages wait to be delivered again."""
-        return self.tracker.delayed if self.tracker else 0
-
-    def is_paused(self, partition: int) -> bool:
-        """Whether no message of the partition may be handed out."""
-        return None in self.paused or partition in self.paused
-
-    def clear_error(self) -> None:
-        """Notes that it can be read again, or shall be read elsewhere."""
-        self.failure, self.is_reported, self.failed_attempts = None, False, 0
-
-    def build_stats(self, client: ClientStats) -> ReaderStats:
-        """The statistics now, with those of its client."""
-        return ReaderStats(
-            cluster=self.cluster,
-            topic=self.conf.topic,
-            partition=self.partition,
-            offset=self.offset,
-            lag=self.lag,
-            queue_length=self.queued.total() + self._delayed,
-            queue_capacity=self.conf.queue_capacity,
-            failure=str(self.failure or ""),
-            wait_s=self.wait_s,
-            read_s=self.read_s,
-            client=client,
-            redelivery=self.tracker.counts if self.tracker else RedeliveryCounts(),
-            **self.counts,
-        )
-
-
-@dataclass(slots=True, eq=False)
 class InboxBatch:
     """Messages of one partition in log order, fetched when the partition ended at `end_offset`.
 
-    `raws` are confluent-kafka's messages, with `ReaderConf.redelivery`. `again`: the messages were handed out
-    before, and failed.
+    `raws` are confluent-kafka's messages. `again`: the messages were handed out before, and failed.
     """
 
     subscription: ReaderSubscription
+    partition: ReadPartition
     messages: Sequence[Message]
-    end_offset: int = -1
     raws: Sequence[Any] = ()
+    end_offset: int = -1
     again: bool = False
 
     @property
-    def partition(self) -> int:
-        """The partition of its messages."""
-        return self.messages[0].partition
+    def is_paused(self) -> bool:
+        """Whether the batch may not be handed out now."""
+        return self.subscription.is_paused(self.partition.partition)
 
 
 class Inbox:
@@ -152,9 +59,9 @@ class Inbox:
         """Adds the batches, except those that `set_offset` has moved away from while they were fetched."""
         with self.lock:
             for batch in batches:
-                if batch.subscription.start_at is None:
+                if batch.partition.start_at is None and batch.subscription.is_read(batch.partition):
                     self._batches.append(batch)
-                    batch.subscription.queued[batch.partition] += len(batch.messages)
+                    batch.partition.queued += len(batch.messages)
                     self.clear_error(batch.subscription)
             self._changed.notify_all()
 
@@ -162,7 +69,7 @@ class Inbox:
         """Adds a batch of failed messages, before all others: they are the oldest."""
         with self.lock:
             self._batches.appendleft(batch)
-            batch.subscription.queued[batch.partition] += len(batch.messages)
+            batch.partition.queued += len(batch.messages)
             self._changed.notify_all()
 
     def set_paused(
@@ -255,18 +162,10 @@ class Inbox:
                 self._room_freed.wait(timeout_s)
             return max(sum(each.free_capacity for each in subscriptions), 0)
 
-    def drop_partitions(self, subscription: ReaderSubscription, partitions: Collection[int]) -> None:
-        """Drops what waits of these partitions. Messages that were handed out cannot be acknowledged now."""
+    def drop_former_batches(self) -> None:
+        """Drops the batches of partitions that are not read any more."""
         with self.lock:
-            if subscription.tracker is not None:
-                subscription.tracker.drop_partitions(partitions)
-            self._batches = deque(
-                batch
-                for batch in self._batches
-                if batch.subscription is not subscription or batch.partition not in partitions
-            )
-            for partition in partitions:
-                subscription.queued.pop(partition, None)
+            self._batches = deque(each for each in self._batches if each.subscription.is_read(each.partition))
             self._room_freed.notify_all()
 
     def check_open(self) -> None:
@@ -302,7 +201,7 @@ class Inbox:
         paused: list[InboxBatch] = []
         while self._batches:
             batch = self._batches.popleft()
-            if batch.subscription.is_paused(batch.partition):
+            if batch.is_paused:
                 paused.append(batch)
             elif taken and batch.subscription.cluster != taken[0].subscription.cluster:
                 self._batches.appendleft(batch)
@@ -317,14 +216,19 @@ class Inbox:
 
     def _hand_out(self, batch: InboxBatch, *, commit: bool) -> None:
         """Counts the batch's messages as read from now on: moves the offset and the lag."""
-        subscription, next_offset = batch.subscription, batch.messages[-1].offset + 1
-        subscription.queued[batch.partition] -= len(batch.messages)
+        subscription, partition, next_offset = (
+            batch.subscription,
+            batch.partition,
+            batch.messages[-1].offset + 1,
+        )
+        partition.queued -= len(batch.messages)
         subscription.counts["messages"] += len(batch.messages)
         subscription.counts["bytes"] += sum(map(payload_bytes, batch.messages))
-        if subscription.tracker is not None:
-            subscription.tracker.hand_out(batch.messages, batch.raws)
+        if subscription.acknowledgements is not None:
+            for message, raw in zip(batch.messages, batch.raws, strict=True):
+                subscription.acknowledgements.hand_out(partition, message, raw)
         elif commit:
-            subscription.processed[batch.partition] = next_offset
+            partition.to_commit = next_offset
         if not (subscription.conf.group_id or batch.again):  # a group's offsets are at its coordinator
             subscription.offset = next_offset
             is_known = batch.end_offset >= 0

@@ -14,10 +14,10 @@ from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import CommitError, Unavailable
 from koff.client.multicluster.feed_stream import FeedStream
 from koff.client.multicluster.group_stream import GroupStream
-from koff.client.multicluster.inbox import Inbox, ReaderSubscription
-from koff.client.multicluster.message_tracker import MessageTracker
+from koff.client.multicluster.inbox import Inbox
 from koff.client.multicluster.reading_threads import MessageStream
 from koff.client.multicluster.stats import ReaderStats
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
@@ -46,14 +46,7 @@ class Reader(Closing):
         self._inbox = Inbox(self._subscriptions)
         self._errors = ErrorQueue()
         for subscription in self._subscriptions:
-            if subscription.conf.redelivery is not None:
-                subscription.tracker = MessageTracker(
-                    subscription.cluster_conf,
-                    subscription.conf,
-                    self._inbox.lock,
-                    subscription.processed.__setitem__,
-                    self._report_passed_over,
-                )
+            subscription.accept_acknowledgements(self._inbox.lock, self._report_passed_over)
         self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
         self._groups: dict[tuple[str, str], GroupStream] = {}
         _refuse_duplicates(self._subscriptions)
@@ -160,7 +153,7 @@ class Reader(Closing):
             stream.seek(subscription, offset)
             subscription.offset, subscription.lag = offset, -1
             subscription.clear_error()
-            self._inbox.drop_partitions(subscription, [subscription.partition])
+            self._inbox.drop_former_batches()
 
     def set_offset_at(self, i: int, at: datetime | float) -> None:
         """Continues at the first message at or after that time (a number is seconds since the epoch).
@@ -213,8 +206,10 @@ class Reader(Closing):
         for stream in dict.fromkeys(self._streams.values()):
             stream.close()
         for subscription in self._subscriptions:
-            if subscription.tracker is not None:
-                subscription.tracker.close()
+            with self._inbox.lock:  # acknowledgements have no effect any more
+                subscription.partitions.clear()
+            if subscription.dead_letters is not None:
+                subscription.dead_letters.close()
 
     def _report_passed_over(self, error: PartitionError) -> None:
         log.warning("a message failed", reason=str(error))

@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -20,8 +21,9 @@ from koff.client.feed.source import FeedConf
 from koff.client.foreign_errors import convert_foreign_error, make_connect_error, start_thread
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.errors import ReadError
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.stats import ClientStatistics
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import Closed, KoffError, copy_error
 from koff.logs import get_logger
 
@@ -128,12 +130,11 @@ class MessageStream(Closing, ABC):
 
     def _release_failed_messages(self) -> None:
         """Puts messages into the inbox that failed and are due again."""
-        for subscription in self.subscriptions:
-            if subscription.tracker is None or not subscription.tracker.delayed:
-                continue
-            with self._inbox.lock:  # `set_offset` may drop them
-                for partition, raws in subscription.tracker.pop_due().items():
-                    batch = self._build_batch(partition, raws)
+        now = time.monotonic()
+        with self._inbox.lock:  # `set_offset` may drop them
+            for partition in chain.from_iterable(each.partitions.values() for each in self.subscriptions):
+                if partition.delayed and (raws := partition.pop_due(now)):
+                    batch = self._build_batch(partition.partition, raws)
                     batch.again = True
                     self._inbox.put_again(batch)
 
@@ -196,7 +197,7 @@ class MessageStream(Closing, ABC):
     def _build_batch(self, partition: int, raws: list[Any]) -> InboxBatch:
         messages = list(FetchedBatch(self._conf.topic, partition, raws, self._cluster_name))
         subscription = self._find_subscription(partition)
-        return InboxBatch(subscription, messages, raws=raws if subscription.tracker is not None else ())
+        return InboxBatch(subscription, subscription.partitions[partition], messages, raws)
 
     def _note_response(self, subscriptions: Iterable[ReaderSubscription]) -> None:
         for subscription in subscriptions:

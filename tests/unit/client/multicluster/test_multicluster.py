@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -26,7 +27,8 @@ from koff.client.multicluster import (
     Writer,
     WriterConf,
 )
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, InboxBatch
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import ConfigError
 from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_producer import FakeProducer
@@ -150,15 +152,6 @@ def test_a_write_thread_survives_an_error_that_nobody_expected(producer: FakePro
     assert message.cluster == "a"
 
 
-def test_the_lag_is_unknown_while_the_end_of_the_partition_is():
-    subscription = ReaderSubscription(ReaderConf("t"), A["a"], offset=0)
-    inbox = Inbox([subscription])
-    for end, lag in ((-1, -1), (10, 9)):
-        inbox.put_batches([InboxBatch(subscription, [Message(b"x", offset=0)], end)])
-        inbox.take_messages(0)
-        assert subscription.lag == lag
-
-
 def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(producer: FakeProducer):
     producer.knows_offsets = False
     message = Message(b"v")
@@ -167,17 +160,30 @@ def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(producer:
     assert (message.cluster, message.partition, message.offset) == ("a", 0, NO_OFFSET)
 
 
-def _subscriptions(*names: str) -> list[ReaderSubscription]:
-    return [
-        ReaderSubscription(ReaderConf("t", queue_capacity=3), ClusterConf(NOWHERE, name=name), 0)
-        for name in names
-    ]
+def _subscriptions(*names: str, **options: Any) -> list[ReaderSubscription]:
+    conf = ReaderConf("t", **{"queue_capacity": 3, **options})
+    return [_start(ReaderSubscription(conf, ClusterConf(NOWHERE, name=name), 0)) for name in names]
 
 
-def _batch(subscription: ReaderSubscription, *offsets: int, end: int = 100) -> InboxBatch:
+def _start(subscription: ReaderSubscription) -> ReaderSubscription:
+    for partition in range(3 if subscription.conf.group_id else 1):
+        subscription.start_partition(partition)
+    return subscription
+
+
+def _batch(subscription: ReaderSubscription, *offsets: int, end: int = 100, partition: int = 0) -> InboxBatch:
     cluster = subscription.cluster
-    messages = [Message(b"12", b"3", "t", 0, offset, cluster=cluster) for offset in offsets]
-    return InboxBatch(subscription, messages, end)
+    messages = [Message(b"12", b"3", "t", partition, offset, cluster=cluster) for offset in offsets]
+    return InboxBatch(subscription, subscription.partitions[partition], messages, end_offset=end)
+
+
+def test_the_lag_is_unknown_while_the_end_of_the_partition_is():
+    (subscription,) = subscriptions = _subscriptions("a")
+    inbox = Inbox(subscriptions)
+    for end, lag in ((-1, -1), (10, 9)):
+        inbox.put_batches([_batch(subscription, 0, end=end)])
+        inbox.take_messages(0)
+        assert subscription.lag == lag
 
 
 def test_each_cluster_has_its_turn():
@@ -205,10 +211,14 @@ def test_a_reader_stands_after_the_last_message_taken():
 def test_what_was_fetched_before_an_offset_was_set_never_arrives():
     (subscription,) = subscriptions = _subscriptions("a")
     inbox = Inbox(subscriptions)
-    subscription.start_at = 50
-    inbox.put_batches([_batch(subscription, 1)])
-    subscription.start_at = None  # the thread has moved there
+    before = _batch(subscription, 1)
+    inbox.put_batches([before])
+    subscription.start_partition(0, start_at=50)
+    inbox.drop_former_batches()
+    inbox.put_batches([before, _batch(subscription, 2)])
+    subscription.partitions[0].start_at = None  # the thread has moved there
     inbox.put_batches([_batch(subscription, 50)])
+    assert subscription.build_stats(ClientStats()).queue_length == 1
     assert _take_all(inbox) == [("a", 50)]
 
 
@@ -228,17 +238,16 @@ def test_messages_of_a_paused_reader_wait_in_their_order_and_do_not_fill_the_que
     assert a.build_stats(ClientStats()).queue_length == 3
     inbox.set_paused(a, None, paused=False)
     inbox.put_batches([_batch(a, 4)])
-    assert (a.queued.total(), inbox.wait_for_room([a], 0)) == (4, 0)
+    assert (a.build_stats(ClientStats()).queue_length, inbox.wait_for_room([a], 0)) == (4, 0)
     assert _take_all(inbox) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
 
 
 def test_single_partitions_may_be_paused_and_resuming_the_reader_resumes_all():
-    subscription = ReaderSubscription(ReaderConf("t", group_id="g"), A["a"], -1)
-    inbox = Inbox([subscription])
+    (subscription,) = subscriptions = _subscriptions("a", group_id="g")
+    inbox = Inbox(subscriptions)
 
     def put() -> None:
-        for partition in range(3):
-            inbox.put_batches([InboxBatch(subscription, [Message(b"", None, "t", partition, 7)])])
+        inbox.put_batches([_batch(subscription, 7, partition=partition) for partition in range(3)])
 
     def take() -> list[int]:
         return sorted(m.partition for taken in iter(lambda: inbox.take_messages(0), []) for m in taken)
@@ -262,7 +271,8 @@ def test_what_waits_of_a_paused_reader_is_dropped_with_the_rest():
     inbox.put_batches([_batch(a, 1), _batch(b, 2)])
     inbox.set_paused(a, None, paused=True)
     inbox.put_batches([_batch(a, 2)])
-    inbox.drop_partitions(a, [0])
+    a.start_partition(0)
+    inbox.drop_former_batches()
     assert a.build_stats(ClientStats()).queue_length == 0
     inbox.set_paused(a, None, paused=False)
     assert _take_all(inbox) == [("b", 2)]
@@ -284,8 +294,8 @@ def test_errors_are_told_once_and_only_when_all_readers_failed():
 
 
 def test_a_reader_has_failed_after_as_many_attempts_in_a_row_as_it_may_make():
-    subscription = ReaderSubscription(ReaderConf("t", max_attempts=3), A["a"], 0)
-    inbox = Inbox([subscription])
+    (subscription,) = subscriptions = _subscriptions("a", max_attempts=3)
+    inbox = Inbox(subscriptions)
     gone = ReadError("gone")
     assert [inbox.report_error(subscription, gone) for _ in range(2)] == [False, False]
     inbox.put_batches([_batch(subscription, 1)])  # it can be read again
