@@ -129,7 +129,8 @@ class FeedStream(MessageStream):
             partition.start_at = start_at
             if not subscription.is_read(partition):  # `set_offset` has come meanwhile
                 return
-            self._next_start_at = time.monotonic() + RETRY_S if start_at == position else 0.0
+            if start_at != position:
+                self._next_start_at = 0.0
         if failure is not None:
             self._inbox.report_error(subscription, failure)
 
