@@ -42,7 +42,8 @@ class InboxBatch:
 class Inbox:
     """Messages that were fetched by all subscriptions and not read yet. Threads may share it.
 
-    Each error is raised once; a fetching thread reports an error again while it lasts.
+    Each error is raised once; a fetching thread reports an error again while it lasts. That of an ended
+    subscription counts at each call.
     """
 
     def __init__(self, subscriptions: Sequence[ReaderSubscription]) -> None:
@@ -92,12 +93,13 @@ class Inbox:
     def report_error(self, subscription: ReaderSubscription, error: KoffError) -> bool:
         """Notes a failed attempt to read the subscription. Returns whether the subscription has failed now.
 
-        It has after `max_attempts` in a row: then keeps the reason, and logs it, once until `clear_error`.
+        It has after `max_attempts` in a row, or when it has ended: then keeps the reason, and logs it, once
+        until `clear_error`.
         """
         with self.lock:
             subscription.counts["errors"] += 1
             subscription.failed_attempts += 1
-            if subscription.failed_attempts < subscription.conf.max_attempts:
+            if subscription.failed_attempts < subscription.conf.max_attempts and not subscription.ended:
                 return False
             if subscription.failure is None:
                 log.warning(
@@ -109,17 +111,6 @@ class Inbox:
             subscription.failure, subscription.is_reported = error, False
             self._changed.notify_all()
             return True
-
-    def report_end(self, subscriptions: Iterable[ReaderSubscription], error: KoffError) -> None:
-        """Keeps the reason why the subscriptions are not read any more. The next `take_messages` raises it.
-
-        From then on it counts as an error of these subscriptions at each call.
-        """
-        with self.lock:
-            for subscription in subscriptions:
-                subscription.failure, subscription.is_reported, subscription.ended = error, False, True
-                subscription.counts["errors"] += 1
-            self._changed.notify_all()
 
     def clear_error(self, subscription: ReaderSubscription) -> None:
         """Clears the subscription's error, because it can be read again."""

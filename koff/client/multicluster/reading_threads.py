@@ -105,9 +105,8 @@ class MessageStream(Closing, ABC):
                     self._fetch_once()
                     self._check_silent()
                 except (KoffError, KafkaException) as error:  # reported; the next try may succeed
-                    mapped = convert_foreign_error(error, f"{self._cluster_name} cannot be read", make_error)
-                    for subscription in self.subscriptions:
-                        self._inbox.report_error(subscription, copy_error(mapped))
+                    subject = f"{self._cluster_name} cannot be read"
+                    self._report_error(convert_foreign_error(error, subject, make_error))
                     self._stopping.wait(RETRY_S)
         except BaseException as error:  # without this report, callers of the reader would wait for ever
             self._report_end(error)
@@ -119,8 +118,14 @@ class MessageStream(Closing, ABC):
     def _report_end(self, error: BaseException) -> None:
         """Makes the error that ended the thread one of each caller."""
         self.ended = ReadError(f"reading {self._cluster_name} ended: {error!r}; make a new reader")
-        self._inbox.report_end(self.subscriptions, self.ended)
+        self._report_error(self.ended, ended=True)
         log.exception("reading thread ended with an error", cluster=self._cluster_name)
+
+    def _report_error(self, error: KoffError, *, ended: bool = False) -> None:
+        with self._inbox.lock:  # all of them have the error, or none
+            for subscription in self.subscriptions:
+                subscription.ended = ended
+                self._inbox.report_error(subscription, copy_error(error))
 
     def _end(self) -> None:
         try:

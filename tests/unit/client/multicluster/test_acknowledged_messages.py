@@ -23,8 +23,8 @@ from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.subscription import ReaderSubscription
 from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_member import Member, fetched
+from tests.unit.client.multicluster.fake_producer import NOWHERE
 
-NOWHERE = "127.0.0.1:1"
 A = {"a": ClusterConf(NOWHERE)}
 
 

@@ -31,8 +31,7 @@ from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import ConfigError
 from koff.kafkatest import wait_until
-from tests.unit.client.multicluster.fake_producer import FakeProducer
-from tests.unit.client.multicluster.writer_calls import NOWHERE, new_writer
+from tests.unit.client.multicluster.fake_producer import NOWHERE, FakeProducer, new_writer
 
 A = {"a": ClusterConf(NOWHERE)}
 

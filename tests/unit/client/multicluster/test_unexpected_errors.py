@@ -21,10 +21,7 @@ from koff.client.multicluster import (
 )
 from koff.client.multicluster.feed_stream import FeedStream
 from koff.kafkatest import wait_until
-from tests.unit.client.multicluster.fake_producer import FakeProducer, Given
-from tests.unit.client.multicluster.writer_calls import Rescue, new_writer
-
-NOWHERE = "127.0.0.1:1"
+from tests.unit.client.multicluster.fake_producer import NOWHERE, FakeProducer, Given, Rescue, new_writer
 
 
 def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, monkeypatch):
