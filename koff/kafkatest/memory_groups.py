@@ -24,8 +24,7 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import TopicPartition
 from koff.client.message import Message
 from koff.client.redelivery.conf import RedeliveryCounts
-from koff.client.redelivery.error_queue import ErrorQueue
-from koff.client.redelivery.errors import PartitionError
+from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.conf import ConsumerGroupConf, check_names

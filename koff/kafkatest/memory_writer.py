@@ -9,13 +9,12 @@ from koff.client.closing import Closing
 from koff.client.message import Message
 from koff.client.message_check import find_fault
 from koff.client.multicluster.balancers import Balancer, payload_bytes
-from koff.client.multicluster.client_statistics import SummaryBuilder
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import (
     WriteError,
     WriteErrors,
 )
-from koff.client.multicluster.stats import ClusterWrites, WriterStats
+from koff.client.multicluster.stats import NO_VALUES, ClusterWrites, WriterStats
 from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.logs import get_logger
@@ -43,7 +42,7 @@ class MemoryWriter(Closing):
         self._turn = 0
         self._closed = False
         self._counts: Counter[str] = Counter()
-        self._write_s = SummaryBuilder()
+        self._write_s = NO_VALUES
 
     def write_messages(self, *messages: Message, timeout_s: float | None = None) -> None:
         """Writes the messages. Sets `cluster`, partition and offset. Raises `WriteErrors` and `Closed`.
@@ -89,7 +88,7 @@ class MemoryWriter(Closing):
                 errors=self._counts["errors"],
                 retries=self._counts["retries"],
                 failovers=self._counts["failovers"],
-                write_s=self._write_s.build(),
+                write_s=self._write_s,
                 clusters=clusters,
             )
 
@@ -117,7 +116,7 @@ class MemoryWriter(Closing):
                     reason = f"{target.name}: {error}"
                     target.counts["failures"] += 1
                 else:
-                    self._write_s.add(self._clock.now_s - began_s)
+                    self._write_s = self._write_s.with_value(self._clock.now_s - began_s)
                     self._counts.update(messages=1, bytes=payload_bytes(message))
                     self._counts.update(retries=attempts - 1, failovers=int(step > 0))
                     return None

@@ -23,6 +23,7 @@ from koff.client.multicluster import (
     WriterConf,
 )
 from koff.errors import ConfigError, ConnectError
+from koff.kafkatest import wait_until
 from koff.kafkatest.doubles import MemoryClusters, MemoryReader, MemoryWriter
 
 
@@ -156,12 +157,20 @@ def test_closing_ends_a_wait_and_refuses_calls(world):
     seen: list[list[Message]] = []
     waiting = threading.Thread(target=lambda: seen.extend(reader))
     waiting.start()
+    world.write(topic, b"a")
+    wait_until(lambda: seen, what="the first list")
     reader.close()
     reader.close()
     waiting.join(60)
-    assert seen == []
-    with pytest.raises(Closed):
-        reader.read_message(timeout_s=1)
+    assert not waiting.is_alive()
+    for call in (
+        reader.read_message,
+        reader.fetch_message,
+        lambda: reader.set_offset(0, 0),
+        lambda: reader.read_lag(0),
+    ):
+        with pytest.raises(Closed, match="the reader is closed"):
+            call()
     writer = world.writer(topic)
     writer.close()
     writer.close()

@@ -703,24 +703,3 @@ def test_statistics_of_writer_and_readers_have_what_librdkafka_knows(two: Two, t
             assert client.batch_bytes.total > 0
             assert own.wait_s.count == own.read_s.count >= 1
         assert reader.stats(0).client.fetches == reader.stats(1).client.fetches  # they share a client
-
-
-def test_after_close_every_call_says_so_and_iteration_ends(two: Two, topic: str):
-    reader = Reader(clusters(two), confs(topic))
-    lists: list[list[Message]] = []
-    iterating = threading.Thread(target=lambda: lists.extend(reader))
-    iterating.start()
-    fill(two[0], topic, range(1))
-    wait_until(lambda: lists, what="the first list")
-    reader.close()
-    reader.close()
-    iterating.join(60)
-    assert not iterating.is_alive()
-    for call in (
-        reader.read_message,
-        reader.fetch_message,
-        lambda: reader.set_offset(0, 0),
-        lambda: reader.read_lag(0),
-    ):
-        with pytest.raises(Closed, match="the reader is closed"):
-            call()

@@ -1,7 +1,6 @@
 """Many clusters as one: a reader of all clusters, and a writer that uses another cluster when one fails."""
 
 from koff.client.multicluster.balancers import CRC32, Balancer, Hash, LeastBytes, Murmur2, RoundRobin
-from koff.client.multicluster.client_statistics import ClientStats, Summary
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf, RWMode, WriterConf
 from koff.client.multicluster.errors import (
     CommitError,
@@ -12,7 +11,7 @@ from koff.client.multicluster.errors import (
     WriteErrors,
 )
 from koff.client.multicluster.reader import Reader
-from koff.client.multicluster.stats import ClusterWrites, ReaderStats, WriterStats
+from koff.client.multicluster.stats import ClientStats, ClusterWrites, ReaderStats, Summary, WriterStats
 from koff.client.multicluster.writer import Writer
 from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
 from koff.client.redelivery.errors import PartitionError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -12,11 +12,12 @@ from koff.client.cluster_conf import ClusterConf, OffsetSpec
 from koff.client.feed.feed import Feed
 from koff.client.librdkafka import new_client
 from koff.client.log_reader import PartitionLost
-from koff.client.multicluster.client_statistics import INTERVAL, ClientStatistics
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
 from koff.client.multicluster.errors import ReadError
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.reading_threads import FETCH_S, RETRY_S, MessageStream, build_feed_conf
+from koff.client.multicluster.stats import INTERVAL, ClientStatistics
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import ConnectError, KoffError, copy_error
 from koff.logs import get_logger
 
@@ -24,145 +25,128 @@ log = get_logger("client.multicluster")
 
 
 class FeedStream(MessageStream):
-    """Reads partitions of one topic in one cluster, without a group, with one librdkafka client."""
+    """Reads partitions of one topic in one cluster, without a group, with one librdkafka client.
+
+    A partition that has neither a `start_at` nor a position is out of range: only `set_offset` can resume it.
+    """
 
     def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
         super().__init__(subscriptions, inbox)
-        self._by_partition = {subscription.partition: subscription for subscription in subscriptions}
         self._feed = _ReaderFeed(self._cluster_conf, self._conf, self.statistics)
-        self._generation: dict[int, int] = {}
-        self._position: dict[int, int] = {}
-        self._to_start = {
-            subscription.partition: (subscription.offset, subscription.generation)
-            for subscription in subscriptions
-        }
-        """Partitions that are not fetched yet: the offset to start at, and the subscription's generation."""
         self._next_start_at = 0.0
-        self._out_of_range: set[int] = set()
-        """Partitions whose position is beyond the end of the log: only `set_offset` can resume them."""
+        self._lost: list[PartitionLost] = []
+        for subscription in subscriptions:
+            subscription.start_partition(subscription.partition, start_at=subscription.offset)
 
     def seek(self, subscription: ReaderSubscription, offset: int) -> None:
-        """Continues the subscription at the offset. The caller has raised the subscription's generation."""
-        start = (offset, subscription.generation)
+        """Continues the subscription at the offset. The caller holds the inbox's lock.
 
-        def restart_partition() -> None:
-            self._stop_partition(subscription.partition)
-            self._out_of_range.discard(subscription.partition)
-            self._to_start[subscription.partition] = start
-            self._next_start_at = 0.0
+        Raises `Closed` if the reader is closed, and `ReadError` if the thread has ended with an error.
+        """
+        if self.ended is not None:
+            raise copy_error(self.ended)
+        subscription.start_partition(subscription.partition, start_at=offset)
+        self._next_start_at = 0.0
 
-        self.run_in_thread(restart_partition)
-
-    def _fetch_once(self) -> None:
-        if self._to_start and time.monotonic() >= self._next_start_at:
+    def _handle_requests(self) -> None:
+        while self._lost:
+            self._handle_lost(self._lost.pop(0))
+        if time.monotonic() >= self._next_start_at:
             self._start_partitions()
-        room = self._inbox.wait_for_room(self.subscriptions, FETCH_S)
-        if not room:
-            self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
-            return
-        started_at = time.monotonic()
-        fetched = self._feed.fetch(room, FETCH_S)
-        fetched_at = time.monotonic()
-        batches = [self._build_fetched(run.partition, run.messages) for run in fetched.runs]
+
+    def _fetch(self, max_messages: int) -> list[tuple[int, list[Any]]]:
+        fetched = self._feed.fetch(max_messages, FETCH_S)
         at_end = [self._by_partition[partition] for partition in fetched.ends]
-        self._note_response([*at_end, *(batch.subscription for batch in batches)])
+        self._note_response(at_end)
         for subscription in at_end:
             self._inbox.clear_error(subscription)
-        self._inbox.put_batches(batches)
-        self._note_fetch({batch.subscription for batch in batches}, started_at, fetched_at)
-        for lost in fetched.lost:
-            self._handle_lost(lost)
+        self._lost += fetched.lost
+        return [(run.partition, run.messages) for run in fetched.runs]
 
     def _get_assignment(self) -> tuple[Consumer, set[int]]:
-        return self._feed.get_client(), set(self._position)
-
-    def _is_paused(self, partition: int) -> bool:
-        return self._by_partition[partition].is_paused(partition)
+        return self._feed.get_client(), set(self._feed.positions)
 
     def _close_client(self) -> None:
         self._feed.close()
 
-    def _build_fetched(self, partition: int, raws: list[Any]) -> InboxBatch:
-        batch = self._build_batch(
-            self._by_partition[partition],
-            partition,
-            raws,
-            generation=self._generation[partition],
-            end_offset=self._feed.last_end_offset(partition),
-        )
-        self._position[partition] = batch.messages[-1].offset + 1
+    def _build_batch(self, partition: int, raws: list[Any]) -> InboxBatch:
+        batch = super()._build_batch(partition, raws)
+        batch.end_offset = self._feed.last_end_offset(partition)
         return batch
 
     def _expects_data(self, subscription: ReaderSubscription) -> bool:
         partition = subscription.partition
-        return not (partition in self._out_of_range or subscription.is_paused(partition))
+        is_read = partition in self._feed.positions or subscription.partitions[partition].start_at is not None
+        return is_read and not subscription.is_paused(partition)
 
     def _start_partitions(self) -> None:
-        """Starts to fetch the partitions of `_to_start`. A partition without an offset stays there."""
-        self._next_start_at = time.monotonic() + RETRY_S
+        """Starts to fetch the partitions that have a `start_at`. One without an offset is tried again later.
+
+        `set_offset` may replace a partition meanwhile: then the next call starts the new one.
+        """
+        self._next_start_at = time.monotonic() + RETRY_S  # before the lock: then `seek` may set it to 0
+        with self._inbox.lock:
+            starting = {p: each.partitions[p] for p, each in self._by_partition.items()}
+            starts = {p: each.start_at for p, each in starting.items() if each.start_at is not None}
+        for partition in starts:
+            self._stop_partition(partition)
         # Replace FIRST_OFFSET and LAST_OFFSET by real offsets.
-        offsets: dict[int, int | KoffError] = {
-            p: offset for p, (offset, _) in self._to_start.items() if offset >= 0
-        }
+        offsets: dict[int, int | KoffError] = {p: start for p, start in starts.items() if start >= 0}
         for constant, spec in ((FIRST_OFFSET, OffsetSpec.EARLIEST), (LAST_OFFSET, OffsetSpec.LATEST)):
-            partitions = [p for p, (offset, _) in self._to_start.items() if offset == constant]
-            try:
-                offsets.update(self._fetch_offsets(partitions, spec))
-            except ConnectError:
-                pass  # if this lasts, `_check_silent` reports it
+            offsets |= self._fetch_offsets([p for p, start in starts.items() if start == constant], spec)
         # Start to fetch the partitions whose offset is known.
         for partition, offset in offsets.items():
             subscription = self._by_partition[partition]
+            if isinstance(offset, ConnectError):
+                continue  # if this lasts, `_check_silent` reports it
             if isinstance(offset, KoffError):
                 self._inbox.report_error(subscription, offset)
                 continue
-            _, self._generation[partition] = self._to_start.pop(partition)
-            self._position[partition] = offset
             self._feed.add({partition: offset})
             with self._inbox.lock:
-                # `set_offset` may have changed the offset meanwhile: then its task moves the partition soon.
-                if subscription.generation == self._generation[partition] and subscription.offset < 0:
+                starting[partition].start_at = None
+                if subscription.offset < 0 and subscription.is_read(starting[partition]):
                     subscription.offset = offset
 
     def _stop_partition(self, partition: int) -> None:
-        if self._position.pop(partition, None) is not None:
+        if partition in self._feed.positions:
             self._feed.remove([partition])
             self._paused.discard(partition)
 
     def _handle_lost(self, lost: PartitionLost) -> None:
-        """Resumes a lost partition: at its log start offset if the position is older than that.
+        """Resumes a lost partition, by default at the same position, after a pause."""
+        subscription = self._by_partition[lost.partition]
+        partition = subscription.partitions[lost.partition]
+        position = self._feed.positions.get(lost.partition)
+        if position is None or partition.start_at is not None:  # it is not read there any more
+            return
+        self._stop_partition(lost.partition)
+        try:
+            start_at, failure = self._choose_start(lost, position)
+        except KoffError as error:  # the partition is reported lost again at the next try
+            start_at, failure = position, copy_error(error)
+        with self._inbox.lock:
+            partition.start_at = start_at
+            if not subscription.is_read(partition):  # `set_offset` has come meanwhile
+                return
+            if start_at != position:
+                self._next_start_at = 0.0
+        if failure is not None:
+            self._inbox.report_error(subscription, failure)
 
-        A position beyond the end of the log is an error; the user has to call `set_offset`.
+    def _choose_start(self, lost: PartitionLost, position: int) -> tuple[int | None, KoffError | None]:
+        """Where to resume a lost partition, and its error if there is one.
+
+        At the log start offset if the position is older than that. None if it is beyond the end of the log.
+        Raises `KoffError` if the cluster does not return the offsets of the log.
         """
-        partition, subscription = lost.partition, self._by_partition[lost.partition]
-        position = self._position.get(partition, subscription.offset)  # of the thread, ahead of the user's
-        generation = self._generation[partition]
-        # By default, the next try starts at the same position, after a pause.
-        self._stop_partition(partition)
-        self._to_start[partition] = (position, generation)
-        self._next_start_at = time.monotonic() + RETRY_S
-        name = f"{subscription.conf.topic} partition {partition} at {subscription.cluster}"
+        subscription = self._by_partition[lost.partition]
+        name = f"{subscription.conf.topic} partition {lost.partition} at {subscription.cluster}"
         if lost.gone:
             text = f"{name} does not exist: {lost.reason}; create it, or remove its ReaderConf"
-            self._inbox.report_error(subscription, ReadError(text))
-            return
-        try:
-            start = self.fetch_offset(partition, OffsetSpec.EARLIEST)
-            end = self.fetch_offset(partition, OffsetSpec.LATEST)
-        except KoffError as error:  # the partition is reported lost again at the next try
-            self._inbox.report_error(subscription, copy_error(error))
-            return
-        self._resume_lost(lost, name, start, end)
-
-    def _resume_lost(self, lost: PartitionLost, name: str, start: int, end: int) -> None:
-        """Chooses where to resume a partition whose log has the offsets from `start` to `end`.
-
-        `name` is the partition's name in logs and errors.
-        """
-        partition, subscription = lost.partition, self._by_partition[lost.partition]
-        position, generation = self._to_start[partition]
-        # Before the log start offset: resume there. Beyond the end: an error. Otherwise: at the same
-        # position.
+            return position, ReadError(text)
+        start = self.fetch_offset(lost.partition, OffsetSpec.EARLIEST)
+        end = self.fetch_offset(lost.partition, OffsetSpec.LATEST)
         if position < start:
             log.warning(
                 "retention deleted offsets before they were read: reading from the log start offset",
@@ -171,23 +155,21 @@ class FeedStream(MessageStream):
                 log_start_offset=start,
             )
             with self._inbox.lock:
-                subscription.add_count("skipped", start - position)
-            self._to_start[partition], self._next_start_at = (start, generation), 0.0
-        elif position > end:
-            del self._to_start[partition]
-            self._out_of_range.add(partition)
+                subscription.counts["skipped"] += start - position
+            return start, None
+        if position > end:
             text = (
                 f"offset {position} of {name} is out of range, it has {start} to {end}; "
                 "set_offset resumes the reader at another offset"
             )
-            self._inbox.report_error(subscription, ReadError(text))
-        else:
-            log.warning(
-                "partition lost, perhaps its log was truncated: reading it again from the same offset",
-                partition=name,
-                offset=position,
-                reason=lost.reason,
-            )
+            return None, ReadError(text)
+        log.warning(
+            "partition lost, perhaps its log was truncated: reading it again from the same offset",
+            partition=name,
+            offset=position,
+            reason=lost.reason,
+        )
+        return position, None
 
 
 class _ReaderFeed(Feed):
@@ -196,6 +178,11 @@ class _ReaderFeed(Feed):
     def __init__(self, cluster: ClusterConf, conf: ReaderConf, statistics: ClientStatistics) -> None:
         self._statistics = statistics
         super().__init__(cluster, conf.topic, build_feed_conf(conf))
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The partitions that are read, each with the offset of the next fetch."""
+        return self._positions
 
     def _new_consumer(self) -> Consumer:
         properties = self._feed_conf.librdkafka_properties(self._cluster_conf)

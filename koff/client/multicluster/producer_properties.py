@@ -8,8 +8,8 @@ from confluent_kafka import KafkaError
 
 from koff.client.cluster_conf import ClusterConf
 from koff.client.librdkafka import ONE_IN_FLIGHT
-from koff.client.multicluster.client_statistics import INTERVAL
 from koff.client.multicluster.conf import WriterConf
+from koff.client.multicluster.stats import INTERVAL
 from koff.errors import ConfigError
 
 _RESERVED_PROPERTIES = (

@@ -11,15 +11,14 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf, OffsetSpec
 from koff.client.message import Message
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
-from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
+from koff.client.multicluster.errors import CommitError, Unavailable
 from koff.client.multicluster.feed_stream import FeedStream
 from koff.client.multicluster.group_stream import GroupStream
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
-from koff.client.multicluster.message_tracker import MessageTracker
+from koff.client.multicluster.inbox import Inbox
 from koff.client.multicluster.reading_threads import MessageStream
 from koff.client.multicluster.stats import ReaderStats
-from koff.client.redelivery.error_queue import ErrorQueue
-from koff.client.redelivery.errors import PartitionError
+from koff.client.multicluster.subscription import ReaderSubscription
+from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
 
@@ -47,15 +46,7 @@ class Reader(Closing):
         self._inbox = Inbox(self._subscriptions)
         self._errors = ErrorQueue()
         for subscription in self._subscriptions:
-            conf = subscription.conf
-            if conf.redelivery is not None:
-                subscription.tracker = MessageTracker(
-                    subscription.cluster_conf,
-                    conf,
-                    conf.redelivery,
-                    self._inbox.lock,
-                    self._report_passed_over,
-                )
+            subscription.accept_acknowledgements(self._inbox.lock, self._report_passed_over)
         self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
         self._groups: dict[tuple[str, str], GroupStream] = {}
         _refuse_duplicates(self._subscriptions)
@@ -74,12 +65,7 @@ class Reader(Closing):
         failed, once for each failure, and once when a reader has ended for good because of an error that koff
         does not know. Raises `Closed` after `close`.
         """
-        batches = self._take_batches(timeout_s)
-        for batch in batches:
-            stream = self._streams[batch.subscription]
-            if isinstance(stream, GroupStream) and batch.subscription.tracker is None:
-                stream.store_offsets(batch.messages)
-        return [message for batch in batches for message in batch.messages]
+        return self._inbox.take_messages(timeout_s, commit=True)
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
         """As `read_message`, but a group's offsets are committed only by `commit_messages`.
@@ -87,7 +73,7 @@ class Reader(Closing):
         With `ReaderConf.redelivery` both methods are the same: offsets are committed by `Message.ack` (and by
         `commit_messages`), and messages of which the application calls `nack` are returned again later.
         """
-        return [message for batch in self._take_batches(timeout_s) for message in batch.messages]
+        return self._inbox.take_messages(timeout_s, commit=False)
 
     def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
         """Commits the offsets after these messages, for the groups that read them.
@@ -106,9 +92,7 @@ class Reader(Closing):
                     "a group_id returned can be committed"
                 )
             by_stream.setdefault(stream, []).append(message)
-        self._check_open()
-        for stream, committed in by_stream.items():
-            stream.mark_processed(committed)
+        self._inbox.check_open()
         # Start the commits of all groups, then wait for them.
         commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
         errors, deadline = [], time.monotonic() + timeout_s
@@ -166,15 +150,10 @@ class Reader(Closing):
         if offset < 0 and offset not in (FIRST_OFFSET, LAST_OFFSET):
             raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
         with self._inbox.lock:
-            # A fetch for the old position may be in progress: the inbox drops batches of an older generation.
-            subscription.generation += 1
-            subscription.offset, subscription.lag = offset, -1
-            subscription.unreported_error, subscription.failure = None, ""
-            subscription.failed_attempts = 0
-            self._inbox.drop_batches(lambda batch: batch.subscription is subscription)
-            if subscription.tracker is not None:
-                subscription.tracker.drop_partitions([subscription.partition])
             stream.seek(subscription, offset)
+            subscription.offset, subscription.lag = offset, -1
+            subscription.clear_error()
+            self._inbox.drop_former_batches()
 
     def set_offset_at(self, i: int, at: datetime | float) -> None:
         """Continues at the first message at or after that time (a number is seconds since the epoch).
@@ -205,7 +184,7 @@ class Reader(Closing):
         self._set_paused(i, partitions, paused=False)
 
     def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
-        self._check_open()
+        self._inbox.check_open()
         for subscription in self._subscriptions if i is None else [self._subscriptions[i]]:
             self._inbox.set_paused(subscription, partitions, paused=paused)
 
@@ -221,18 +200,16 @@ class Reader(Closing):
 
         Each member commits the offsets of the messages that `read_message` returned, and leaves its group.
         """
-        # Only the first call closes the streams.
-        with self._inbox.lock:
-            was_closed, self._inbox.closed = self._inbox.closed, True
-        if was_closed:
+        if not self._inbox.close():
             return
-        self._inbox.close()
         self._errors.wake_all()
         for stream in dict.fromkeys(self._streams.values()):
             stream.close()
         for subscription in self._subscriptions:
-            if subscription.tracker is not None:
-                subscription.tracker.close()
+            with self._inbox.lock:  # acknowledgements have no effect any more
+                subscription.partitions.clear()
+            if subscription.dead_letters is not None:
+                subscription.dead_letters.close()
 
     def _report_passed_over(self, error: PartitionError) -> None:
         log.warning("a message failed", reason=str(error))
@@ -257,21 +234,8 @@ class Reader(Closing):
         stream.start()
         self._streams.update(dict.fromkeys(subscriptions, stream))
 
-    def _take_batches(self, timeout_s: float | None) -> list[InboxBatch]:
-        self._check_open()
-        batches, errors = self._inbox.take_batches(timeout_s)
-        if errors:
-            raise ReadErrors(errors, readers=len(self._subscriptions))
-        if not batches:  # after the timeout, or because another thread has closed the reader
-            self._check_open()
-        return batches
-
-    def _check_open(self) -> None:
-        if self._inbox.closed:
-            raise Closed("the reader is closed")
-
     def _get_feed_stream(self, i: int) -> tuple[ReaderSubscription, FeedStream]:
-        self._check_open()
+        self._inbox.check_open()
         subscription = self._subscriptions[i]
         stream: MessageStream = self._streams[subscription]
         if not isinstance(stream, FeedStream):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -17,44 +18,41 @@ from koff.client.cluster import Cluster
 from koff.client.cluster_conf import OffsetSpec
 from koff.client.cluster_conf import TopicPartition as KoffTopicPartition
 from koff.client.feed.source import FeedConf
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
-from koff.client.message import Message
-from koff.client.multicluster.client_statistics import ClientStatistics
+from koff.client.foreign_errors import convert_foreign_error, make_connect_error, start_thread
 from koff.client.multicluster.conf import ReaderConf
 from koff.client.multicluster.errors import ReadError
-from koff.client.multicluster.inbox import Inbox, InboxBatch, ReaderSubscription
+from koff.client.multicluster.inbox import Inbox, InboxBatch
+from koff.client.multicluster.stats import ClientStatistics
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import Closed, KoffError, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
 
 FETCH_S = 0.1
-"""How long one fetch waits for messages. A task of another thread may wait that long."""
+"""How long one fetch waits for messages. A call of another thread may wait that long."""
 RETRY_S = 1.0
 
 
 class MessageStream(Closing, ABC):
-    """A thread that fetches messages, checks that the cluster responds, and runs tasks of other threads.
+    """A thread that fetches messages, and checks that the cluster responds.
 
     After `start`, only this thread calls its librdkafka consumer: while one thread polls a consumer, a call
-    from another thread may block for many seconds.
+    from another thread may block for many seconds. `ended` is why the thread has ended; the inbox's lock
+    guards it.
     """
 
     def __init__(self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox) -> None:
         self.subscriptions = subscriptions
+        self.statistics = ClientStatistics()
+        self.ended: KoffError | None = None
+        self._by_partition = {each.partition: each for each in subscriptions}
         self._inbox = inbox
         self._conf = subscriptions[0].conf
         self._cluster_name = subscriptions[0].cluster
-        self.statistics = ClientStatistics()
         self._cluster_conf = subscriptions[0].cluster_conf
         self._cluster = Cluster(self._cluster_conf)
-        self._request_lock = threading.Lock()  # one request of `_cluster` at a time
-        self._tasks_lock = threading.Lock()  # guards `_ended`: after it is set, no task may be added
-        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        self._ended: KoffError | None = None
-        self._response_at = dict.fromkeys(subscriptions, time.monotonic())
-        self._error_reported_at: dict[ReaderSubscription, float] = {}
         self._next_check_at = 0.0
         self._paused: set[int] = set()
         """Partitions that `_paused_client` does not fetch now."""
@@ -82,114 +80,78 @@ class MessageStream(Closing, ABC):
             raise copy_error(result)
         return result
 
-    def run_in_thread(self, task: Callable[[], None]) -> None:
-        """Queues a task that the thread runs between two fetches.
-
-        Raises `Closed` if the reader is closed, and `ReadError` if the thread has ended with an error.
-        """
-        with self._tasks_lock:
-            if self._ended is not None:
-                raise copy_error(self._ended)
-            self._tasks.put(task)
-
     def _fetch_offsets(self, partitions: Iterable[int], spec: OffsetSpec | int) -> dict[int, int | KoffError]:
-        """The offset of each partition, or its error. Raises `ConnectError` if no broker responds."""
+        """The offset of each partition, or its error: that of all if no broker responds."""
         topic = self._conf.topic
-        with self._request_lock:
-            results = self._cluster.fetch_offsets(
-                [KoffTopicPartition(topic, p) for p in partitions], spec, self._conf.isolation
-            )
+        wanted = [KoffTopicPartition(topic, partition) for partition in partitions]
+        try:
+            results = self._cluster.fetch_offsets(wanted, spec, self._conf.isolation)
+        except KoffError as error:
+            return {at.partition: copy_error(error) for at in wanted}
         return {
-            p.partition: result
+            at.partition: result
             if isinstance(result, int)
-            else ReadError(f"{topic} partition {p.partition} at {self._cluster_name}: {result}")
-            for p, result in results.items()
+            else ReadError(f"{topic} partition {at.partition} at {self._cluster_name}: {result}")
+            for at, result in results.items()
         }
 
     def _run(self) -> None:
+        make_error = partial(make_connect_error, self._cluster_conf.brokers, was_up=True)
         try:
             while not self._stopping.is_set():
                 try:
-                    self._run_tasks()
                     self._release_failed_messages()
                     self._apply_pauses()
                     self._fetch_once()
                     self._check_silent()
                 except (KoffError, KafkaException) as error:  # reported; the next try may succeed
-                    self._report_error(copy_error(self._map_error(error)))
+                    subject = f"{self._cluster_name} cannot be read"
+                    self._report_error(convert_foreign_error(error, subject, make_error))
                     self._stopping.wait(RETRY_S)
         except BaseException as error:  # without this report, callers of the reader would wait for ever
             self._report_end(error)
         finally:
-            # No task can be added after `_ended` is set, so this last `_run_tasks` runs all of them.
-            with self._tasks_lock:
-                self._ended = self._ended or Closed("the reader is closed")
+            with self._inbox.lock:
+                self.ended = self.ended or Closed("the reader is closed")
             self._end()
 
     def _report_end(self, error: BaseException) -> None:
         """Makes the error that ended the thread one of each caller."""
-        end = ReadError(f"reading {self._cluster_name} ended: {error!r}; make a new reader")
-        self._ended = end
-        self._inbox.report_end(self.subscriptions, end)
+        self.ended = ReadError(f"reading {self._cluster_name} ended: {error!r}; make a new reader")
+        self._report_error(self.ended, ended=True)
         log.exception("reading thread ended with an error", cluster=self._cluster_name)
 
+    def _report_error(self, error: KoffError, *, ended: bool = False) -> None:
+        with self._inbox.lock:  # all of them have the error, or none
+            for subscription in self.subscriptions:
+                subscription.ended = ended
+                self._inbox.report_error(subscription, copy_error(error))
+
     def _end(self) -> None:
-        """Runs the last tasks, and closes the client."""
-        for step in (self._run_tasks, self._close_client):
-            try:
-                step()
-            except BaseException:  # nobody waits for this thread any more: the log has it
-                log.exception("a reader did not end cleanly", cluster=self._cluster_name)
+        try:
+            self._close_client()
+        except BaseException:  # nobody waits for this thread any more: the log has it
+            log.exception("a reader did not end cleanly", cluster=self._cluster_name)
 
     def _release_failed_messages(self) -> None:
         """Puts messages into the inbox that failed and are due again."""
-        for subscription in self.subscriptions:
-            if subscription.tracker is None or not subscription.tracker.delayed:
-                continue
-            with self._inbox.lock:  # `set_offset` may drop them
-                due = subscription.tracker.pop_due()
-                self._inbox.put_again(
-                    subscription,
-                    [
-                        self._build_batch(subscription, partition, raws, again=True)
-                        for partition, raws in due.items()
-                    ],
-                )
-
-    def _map_error(self, error: KoffError | KafkaException) -> KoffError:
-        if isinstance(error, KoffError):
-            return error
-        kafka_error = extract_kafka_error(error)
-        return make_connect_error(
-            self._cluster_conf.brokers, [kafka_error] if kafka_error else [], was_up=True
-        )
-
-    def _run_tasks(self) -> None:
-        """Runs all tasks, also those behind a task that fails; then raises its error."""
-        try:
-            while not self._tasks.empty():
-                self._tasks.get()()
-        finally:
-            if not self._tasks.empty():
-                self._run_tasks()
-
-    @abstractmethod
-    def _fetch_once(self) -> None:
-        """Fetches once, and puts the messages into the inbox."""
-
-    @abstractmethod
-    def _get_assignment(self) -> tuple[Consumer, set[int]]:
-        """The librdkafka client, and the partitions that it may fetch."""
+        now = time.monotonic()
+        with self._inbox.lock:  # `set_offset` may drop them
+            for partition in chain.from_iterable(each.partitions.values() for each in self.subscriptions):
+                if partition.delayed and (raws := partition.pop_due(now)):
+                    batch = self._build_batch(partition.partition, raws)
+                    batch.again = True
+                    self._inbox.put_again(batch)
 
     def _apply_pauses(self) -> None:
         """Has librdkafka fetch no messages of paused partitions. It keeps their positions."""
-        if not self._paused and not any(each.paused or each.paused_partitions for each in self.subscriptions):
+        if not self._paused and not any(each.paused for each in self.subscriptions):
             return
         client, assigned = self._get_assignment()
         if client is not self._paused_client:
             self._paused, self._paused_client = set(), client
         self._paused &= assigned
-        wanted = {p for p in assigned if self._is_paused(p)}
+        wanted = {p for p in assigned if self._find_subscription(p).is_paused(p)}
         try:
             client.pause([TopicPartition(self._conf.topic, p) for p in wanted - self._paused])
             client.resume([TopicPartition(self._conf.topic, p) for p in self._paused - wanted])
@@ -198,30 +160,53 @@ class MessageStream(Closing, ABC):
         else:
             self._paused = wanted
 
+    def _fetch_once(self) -> None:
+        """Fetches once, and puts the messages into the inbox."""
+        self._handle_requests()
+        room = self._inbox.wait_for_room(self.subscriptions, FETCH_S)
+        if not room:
+            self._note_response(self.subscriptions)  # the caller is slow: this is no silence of the cluster
+            return
+        started_at = time.monotonic()
+        fetched = self._fetch(room)
+        fetched_at = time.monotonic()
+        batches = [self._build_batch(partition, raws) for partition, raws in fetched]
+        subscriptions = {batch.subscription for batch in batches}
+        self._note_response(subscriptions)
+        self._inbox.put_batches(batches)
+        wait_s, read_s = fetched_at - started_at, time.monotonic() - fetched_at
+        with self._inbox.lock:
+            for subscription in subscriptions:
+                subscription.wait_s = subscription.wait_s.with_value(wait_s)
+                subscription.read_s = subscription.read_s.with_value(read_s)
+
     @abstractmethod
-    def _is_paused(self, partition: int) -> bool:
-        """Whether no messages of the partition may be handed out."""
+    def _handle_requests(self) -> None:
+        """Does what other threads have requested since the last fetch."""
+
+    @abstractmethod
+    def _fetch(self, max_messages: int) -> Iterable[tuple[int, list[Any]]]:
+        """Partitions with their next messages; empty if none comes within `FETCH_S`."""
+
+    @abstractmethod
+    def _get_assignment(self) -> tuple[Consumer, set[int]]:
+        """The librdkafka client, and the partitions that it may fetch."""
 
     @abstractmethod
     def _close_client(self) -> None:
         """Closes the librdkafka client."""
 
-    def _report_error(self, error: KoffError) -> None:
-        for subscription in self.subscriptions:
-            self._inbox.report_error(subscription, error)
+    def _find_subscription(self, partition: int) -> ReaderSubscription:
+        return self._by_partition.get(partition, self.subscriptions[0])  # a group has only one
+
+    def _build_batch(self, partition: int, raws: list[Any]) -> InboxBatch:
+        messages = list(FetchedBatch(self._conf.topic, partition, raws, self._cluster_name))
+        subscription = self._find_subscription(partition)
+        return InboxBatch(subscription, subscription.partitions[partition], messages, raws)
 
     def _note_response(self, subscriptions: Iterable[ReaderSubscription]) -> None:
-        self._response_at.update(dict.fromkeys(subscriptions, time.monotonic()))
-
-    def _note_fetch(
-        self, subscriptions: Iterable[ReaderSubscription], started_at: float, fetched_at: float
-    ) -> None:
-        """Adds the times of a fetch to the statistics of the subscriptions whose messages it returned."""
-        wait_s, read_s = fetched_at - started_at, time.monotonic() - fetched_at
-        with self._inbox.lock:
-            for subscription in subscriptions:
-                subscription.wait_s.add(wait_s)
-                subscription.read_s.add(read_s)
+        for subscription in subscriptions:
+            subscription.response_at = time.monotonic()
 
     def _expects_data(self, subscription: ReaderSubscription) -> bool:
         """Whether silence of this subscription is a reason to check the cluster."""
@@ -236,49 +221,23 @@ class MessageStream(Closing, ABC):
         silent = {
             # A group has partition -1: the request is for partition 0, because any partition will do.
             max(subscription.partition, 0): subscription
-            for subscription, response_at in self._response_at.items()
-            if now - response_at >= fail_after_s and self._expects_data(subscription)
+            for subscription in self.subscriptions
+            if now - subscription.response_at >= fail_after_s and self._expects_data(subscription)
         }
         if not silent or now < self._next_check_at:
             return
-        results: dict[int, int | KoffError]
-        try:
-            results = self._fetch_offsets(silent, OffsetSpec.LATEST)
-        except KoffError as error:
-            results = dict.fromkeys(silent, copy_error(error))
+        results = self._fetch_offsets(silent, OffsetSpec.LATEST)
         self._next_check_at = time.monotonic() + RETRY_S
         for partition, subscription in silent.items():
             result = results[partition]
             if isinstance(result, int):
-                self._error_reported_at.pop(subscription, None)
+                subscription.reported_at = 0.0
                 self._note_response([subscription])
                 self._inbox.clear_error(subscription)
-            elif now - self._error_reported_at.get(
-                subscription, 0.0
-            ) >= fail_after_s and self._inbox.report_error(subscription, result):
-                self._error_reported_at[subscription] = now
-
-    def _build_batch(
-        self,
-        subscription: ReaderSubscription,
-        partition: int,
-        raws: list[Any],
-        *,
-        generation: int | None = None,
-        end_offset: int = -1,
-        again: bool = False,
-    ) -> InboxBatch:
-        return InboxBatch(
-            subscription,
-            subscription.generation if generation is None else generation,
-            self._build_messages(partition, raws),
-            end_offset,
-            raws if subscription.tracker is not None else (),
-            again,
-        )
-
-    def _build_messages(self, partition: int, raw: list[Any]) -> list[Message]:
-        return list(FetchedBatch(self._conf.topic, partition, raw, self._cluster_name))
+            elif now - subscription.reported_at >= fail_after_s and self._inbox.report_error(
+                subscription, result
+            ):
+                subscription.reported_at = now
 
 
 def build_feed_conf(conf: ReaderConf) -> FeedConf:

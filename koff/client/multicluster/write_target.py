@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -18,10 +19,10 @@ from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message_check import find_fault
-from koff.client.multicluster.client_statistics import ClientStatistics
 from koff.client.multicluster.conf import WriterConf
 from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
 from koff.client.multicluster.producer_properties import MESSAGE_REFUSED, build_producer_properties
+from koff.client.multicluster.stats import ClientStatistics, ClusterWrites
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
@@ -80,7 +81,9 @@ class WriteTarget(Closing):
         self._connect_deadline = time.monotonic() + cluster.connect_timeout_s
         self._broken = False
         self._silence = SilenceTimer()
-        self.statistics = ClientStatistics()
+        self._statistics = ClientStatistics()
+        self.counts: Counter[str] = Counter()
+        """Those of `ClusterWrites`. The writer's lock guards them."""
         # Guards `_producer` and the balancer, and keeps the messages of different calls apart.
         self._send_lock = threading.Lock()
         # Held while a thread polls. Who waits for it holds `_poll_turn`, or the thread would always be first.
@@ -103,6 +106,15 @@ class WriteTarget(Closing):
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def build_stats(self) -> ClusterWrites:
+        """The statistics now. The caller holds the writer's lock."""
+        return ClusterWrites(
+            reachable=self.reach is Reach.UP,
+            failure=self.failure,
+            client=self._statistics.read(),
+            **self.counts,
+        )
 
     def send_writes(self, writes: Sequence[PendingWrite], timeout_s: float | None = None) -> None:
         """Gives the messages to librdkafka, next to each other and in this order. Each is settled later.
@@ -339,6 +351,6 @@ class WriteTarget(Closing):
 
     def _create_producer(self) -> Producer:
         properties = build_producer_properties(self.name, self._cluster, self._conf)
-        callbacks = {"error_cb": self._on_client_error, "stats_cb": self.statistics.make_callback()}
+        callbacks = {"error_cb": self._on_client_error, "stats_cb": self._statistics.make_callback()}
         producer: Producer = new_client(Producer, properties, **callbacks)
         return producer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,21 +16,17 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
 from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster.balancers import payload_bytes
-from koff.client.multicluster.client_statistics import SummaryBuilder
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError, WriteErrors
-from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
+from koff.client.multicluster.pending_writes import PendingWrite, RetryThread, WriteCall
 from koff.client.multicluster.producer_properties import is_refusal
-from koff.client.multicluster.retries import RetryThread
-from koff.client.multicluster.stats import ClusterWrites, WriterStats
+from koff.client.multicluster.stats import NO_VALUES, WriterStats
 from koff.client.multicluster.write_target import Reach, WriteTarget
 from koff.errors import Closed, ConfigError
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
 
-_COUNTS = ("messages", "bytes", "errors", "retries", "failovers", "possible_duplicates", "in_doubt")
-"""The numbers of `WriterStats` that are counted one by one."""
 _NO_TARGET_WAIT_S = 1.0
 """The pause between two looks for a cluster that can be reached, unless one reports itself before."""
 _COLLECT_S = 0.02
@@ -54,21 +51,17 @@ class Writer(Closing):
         # Guards all below. Not held while messages are given to librdkafka, nor while `on_completion` runs.
         self._lock = threading.RLock()
         self._room_freed = threading.Condition(self._lock)  # fewer messages are in flight
-        self._turn = 0
-        self._sequence = itertools.count()
+        self._turns, self._sequence = itertools.count(), itertools.count()
         self._in_flight = 0
         self._calls: set[WriteCall] = set()  # those with messages in flight
         self._closing = False
-        self._retries = RetryThread(self._lock, self._send_due, self._fail_after_fault)
-        self._counts = dict.fromkeys(_COUNTS, 0)
-        self._write_s, self._wait_s = SummaryBuilder(), SummaryBuilder()
+        self._retries = RetryThread(self._lock, self._send_writes, self._fail_after_fault)
+        self._counts: Counter[str] = Counter()  # those of `WriterStats`
+        self._write_s = self._wait_s = NO_VALUES
         self._targets = [
             WriteTarget(name, cluster, conf, self._settle, self._retries.make_due)
             for name, cluster in clusters.items()
         ]
-        self._by_target = {
-            target: dict.fromkeys(("messages", "bytes", "failures"), 0) for target in self._targets
-        }
         try:
             for target in self._targets:
                 target.start()
@@ -90,10 +83,9 @@ class Writer(Closing):
         if not messages:
             return
         call = WriteCall(messages, time.monotonic(), timeout_s)
-        if not self._admit_call(call):
-            raise self._refuse_call(call)
+        self._admit_call(call)
         try:
-            self._start_writes(call.writes)
+            self._send_writes(call.writes, call.left_s())
             if self._conf.asynchronous:
                 return
             if not call.done.wait(call.left_s()):
@@ -105,34 +97,28 @@ class Writer(Closing):
         if errors is not None:
             raise errors
 
-    def _admit_call(self, call: WriteCall) -> bool:
-        """Waits for room for the call's messages. False if there is none in time. Raises `Closed`."""
+    def _admit_call(self, call: WriteCall) -> None:
+        """Waits for room for the call's messages. Raises `Closed`, and `WriteErrors` if there is none."""
         count = len(call.messages)
         with self._lock:
             has_room = self._room_freed.wait_for(
                 lambda: self._closing or self._has_room(count), call.left_s()
             )
-            self._wait_s.add(time.monotonic() - call.started_at)
+            self._wait_s = self._wait_s.with_value(time.monotonic() - call.started_at)
             if self._closing:
                 raise Closed("the writer is closed")
-            if has_room:
-                if self._conf.asynchronous:
-                    call.timeout_s = None  # the call returns now: `give_up_after_s` limits its messages
-                self._in_flight += count
-                self._calls.add(call)
-                call.writes = [
-                    PendingWrite(message, next(self._sequence), index, call, call.started_at)
-                    for index, message in enumerate(call.messages)
-                ]
-        return has_room
-
-    def _refuse_call(self, call: WriteCall) -> WriteErrors:
-        text = (
-            f"not sent: no room for it within {call.timeout_s:g} s, {self._in_flight} messages are in flight"
-        )
-        with self._lock:
-            self._counts["errors"] += len(call.messages)
-        return WriteErrors([WriteError(text) for _ in call.messages])
+            if not has_room:
+                self._counts["errors"] += count
+                room = f"no room for it within {call.timeout_s:g} s, {self._in_flight} messages are in flight"
+                raise WriteErrors([WriteError(f"not sent: {room}") for _ in call.messages])
+            if self._conf.asynchronous:
+                call.timeout_s = None  # the call returns now: `give_up_after_s` limits its messages
+            self._in_flight += count
+            self._calls.add(call)
+            call.writes = [
+                PendingWrite(message, next(self._sequence), index, call)
+                for index, message in enumerate(call.messages)
+            ]
 
     def _give_up(self, call: WriteCall, why: str) -> None:
         """Settles all messages of the call now. After that, none of them is sent that is not in flight."""
@@ -148,31 +134,11 @@ class Writer(Closing):
                     write.in_doubt = write.in_doubt or write.in_librdkafka
                     self._settle_failed(write)
 
-    def _start_writes(self, writes: Sequence[PendingWrite]) -> None:
-        with self._lock:
-            turn, self._turn = self._turn, self._turn + 1
-            target = self._choose_target(writes[0], turn)
-            if target is None:
-                self._retry_later(writes)
-        # Without the lock: `send_writes` may wait for room in librdkafka's queue.
-        if target is not None:
-            target.send_writes(writes, writes[0].call.left_s())
-
     def stats(self) -> WriterStats:
         """The statistics. Counts grow: the difference of two calls is what came between."""
         with self._lock:
-            clusters = {
-                target.name: ClusterWrites(
-                    **self._by_target[target],
-                    reachable=target.reach is Reach.UP,
-                    failure=target.failure,
-                    client=target.statistics.read(),
-                )
-                for target in self._targets
-            }
-            counts: dict[str, Any] = dict(self._counts)
-            write_s, wait_s = self._write_s.build(), self._wait_s.build()
-        return WriterStats(**counts, write_s=write_s, wait_s=wait_s, clusters=clusters)
+            clusters = {target.name: target.build_stats() for target in self._targets}
+            return WriterStats(write_s=self._write_s, wait_s=self._wait_s, clusters=clusters, **self._counts)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Refuses new messages, and waits until all messages in flight are settled. Safe to call twice.
@@ -198,7 +164,7 @@ class Writer(Closing):
         # A call with more messages than `queue_capacity` must wait until nothing else is in flight.
         return self._in_flight == 0 or self._in_flight + count <= self._conf.queue_capacity
 
-    def _choose_target(self, write: PendingWrite, turn: int = 0) -> WriteTarget | None:
+    def _choose_target(self, write: PendingWrite, turn: int) -> WriteTarget | None:
         """The cluster to try now: if possible another than the last one. None if no cluster is up.
 
         Also None in PRIMARY_BACKUP mode until it is known whether the primary cluster can be reached.
@@ -220,7 +186,7 @@ class Writer(Closing):
         """Takes the result of one attempt: the message is written, retried, or failed for good."""
         try:
             if error is None:
-                self._settle_written(target, write, delivered)
+                self._finish(write, None, target, delivered)
             else:
                 self._settle_attempt(target, write, error, was_sent=delivered is not None)
         except BaseException as fault:  # without a result, the caller would wait for ever
@@ -236,9 +202,9 @@ class Writer(Closing):
         with self._lock:
             if write.settled:
                 return
-            self._by_target[target]["failures"] += 1
+            target.counts["failures"] += 1
             if is_refusal(error):
-                write.refused_by.add(target)
+                write.refused_by |= {target}
             else:
                 write.in_doubt = write.in_doubt or was_sent
             write.attempts += 1
@@ -253,27 +219,8 @@ class Writer(Closing):
         if failed_for_good:
             self._settle_failed(write)
 
-    def _settle_written(self, target: WriteTarget, write: PendingWrite, delivered: Any) -> None:
-        message, seconds = write.message, time.monotonic() - write.started_at
-        size = payload_bytes(message)
-        with self._lock:
-            if write.settled:
-                return
-            message.topic, message.cluster = self._conf.topic, target.name
-            message.partition, offset = delivered.partition(), delivered.offset()
-            message.offset = NO_OFFSET if offset is None else offset
-            target_counts = self._by_target[target]
-            self._counts["messages"] += 1
-            self._counts["bytes"] += size
-            target_counts["messages"] += 1
-            target_counts["bytes"] += size
-            self._counts["possible_duplicates"] += write.in_doubt
-            self._write_s.add(seconds)
-            finished = self._record_result(write, None)
-        self._complete(write.call, finished=finished)
-
     def _settle_failed(self, write: PendingWrite) -> None:
-        seconds = time.monotonic() - write.started_at
+        seconds = time.monotonic() - write.call.started_at
         if not write.reason:
             failures = (f"{each.name}: {each.failure or 'no response yet'}" for each in self._targets)
             write.reason = "; ".join(failures)
@@ -291,30 +238,52 @@ class Writer(Closing):
             may_be_written = in_doubt or write.in_doubt or write.in_librdkafka
             self._finish(write, WriteError(f"unexpected error: {fault!r}", in_doubt=may_be_written))
 
-    def _finish(self, write: PendingWrite, error: WriteError | None) -> None:
-        """Gives the write's call its result, once: a later result does not count."""
+    def _finish(
+        self,
+        write: PendingWrite,
+        error: WriteError | None,
+        target: WriteTarget | None = None,
+        delivered: Any = None,
+    ) -> None:
+        """Gives the write's call its result, once: a later result does not count.
+
+        Without an error, `target` has acknowledged the message, with librdkafka's report `delivered`.
+        """
         with self._lock:
             if write.settled:
                 return
-            finished = self._record_result(write, error)
+            if target is not None:
+                self._note_written(write, target, delivered)
+            if error is not None:
+                self._counts["errors"] += 1
+                self._counts["in_doubt"] += error.in_doubt
+            write.settled = True
+            write.call.errors[write.index] = error
+            write.call.unsettled -= 1
+            finished = write.call.unsettled == 0
         self._complete(write.call, finished=finished)
 
-    def _record_result(self, write: PendingWrite, error: WriteError | None) -> bool:
-        """Whether it is the call's last result. The caller holds the lock, and calls `_complete` after it."""
-        write.settled = True
-        if error is not None:
-            self._counts["errors"] += 1
-            self._counts["in_doubt"] += error.in_doubt
-        write.call.errors[write.index] = error
-        write.call.unsettled -= 1
-        return write.call.unsettled == 0
+    def _note_written(self, write: PendingWrite, target: WriteTarget, delivered: Any) -> None:
+        message, size = write.message, payload_bytes(write.message)
+        message.topic, message.cluster = self._conf.topic, target.name
+        message.partition, offset = delivered.partition(), delivered.offset()
+        message.offset = NO_OFFSET if offset is None else offset
+        for counts in (self._counts, target.counts):
+            counts["messages"] += 1
+            counts["bytes"] += size
+        self._counts["possible_duplicates"] += write.in_doubt
+        self._write_s = self._write_s.with_value(time.monotonic() - write.call.started_at)
 
     def _complete(self, call: WriteCall, *, finished: bool) -> None:
         """Wakes those that wait: for the call if it is finished, and for room."""
         # Without the lock: `on_completion` is the user's code.
         try:
             if finished and self._conf.on_completion is not None:
-                self._run_on_completion(call)
+                self._conf.on_completion(call.messages, call.build_errors())
+        except KeyboardInterrupt:  # Ctrl-C is for the main thread, not for this function
+            raise
+        except BaseException:  # must not end this thread: it serves other messages too
+            log.exception("on_completion raised an error", messages=len(call.messages))
         finally:
             if finished:
                 call.writes = ()  # they refer to the call: Python frees both sooner
@@ -326,28 +295,17 @@ class Writer(Closing):
                 self._in_flight -= 1
                 self._room_freed.notify_all()
 
-    def _run_on_completion(self, call: WriteCall) -> None:
-        assert self._conf.on_completion is not None
-        try:
-            self._conf.on_completion(call.messages, call.build_errors())
-        except KeyboardInterrupt:  # Ctrl-C is for the main thread, not for this function
-            raise
-        except BaseException:  # must not end this thread: it serves other messages too
-            log.exception("on_completion raised an error", messages=len(call.messages))
+    def _send_writes(self, writes: Sequence[PendingWrite], timeout_s: float | None = None) -> None:
+        """Sends each write to a cluster that is up, or gives it up if its time is used up.
 
-    def _retry_later(self, writes: Sequence[PendingWrite]) -> None:
-        """Queues writes without a target for a later try. A change of a target brings it forward."""
-        now = time.monotonic()
-        for write in writes:
-            give_up_at = write.started_at + self._conf.give_up_after_s
-            self._retries.add(write, min(now + _NO_TARGET_WAIT_S, max(now, give_up_at)))
-
-    def _send_due(self, writes: Sequence[PendingWrite]) -> None:
-        """Tries the writes again, or gives up those whose time is used up."""
+        A write for which no cluster is up is tried again later. `timeout_s`: how long another thread that
+        sends may delay this one.
+        """
         with self._lock:
             by_target, exhausted = self._assign_targets(writes)
+        # Without the lock: `send_writes` may wait for room in librdkafka's queue.
         for target, target_writes in by_target.items():
-            target.send_writes(target_writes)
+            target.send_writes(target_writes, timeout_s)
         for write in exhausted:
             self._settle_failed(write)
 
@@ -356,15 +314,21 @@ class Writer(Closing):
     ) -> tuple[dict[WriteTarget, list[PendingWrite]], list[PendingWrite]]:
         """The writes to send now, by cluster, and the writes whose time is used up.
 
-        A write without a possible target is queued again. The caller holds the lock.
+        A write without a possible target is queued. A change of a target brings its next try forward. The
+        caller holds the lock.
         """
         by_target: dict[WriteTarget, list[PendingWrite]] = {}
         exhausted: list[PendingWrite] = []
-        turn, self._turn = self._turn, self._turn + 1
+        turn, now = next(self._turns), time.monotonic()
+        # One choice for those with the same history: the messages of a call stay together.
+        chosen: dict[object, WriteTarget | None] = {}
         for write in writes:
             if write.call.given_up:  # another thread settles it
                 continue
-            target = self._choose_target(write, turn)
+            history = write.last_target, write.refused_by
+            if history not in chosen:
+                chosen[history] = self._choose_target(write, turn)
+            target = chosen[history]
             if target is not None:
                 self._counts["retries"] += write.attempts > 0
                 self._counts["failovers"] += write.last_target not in (None, target)
@@ -372,8 +336,9 @@ class Writer(Closing):
             elif self._is_too_late(write):
                 exhausted.append(write)
             else:
-                self._retry_later([write])
+                give_up_at = write.call.started_at + self._conf.give_up_after_s
+                self._retries.add(write, min(now + _NO_TARGET_WAIT_S, give_up_at))
         return by_target, exhausted
 
     def _is_too_late(self, write: PendingWrite) -> bool:
-        return time.monotonic() - write.started_at >= self._conf.give_up_after_s
+        return time.monotonic() - write.call.started_at >= self._conf.give_up_after_s

@@ -56,7 +56,7 @@ class Acknowledgements(Generic[P]):
     def hand_out(self, partition: P, message: Message, raw: Any) -> None:
         """Notes that the message, made of confluent-kafka's `raw`, is handed out. Needs `lock`."""
         if partition.deliver(message.offset, raw) > 1:
-            self._count(redelivered=1)
+            self._count("redelivered")
         message.on_ack = lambda message: self._ack(partition, message.offset)
         message.on_nack = lambda message, cause: self._nack(partition, message, cause)
 
@@ -101,7 +101,7 @@ class Acknowledgements(Generic[P]):
                 self._delay(partition, raw, self._redelivery.longest_s)
             return
         with self._lock:
-            self._count(dead_letters=1)
+            self._count("dead_letters")
             if not self._is_lost(partition):  # else the next owner delivers the message, too
                 self._pass_over(partition, message, deliveries, cause)
 
@@ -109,17 +109,14 @@ class Acknowledgements(Generic[P]):
         self, partition: P, message: Message, deliveries: int, cause: BaseException | None
     ) -> None:
         """Reports the message, and counts it as processed."""
-        self._count(passed_over=1)
+        self._count("passed_over")
         text = f"offset {message.offset} failed {deliveries} times and is passed over: {cause!r}"
         self._on_error(_make_error(partition, text, message, cause))
         self._note_processed(partition, partition.mark_processed(message.offset))
 
-    def _count(self, *, redelivered: int = 0, passed_over: int = 0, dead_letters: int = 0) -> None:
-        """Adds to `counts`. The caller holds the lock."""
-        old = self.counts
-        self.counts = RedeliveryCounts(
-            old.redelivered + redelivered, old.passed_over + passed_over, old.dead_letters + dead_letters
-        )
+    def _count(self, name: str) -> None:
+        """Adds one to that number of `counts`. The caller holds the lock."""
+        self.counts = self.counts._replace(**{name: getattr(self.counts, name) + 1})
 
     def _note_processed(self, partition: P, processed: int | None) -> None:
         """Passes on the partition's `processed_up_to` if it moved. The caller holds the lock."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +29,8 @@ class DeliveredPartition:
     """The offset of the last message that was handed out for the first time."""
     processed_up_to: int | None = field(default=None, kw_only=True)
     """The offset up to which all delivered messages were processed; None before the first."""
-    # Offsets, in the order of their first delivery.
-    _order: deque[int] = field(default_factory=deque, kw_only=True)
-    _delivered: dict[int, _DeliveredMessage] = field(default_factory=dict, kw_only=True)
+    # By offset, in the order of their first delivery. Taking from the front of a plain dict is slow.
+    _delivered: OrderedDict[int, _DeliveredMessage] = field(default_factory=OrderedDict, kw_only=True)
 
     @property
     def drained(self) -> bool:
@@ -45,7 +44,6 @@ class DeliveredPartition:
         # A redelivered message keeps its place in that order.
         if message is None:
             message = self._delivered[offset] = _DeliveredMessage(raw)
-            self._order.append(offset)
             self.last_delivered = offset
         message.deliveries += 1
         message.in_progress = True
@@ -60,10 +58,9 @@ class DeliveredPartition:
 
     def mark_processed_up_to(self, offset: int) -> int | None:
         """Notes that all messages up to `offset` were processed; returns `processed_up_to` if it moved."""
-        for delivered in self._order:
+        for delivered, message in self._delivered.items():
             if delivered > offset:
                 break
-            message = self._delivered[delivered]
             message.processed, message.in_progress = True, False
         return self._advance()
 
@@ -93,7 +90,6 @@ class DeliveredPartition:
         """Moves `processed_up_to` over the processed messages at the front; returns it if it moved."""
         # Only the processed messages at the front count: a gap keeps all later ones from being committed.
         before = self.processed_up_to
-        while self._order and self._delivered[self._order[0]].processed:
-            self.processed_up_to = self._order.popleft()
-            del self._delivered[self.processed_up_to]
+        while self._delivered and next(iter(self._delivered.values())).processed:
+            self.processed_up_to, _ = self._delivered.popitem(last=False)
         return self.processed_up_to if self.processed_up_to != before else None

@@ -17,8 +17,7 @@ from koff.client.cluster_conf import ClusterConf, TopicPartition
 from koff.client.message import Message
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
-from koff.client.redelivery.error_queue import ErrorQueue
-from koff.client.redelivery.errors import PartitionError
+from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
 from koff.client.zookeeper.delivery import Delivery

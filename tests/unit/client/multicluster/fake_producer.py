@@ -1,4 +1,7 @@
-"""A librdkafka producer without a cluster: the test says when it sends and what it reports."""
+"""A librdkafka producer without a cluster, and the writer that uses it.
+
+The test says when the producer sends and what it reports.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import KafkaError
+
+from koff.client.cluster_conf import ClusterConf
+from koff.client.multicluster import Writer, WriterConf
+
+NOWHERE = "127.0.0.1:1"
 
 
 @dataclass
@@ -29,6 +37,8 @@ class FakeProducer:
         self.responds = True
         self.allowed = 1_000_000
         self.in_flight = 1
+        self.knows_offsets = True
+        self.before_metadata: Callable[[], None] = lambda: None
         self.written: list[Any] = []
         self.given: deque[Given] = deque()
         self.before_report: Callable[[Given], None] = lambda given: None
@@ -36,6 +46,7 @@ class FakeProducer:
         self._changed = threading.Condition()
 
     def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        self.before_metadata()
         partitions = {0: SimpleNamespace(leader=1)}
         return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=partitions)})
 
@@ -85,7 +96,7 @@ class FakeProducer:
 
     def _write(self, given: Given) -> Callable[[], None]:
         self.written.append(given.value)
-        offset = len(self.written) - 1
+        offset = len(self.written) - 1 if self.knows_offsets else None
         report = SimpleNamespace(partition=lambda: 0, offset=lambda: offset)
 
         def deliver() -> None:
@@ -96,3 +107,28 @@ class FakeProducer:
 
     def __len__(self) -> int:
         return len(self.given) + len(self._reports)
+
+
+def new_writer(**options: Any) -> Writer:
+    return Writer({"a": ClusterConf(NOWHERE)}, WriterConf("t", **options))
+
+
+class Rescue:
+    """Runs a call in a thread: the test fails if the call does not return, and does not hang."""
+
+    def __init__(self, call: Any) -> None:
+        self.raised: BaseException | None = None
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:
+            self.raised = error
+
+    def wait(self) -> BaseException | None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self.raised

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from koff.client.multicluster import ClientStats, Summary
-from koff.client.multicluster.client_statistics import ClientStatistics, SummaryBuilder
+from koff.client.multicluster.stats import ClientStatistics
 
 
 def window(*values: int) -> dict[str, int]:
@@ -100,7 +100,7 @@ def test_a_summary_of_nothing_is_zero_and_adds_nothing():
 
 
 def test_a_summary_has_the_smallest_and_the_largest_value():
-    builder = SummaryBuilder()
+    summary = Summary()
     for value in (3.0, 1.0, 2.0):
-        builder.add(value)
-    assert builder.build() == Summary(3, 6.0, 1.0, 3.0)
+        summary = summary.with_value(value)
+    assert summary == Summary(3, 6.0, 1.0, 3.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -30,6 +30,17 @@ def fetch_revoke_and_assign_again(member: Member, reader: Reader) -> list[Messag
     member.then(member.records(after=member.revoke), member.records(0, after=member.assign), member.records())
     fetched(reader, 1)
     return early
+
+
+def revoke_after(member: Member, *steps: Callable[[], list[Any]]) -> None:
+    revoked = threading.Event()
+
+    def revoke() -> None:
+        member.revoke()
+        revoked.set()
+
+    member.then(*steps, member.records(after=revoke))
+    assert revoked.wait(60)
 
 
 def test_a_message_of_an_earlier_assignment_does_not_set_back_what_another_member_has_committed(
@@ -63,17 +74,20 @@ def test_a_message_of_an_earlier_assignment_is_not_committed_if_the_committed_of
 def test_a_message_of_a_revoked_partition_is_not_committed(member: Member, reader: Reader):
     member.then(member.records(0, after=member.assign), member.records(1, 2))
     early = fetched(reader, 3)
-    revoked = threading.Event()
-
-    def revoke() -> None:
-        member.revoke()
-        revoked.set()
-
-    member.then(member.records(after=revoke))
-    assert revoked.wait(60)
+    revoke_after(member)
     with pytest.raises(CommitError, match=r"partitions \[0\]: other members have them now"):
         reader.commit_messages(*early)
     assert member.commits == []
+
+
+def test_what_was_read_before_a_revocation_is_committed_and_the_rest_is_dropped(
+    member: Member, reader: Reader
+):
+    member.then(member.records(0, after=member.assign), member.records())
+    wait_until(lambda: reader.read_message(0.1), what="a message")
+    revoke_after(member, member.records(1), member.records())
+    assert reader.read_message(0) == []
+    assert member.stored == [(0, 1)]
 
 
 def test_a_message_that_was_taken_before_the_revocation_is_not_handed_out_after_it(

@@ -14,8 +14,7 @@ from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster import WriteErrors, Writer, write_target
 from koff.errors import Closed
 from koff.kafkatest import wait_until
-from tests.unit.client.multicluster.fake_producer import FakeProducer
-from tests.unit.client.multicluster.writer_calls import Rescue, new_writer
+from tests.unit.client.multicluster.fake_producer import FakeProducer, Rescue, new_writer
 
 SOON_S = 2.0
 """Long enough for a busy machine to give the messages to librdkafka before."""

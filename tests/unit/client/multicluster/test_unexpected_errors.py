@@ -21,10 +21,7 @@ from koff.client.multicluster import (
 )
 from koff.client.multicluster.feed_stream import FeedStream
 from koff.kafkatest import wait_until
-from tests.unit.client.multicluster.fake_producer import FakeProducer, Given
-from tests.unit.client.multicluster.writer_calls import Rescue, new_writer
-
-NOWHERE = "127.0.0.1:1"
+from tests.unit.client.multicluster.fake_producer import NOWHERE, FakeProducer, Given, Rescue, new_writer
 
 
 def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, monkeypatch):
@@ -34,7 +31,7 @@ def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, mon
         raise ZeroDivisionError("a bug")
 
     writer.write_messages(Message(b"0"))
-    monkeypatch.setattr(writer, "_assign_targets", fail)
+    monkeypatch.setattr(writer._retries, "_send_due", fail)
     producer.set_responding(False)
     call = Rescue(lambda: writer.write_messages(Message(b"1"), Message(b"2")))
     monkeypatch.setattr(producer, "produce", lambda *args, **options: (_ for _ in ()).throw(refusal()))

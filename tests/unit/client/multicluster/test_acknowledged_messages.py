@@ -3,61 +3,73 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
 import confluent_kafka
-import pytest
 
 from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
+    ClientStats,
     PartitionError,
     Reader,
     ReaderConf,
     Redelivery,
     RedeliveryCounts,
 )
-from koff.client.multicluster.message_tracker import MessageTracker
-from koff.errors import ConfigError
+from koff.client.multicluster.inbox import Inbox, InboxBatch
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_member import Member, fetched
+from tests.unit.client.multicluster.fake_producer import NOWHERE
 
-NOWHERE = "127.0.0.1:1"
 A = {"a": ClusterConf(NOWHERE)}
 
 
 class Fixture:
+    """A reader of a group that has handed out messages. `later_s`: how much time has passed."""
+
     def __init__(self, redelivery: Redelivery | None = None) -> None:
-        self.now = 0.0
+        self.later_s = 0.0
         self.errors: list[PartitionError] = []
-        conf = ReaderConf("t", max_redeliveries=2)
-        self.tracker = MessageTracker(
-            ClusterConf(NOWHERE),
-            conf,
-            redelivery or Redelivery(),
-            threading.RLock(),
-            self.errors.append,
-            lambda: self.now,
-        )
+        conf = ReaderConf("t", group_id="g", max_redeliveries=2, redelivery=redelivery or Redelivery())
+        self.subscription = ReaderSubscription(conf, A["a"], -1)
+        self.subscription.accept_acknowledgements(threading.RLock(), self.errors.append)
+        self.assign()
+
+    def assign(self) -> None:
+        for partition in (0, 1):
+            self.subscription.start_partition(partition)
 
     def hand_out(self, offsets: Iterable[int], partition: int = 0) -> list[Message]:
         raws: list[Any] = [
             confluent_kafka.Message(topic="t", partition=partition, offset=offset) for offset in offsets
         ]
         messages = [Message(topic="t", partition=partition, offset=raw.offset()) for raw in raws]
-        self.tracker.hand_out(messages, raws)
+        inbox = Inbox([self.subscription])
+        inbox.put_again(
+            InboxBatch(self.subscription, self.subscription.partitions[partition], messages, raws)
+        )
+        assert inbox.take_messages(0) == messages
         return messages
 
-    def due(self) -> dict[int, list[int]]:
-        due = self.tracker.pop_due()
-        for partition, raws in due.items():
-            for raw, message in zip(
-                raws, self.hand_out([raw.offset() for raw in raws], partition), strict=True
-            ):
-                assert raw.offset() == message.offset
-                self.again = message
-        return {partition: [raw.offset() for raw in raws] for partition, raws in due.items()}
+    def due(self) -> list[int]:
+        """The offsets of the messages of partition 0 that are due. They are handed out again."""
+        due = self.subscription.partitions[0].pop_due(time.monotonic() + self.later_s)
+        offsets = [raw.offset() for raw in due]
+        if offsets:
+            self.again = self.hand_out(offsets)[-1]
+        return offsets
+
+    @property
+    def delayed(self) -> int:
+        return len(self.subscription.partitions[0].delayed)
+
+    @property
+    def to_commit(self) -> list[int | None]:
+        return [partition.to_commit for partition in self.subscription.partitions.values()]
 
 
 def test_the_offset_to_commit_is_that_after_the_last_message_before_a_gap():
@@ -65,13 +77,12 @@ def test_the_offset_to_commit_is_that_after_the_last_message_before_a_gap():
     first, second, third = fixture.hand_out([3, 5, 9])
     (other,) = fixture.hand_out([7], partition=1)
     second.ack()
-    assert fixture.tracker.pop_processed() == {}
+    assert fixture.to_commit == [None, None]
     first.ack()
     other.ack()
-    assert fixture.tracker.pop_processed() == {0: 6, 1: 8}
+    assert fixture.to_commit == [6, 8]
     third.ack()
-    assert fixture.tracker.pop_processed() == {0: 10}
-    assert fixture.tracker.pop_processed() == {}
+    assert fixture.to_commit == [10, 8]
 
 
 def test_failed_messages_come_again_after_their_delays_in_the_order_of_their_offsets():
@@ -79,16 +90,14 @@ def test_failed_messages_come_again_after_their_delays_in_the_order_of_their_off
     messages = fixture.hand_out(range(4))
     for index in (2, 0):
         messages[index].nack()
-    fixture.now = 0.5
-    assert (fixture.due(), fixture.tracker.delayed) == ({}, 2)
-    fixture.now = 1.0
-    assert (fixture.due(), fixture.tracker.delayed) == ({0: [0, 2]}, 0)
+    assert (fixture.due(), fixture.delayed) == ([], 2)
+    fixture.later_s = 1.0
+    assert (fixture.due(), fixture.delayed) == ([0, 2], 0)
     fixture.again.nack()
-    fixture.now = 4.0
-    assert fixture.due() == {}
-    fixture.now = 5.0
-    assert fixture.due() == {0: [2]}
-    assert fixture.tracker.counts == RedeliveryCounts(redelivered=3)
+    assert fixture.due() == []
+    fixture.later_s = 4.0
+    assert fixture.due() == [2]
+    assert fixture.subscription.build_stats(ClientStats()).redelivery == RedeliveryCounts(redelivered=3)
 
 
 def test_a_message_that_fails_too_often_is_reported_and_counts_as_processed():
@@ -96,11 +105,10 @@ def test_a_message_that_fails_too_often_is_reported_and_counts_as_processed():
     (message,) = fixture.hand_out([7])
     for _ in range(2):
         message.nack()
-        assert fixture.due() == {0: [7]}
+        assert fixture.due() == [7]
         message = fixture.again
     message.nack(cause)
-    assert fixture.due() == {}
-    assert fixture.tracker.pop_processed() == {0: 8}
+    assert (fixture.due(), fixture.to_commit) == ([], [8, None])
     (error,) = fixture.errors
     assert (error.message, error.__cause__) == (message, cause)
     assert "offset 7 failed 3 times and is passed over" in str(error)
@@ -111,30 +119,27 @@ def test_after_its_partition_was_dropped_a_message_neither_counts_nor_comes_agai
     failed, late, early = fixture.hand_out([1, 2, 3])
     failed.nack()
     early.ack()
-    fixture.tracker.drop_partitions([0])
+    fixture.assign()
     late.ack()
-    assert (fixture.due(), fixture.tracker.pop_processed()) == ({}, {})
-    (newer,) = fixture.hand_out([1])  # the partition was assigned again
+    assert (fixture.due(), fixture.to_commit) == ([], [None, None])
+    (newer,) = fixture.hand_out([1])
     newer.ack()
-    assert fixture.tracker.pop_processed() == {0: 2}
+    assert fixture.to_commit == [2, None]
 
 
 def test_a_commit_up_to_a_message_settles_all_before_it():
     fixture = Fixture(Redelivery(first_s=0.0))
     messages = fixture.hand_out(range(4))
     messages[0].nack()
-    fixture.tracker.mark_processed_up_to(0, 2)
-    fixture.tracker.mark_processed_up_to(9, 2)  # nothing of it was handed out
-    assert (fixture.due(), fixture.tracker.pop_processed()) == ({}, {0: 3})
+    acknowledgements = fixture.subscription.acknowledgements
+    assert acknowledgements is not None
+    acknowledgements.mark_processed_up_to(fixture.subscription.partitions[0], 2)
+    assert (fixture.due(), fixture.to_commit) == ([], [3, None])
 
 
 def conf(**options: Any) -> ReaderConf:
     return ReaderConf(
-        "t",
-        group_id="g",
-        fail_after_s=60,
-        redelivery=Redelivery(first_s=0.0),
-        **options,
+        "t", group_id="g", fail_after_s=60, **{"redelivery": Redelivery(first_s=0.0), **options}
     )
 
 
@@ -197,18 +202,9 @@ def test_an_acknowledgement_does_not_set_back_what_commit_messages_has_committed
 
 
 def test_failed_messages_count_as_waiting(member: Member):
-    with Reader(A, conf(queue_capacity=1)) as reader:
-        slow = Redelivery(first_s=60.0)
-        tracker = reader._subscriptions[0].tracker
-        assert tracker is not None
-        tracker._acknowledgements._redelivery = slow
+    with Reader(A, conf(queue_capacity=1, redelivery=Redelivery(first_s=60.0))) as reader:
         member.then(member.records(0, after=member.assign))
         (message,) = fetched(reader, 1)
         message.nack()
         assert reader.stats(0).queue_length == 1
         assert reader._inbox.wait_for_room(reader._subscriptions, 0) == 0
-
-
-def test_delays_that_contradict_each_other_are_refused():
-    with pytest.raises(ConfigError, match="first_s"):
-        Redelivery(first_s=3.0, longest_s=1.0)
