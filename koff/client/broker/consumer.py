@@ -52,7 +52,6 @@ class PartitionConsumer(Closing):
         self._patience_s = patience_s
         self._owner = owner  # the connection, which would close itself without a reference
         self._unread: Iterator[Message] = iter(())
-        self._closed = False
         self.skipped = 0
         """How many offsets `on_out_of_range` has skipped."""
         self._has_timed_out = False
@@ -78,20 +77,19 @@ class PartitionConsumer(Closing):
         return self.buffer.closed
 
     def __repr__(self) -> str:
-        return f"<Consumer of {self.topic}/{self.partition}{', closed' if self._closed else ''}>"
+        return f"<Consumer of {self.topic}/{self.partition}{', closed' if self.closed else ''}>"
 
     def __del__(self) -> None:
         """Stops reading for a consumer that nobody closed."""
         buffer = getattr(self, "buffer", None)  # missing if `__init__` failed
         if buffer is not None and not buffer.closed:
+            warning = f"{self!r} was not closed"
             self.feed.abandon_buffer(buffer)
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+            warnings.warn(warning, ResourceWarning, source=self, stacklevel=2)
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
-            self.feed.close_buffer(self.buffer)
+        self.feed.close_buffer(self.buffer)
 
     def __iter__(self) -> Iterator[Message]:
         """The messages. Ends where `consume` would raise `NoData`."""
@@ -237,9 +235,14 @@ class PartitionConsumer(Closing):
         buffer = self.buffer
         try:
             end = get_result(check)
-            if end < buffer.next_offset and (out_of_range := self._find_out_of_range()):
-                self._leave_range(out_of_range)
-                return
+            if end < buffer.next_offset:
+                # Either an open transaction: the last stable offset may be lower. Or the log ends before the
+                # next offset, for example because the topic was deleted and created again. librdkafka does
+                # not report that at the end of a partition.
+                out_of_range = self._make_out_of_range()
+                if out_of_range.latest < out_of_range.offset:
+                    self._leave_range(out_of_range)
+                    return
         except Denied:  # also a `ConnectError`, but a retry does not help
             raise
         except ConnectError as error:
@@ -282,15 +285,6 @@ class PartitionConsumer(Closing):
             resumed_at=resumed_at,
             skipped=skipped,
         )
-
-    def _find_out_of_range(self) -> OffsetOutOfRange | None:
-        """The error if the log ends before the next offset, else None.
-
-        librdkafka does not report that at the end of a partition, for example when the topic was deleted and
-        created again. The last stable offset may be lower than the next offset: an open transaction.
-        """
-        out_of_range = self._make_out_of_range()
-        return out_of_range if out_of_range.latest < out_of_range.offset else None
 
     def _raise_after_patience(self, error: ConnectError) -> None:
         """Raises the error if the leader has not responded for `patience_s`."""
