@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future
 
-from koff.client.batch import Batch, FetchedBatch
+from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.calls import get_result
 from koff.client.closing import Closing
@@ -199,7 +199,7 @@ class PartitionConsumer(Closing):
         if messages:
             self._failing_since, self._check = None, None
             self.start_waiting()
-            return FetchedBatch(buffer.topic, buffer.partition, messages, self.feed.cluster_name)
+            return Batch(buffer.topic, buffer.partition, raw=messages, cluster=self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
             if (error := self._take_buffer_error()) is not None:

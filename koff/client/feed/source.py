@@ -60,8 +60,8 @@ class FeedConf:
         # The user's properties override these ...
         properties = cluster.librdkafka_properties(
             **{
-                # With 100, a client repeats a refused log-in twenty times a second: librdkafka does not double
-                # this pause after a refusal.
+                # With 100, a client repeats a refused log-in twenty times a second: librdkafka does not
+                # double this pause after a refusal.
                 "reconnect.backoff.ms": 1000,
                 "queued.max.messages.kbytes": self.queue_kib,
                 "queued.min.messages": self.queue_messages,
@@ -127,10 +127,10 @@ class Source(Closing):
         Returns as soon as something is there. Records and ends of partitions show that the cluster responds.
         """
         with self._map_errors():
-            messages = consume_waiting(consumer, max_messages, timeout_s)
             if self._was_refused:
                 self._was_refused = False
                 renew_log_in(consumer, self._cluster_conf.properties)
+            messages = consume_waiting(consumer, max_messages, timeout_s)
         # Most fetches have no event. The scan by `map` runs in C: cheaper than a Python call a message.
         events: list[Any] = []
         if any(map(Message.error, messages)):
@@ -162,13 +162,12 @@ class Source(Closing):
         consumer: Consumer = new_client(Consumer, properties, error_cb=self._note_error)
         return consumer
 
-    def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> Consumer:
+    def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
         """Closes a consumer that knows no broker any more; a new consumer reads from `positions` on."""
         close_consumer(consumer)
         self._consumer = replacement = self._new_consumer()
         with self._map_errors():
             replacement.incremental_assign(list(positions))
-        return replacement
 
     def _get_consumer(self) -> Consumer:
         if self._consumer is None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from koff.client.batch import FetchedBatch
+from koff.client.batch import Batch
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import OffsetSpec
@@ -278,7 +278,7 @@ class MessageStream(Closing, ABC):
         )
 
     def _build_messages(self, partition: int, raw: list[Any]) -> list[Message]:
-        return list(FetchedBatch(self._conf.topic, partition, raw, self._cluster_name))
+        return list(Batch(self._conf.topic, partition, raw=raw, cluster=self._cluster_name))
 
 
 def build_feed_conf(conf: ReaderConf) -> FeedConf:
