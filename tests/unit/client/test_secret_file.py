@@ -26,7 +26,7 @@ def password(tmp_path: Path) -> Path:
 
 def make_conf(password: Path) -> ClusterConf:
     properties = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "koff"}
-    return ClusterConf("127.0.0.1:1", {**properties, "sasl.password": SecretFile(str(password))})
+    return ClusterConf("127.0.0.1:1", {**properties, "sasl.password": f"file:{password}"})
 
 
 def test_each_connection_gets_the_present_content(password: Path) -> None:
@@ -42,7 +42,7 @@ def test_each_connection_gets_the_present_content(password: Path) -> None:
 
 
 def test_a_client_that_is_refused_gets_the_new_password(password: Path) -> None:
-    with SaslBroker("first") as broker, Feed(broker.conf(SecretFile(str(password))), "t") as feed:
+    with SaslBroker("first") as broker, Feed(broker.conf(f"file:{password}"), "t") as feed:
         feed.add({0: 0})
         wait_until(lambda: feed.fetch(1, 0.05) and broker.accepted, what="the first log-in")
         broker.password = "second"

@@ -20,7 +20,6 @@ from koff.client import ClusterConf, TopicPartition
 from koff.client.cluster import Cluster
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
-from koff.client.secret_file import SecretFile
 from koff.client.wire import log_ins
 from koff.client.wire.connection import Connection
 from koff.client.wire.log_ins import REFUSALS
@@ -167,7 +166,7 @@ def test_the_pause_grows_to_a_minute_until_the_log_in_is_accepted(monkeypatch: p
 def test_a_new_password_in_the_file_is_tried_at_once(broker: SaslBroker, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("wrong\n")
-    conf = broker.conf(SecretFile(str(file)))
+    conf = broker.conf(f"file:{file}")
     with Cluster(conf) as cluster:
         for _ in range(2):
             with pytest.raises(LogInRefused):
