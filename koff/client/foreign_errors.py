@@ -133,10 +133,10 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def make_connect_error(brokers: str, errors: Sequence[Cause], *, was_up: bool = False) -> ConnectError:
-    """The `ConnectError` (one line) for a connection attempt to `brokers` that caused `errors`.
+def make_connect_error(brokers: str, errors: Sequence[Cause]) -> ConnectError:
+    """The `ConnectError` (one line) for `errors` of connections to `brokers`.
 
-    The text has the error that ranks first in `_rank`. `was_up`: the cluster was reached before.
+    The text has the error that ranks first in `_rank`.
     """
     error = min(errors, key=_rank, default=None)
     if error is None:
@@ -155,16 +155,8 @@ def make_connect_error(brokers: str, errors: Sequence[Cause], *, was_up: bool = 
     # The broker was not reached at all.
     if code == NOT_FOUND:
         return ConnectError(f"cannot find Kafka at {brokers}: {cause}; check the host name in --brokers")
-    if code == ALL_DOWN and was_up:
-        return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
-
-    # librdkafka has no error of its own for a connection that is closed at once (a wrong protocol) or that
-    # gets no response in time, so ALL_BROKERS_DOWN alone may mean either.
     if code == ALL_DOWN:
-        return ConnectError(
-            f"cannot reach Kafka at {brokers}: every connection was closed or got no response in time; "
-            f"{_CHECK_ADDRESS}, and {_CHECK_PROTOCOL.removeprefix('check the port and ')}"
-        )
+        return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
 
     # A wrong protocol has several texts: librdkafka itself names "security.protocol"; the other texts appear
     # when the broker (or a server that is no broker) closes a connection whose bytes it cannot parse.

@@ -142,9 +142,7 @@ class Source(Closing):
         return messages, events
 
     def _map_errors(self) -> AbstractContextManager[None]:
-        return map_foreign_errors(
-            "partitions cannot be read", partial(make_connect_error, self._brokers, was_up=True)
-        )
+        return map_foreign_errors("partitions cannot be read", partial(make_connect_error, self._brokers))
 
     def _note_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -154,7 +152,7 @@ class Source(Closing):
         self._was_refused |= error.code() in LOG_IN_REFUSED
         # The loss of one broker among several does not make the cluster unreachable.
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in FATAL_AT_START:
-            self.unreachable = make_connect_error(self._brokers, self._errors, was_up=True)
+            self.unreachable = make_connect_error(self._brokers, self._errors)
             self._unreachable_at = time.monotonic()
 
     def _new_consumer(self) -> Consumer:

@@ -286,7 +286,7 @@ class GroupStream(MessageStream):
     def _build_error(self, error: KafkaError) -> KoffError:
         conf = self._conf
         if error.code() in FATAL_AT_START or error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return make_connect_error(self._cluster_conf.brokers, [error], was_up=True)
+            return make_connect_error(self._cluster_conf.brokers, [error])
         return ReadError(
             f"group {conf.group_id} cannot read {conf.topic} at {self._cluster_name}: {error.str()}"
         )

@@ -160,9 +160,7 @@ class MessageStream(Closing, ABC):
         if isinstance(error, KoffError):
             return error
         kafka_error = extract_kafka_error(error)
-        return make_connect_error(
-            self._cluster_conf.brokers, [kafka_error] if kafka_error else [], was_up=True
-        )
+        return make_connect_error(self._cluster_conf.brokers, [kafka_error] if kafka_error else [])
 
     def _run_tasks(self) -> None:
         """Runs all tasks, also those behind a task that fails; then raises its error."""

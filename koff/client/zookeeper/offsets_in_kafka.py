@@ -35,7 +35,7 @@ class KafkaOffsetManager(PeriodicOffsets):
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
         cluster = group.cluster
-        self._make_error = partial(make_connect_error, cluster.brokers, was_up=True)
+        self._make_error = partial(make_connect_error, cluster.brokers)
         self._timeout_s = cluster.request_timeout_s
         self._properties = {
             **cluster.librdkafka_properties(),
