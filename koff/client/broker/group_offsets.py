@@ -6,21 +6,26 @@ commits, and reads past the end of metadata that another client has committed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent import futures
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
-from koff.client.addresses import parse_addresses
 from koff.client.broker.conf import OffsetCoordinatorConf
+from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
 from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf, TopicPartition
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.offsets.messages import choose_version
 from koff.client.topic_names import check_partition
-from koff.client.wire.connection import Connection, UnsupportedVersion
+from koff.client.wire.brokers import Brokers
+from koff.client.wire.connection import Connection
+from koff.client.wire.pool import Address
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, copy_error
-from koff.proto.requests import Api, build_request, build_struct, encode_request, error_name
+from koff.proto.requests import Api, Request, build_request, build_struct, encode_request, error_name
 
 T = TypeVar("T")
 
@@ -57,23 +62,25 @@ class GroupCoordinator(Closing):
     def __init__(self, cluster: ClusterConf, conf: OffsetCoordinatorConf, *, owner: object = None) -> None:
         self.conf = conf
         self._owner = owner  # the connection, which would close itself without a reference
-        self._cluster = cluster
-        self._request_lock = threading.Lock()
-        self._closed = threading.Event()
-        self._connection: Connection | None = None  # to the coordinator, or a broker that is asked for it
-        self._brokers = list(parse_addresses(cluster.brokers))
+        self._closed: futures.Future[None] = futures.Future()
+        self._timeout_s = cluster.request_timeout_s
+        self._coordinator: Address | None = None
+        self._members: set[Address] = set()  # brokers that were coordinators
+        connect_timeout_s = min(_CONNECT_TIMEOUT_S, cluster.connect_timeout_s)
+        self._brokers = Brokers(replace(cluster, connect_timeout_s=connect_timeout_s))
 
     def __del__(self) -> None:
-        """Closes the connection of a coordinator that nobody uses any more."""
-        if hasattr(self, "_brokers"):  # missing if `__init__` failed
-            self.close()
+        """Closes the connections of a coordinator that nobody uses any more."""
+        if (
+            hasattr(self, "_brokers") and not self._closed.done()
+        ):  # `_brokers` is missing if `__init__` failed
+            call_in_thread(self._brokers.close)  # not here: the garbage collector may call this anywhere
 
     def close(self) -> None:
-        """Closes the connection. A call in progress ends with `Closed`. Safe to call twice."""
-        # Without the lock, because a call in progress holds it. Closing the connection ends that call.
-        self._closed.set()
-        if (connection := self._connection) is not None:
-            connection.close()
+        """Closes the connections. A call in progress ends with `Closed`. Safe to call twice."""
+        with suppress(futures.InvalidStateError):  # it is closed already
+            self._closed.set_result(None)
+        self._brokers.close()
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Commits `offset`, the offset of the next message that the group has to read.
@@ -175,81 +182,47 @@ class GroupCoordinator(Closing):
         `ConnectError` when the retries are used up.
         """
         last_error: KoffError | None = None
-        with self._request_lock:
-            began = time.monotonic()
-            for attempt in range(self.conf.retry_err_limit + 1):
-                if attempt and self._closed.wait(self.conf.retry_err_wait_s):
-                    break
-                try:
-                    connection = self._connect_coordinator()
-                    return read(_send(connection, api, group_id=self.conf.consumer_group, **fields))
-                except Denied:
+        began = time.monotonic()
+        for attempt in range(self.conf.retry_err_limit + 1):
+            if attempt:
+                futures.wait([self._closed], self.conf.retry_err_wait_s)
+            try:
+                return read(self._send(api, fields))
+            except Denied:
+                raise
+            except (ConnectError, _RetriableError) as error:
+                last_error, self._coordinator = copy_error(error), None
+            except UnknownTopic as error:
+                # A coordinator may learn of a new topic later than the broker that created it.
+                last_error = copy_error(error)
+                elapsed_s = time.monotonic() - began
+                if elapsed_s >= TOPIC_PROPAGATION_S or attempt == self.conf.retry_err_limit:
                     raise
-                except (ConnectError, _RetriableError) as error:
-                    last_error = copy_error(error)
-                    self._disconnect()
-                except UnknownTopic as error:
-                    # A coordinator may learn of a new topic later than the broker that created it.
-                    last_error = copy_error(error)
-                    elapsed_s = time.monotonic() - began
-                    if elapsed_s >= TOPIC_PROPAGATION_S or attempt == self.conf.retry_err_limit:
-                        raise
-                except (Closed, UnsupportedVersion):
-                    if not self._closed.is_set():
-                        raise
-                    # Otherwise `close` has closed the connection. `Closed` is raised below.
-            if self._closed.is_set():
-                self._disconnect()  # `close` may have come before the connection was known
-                self._check_open()
         raise ConnectError(
             f"the coordinator of group {self.conf.consumer_group} does not respond: {last_error}; check that "
             "the brokers run"
         ) from last_error
 
-    def _connect_coordinator(self) -> Connection:
-        """The open connection to the coordinator; finds the coordinator and connects if there is none."""
-        self._check_open()
-        if self._connection is None or self._connection.closed:
-            return self._connect(*self._find_coordinator())
-        return self._connection
-
-    def _check_open(self) -> None:
-        if self._closed.is_set():
+    def _send(self, api: Api, fields: Mapping[str, Any]) -> Any:
+        """The response to one request. Raises `Closed` as soon as the coordinator is closed."""
+        if not self._closed.done():
+            sending = call_in_thread(self._send_to_coordinator, api, fields)
+            futures.wait([sending, self._closed], return_when=futures.FIRST_COMPLETED)
+        if self._closed.done():
             raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
+        return get_result(sending)
 
-    def _find_coordinator(self) -> tuple[str, int]:
-        """Host and port of the coordinator, from the first broker that responds."""
-        last_error: KoffError = ConnectError("no broker address was given: name at least one")
-        for host, port in list(self._brokers):  # a copy: the loop reorders the list
-            try:
-                with self._connect(host, port) as connection:
-                    response = _send(
-                        connection, Api.FIND_COORDINATOR, key=self.conf.consumer_group, key_type=0
-                    )
-            except Denied:
-                raise
-            except ConnectError as error:
-                self._brokers.append(self._brokers.pop(0))  # the next search tries this broker last
-                last_error = copy_error(error)
-            else:
-                self._raise_for_code(response.error_code, "", -1)
-                address = (response.host, response.port)
-                if address not in self._brokers:
-                    self._brokers.append(address)
-                return address
-        raise copy_error(last_error)
-
-    def _connect(self, host: str, port: int) -> Connection:
-        """Opens a connection, which `close` closes."""
-        timeout_s = min(_CONNECT_TIMEOUT_S, self._cluster.connect_timeout_s)
-        self._connection = Connection.connect(self._cluster, host, port, timeout_s=timeout_s)
-        self._check_open()
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+    def _send_to_coordinator(self, api: Api, fields: Mapping[str, Any]) -> Any:
+        group, address = self.conf.consumer_group, self._coordinator
+        if address is None:
+            find = partial(_build_request, Api.FIND_COORDINATOR, key=group, key_type=0)
+            _, found = self._brokers.ask_any(find, deadline=time.monotonic() + self._timeout_s)
+            self._raise_for_code(found.error_code, "", -1)
+            self._coordinator = address = (found.host, found.port)
+            self._members.add(address)
+            self._brokers.set_members(self._members)
+        build = partial(_build_request, api, group_id=group, **fields)
+        return self._brokers.ask(address, build, deadline=time.monotonic() + self._timeout_s)
 
     def _raise_for_code(self, code: int, topic: str, partition: int, refused: str = "") -> None:
         error, group = error_name(code), self.conf.consumer_group
@@ -285,14 +258,11 @@ def _build_struct(api: Api, kind: str, /, **fields: Any) -> Any:
     return build_struct(api, _VERSIONS[api], kind, **fields)
 
 
-def _send(connection: Connection, api: Api, /, **fields: Any) -> Any:
-    """The response to a request. Raises `UnsupportedVersion` if the broker is too old for it."""
+def _build_request(api: Api, connection: Connection, /, **fields: Any) -> Request[Any]:
     version = choose_version(connection, api, (_VERSIONS[api], _VERSIONS[api]))
     try:
-        request = encode_request(build_request(api, version, **fields))
+        return encode_request(build_request(api, version, **fields))
     except Exception as error:  # one of many of kio, struct and Python
         raise ConfigError(
             f"the request {api.name} cannot be encoded: {error}; check group, offset and metadata"
         ) from error
-    (response,) = connection.send_requests([request])
-    return response
