@@ -49,6 +49,7 @@ class PartitionConsumer(Closing):
         self.conf = conf
         self.feed = feed
         self.buffer = buffer
+        self.topic, self.partition = buffer.topic, buffer.partition
         self._patience_s = patience_s
         self._owner = owner  # the connection, which would close itself without a reference
         self._unread: Iterator[Message] = iter(())
@@ -60,16 +61,6 @@ class PartitionConsumer(Closing):
         self._failing_since: float | None = None
         self._check: Future[int] | None = None  # the end offset, requested from the leader
         self.start_waiting()
-
-    @property
-    def topic(self) -> str:
-        """The topic that is read."""
-        return self.buffer.topic
-
-    @property
-    def partition(self) -> int:
-        """The partition that is read."""
-        return self.buffer.partition
 
     @property
     def closed(self) -> bool:

@@ -219,7 +219,7 @@ class GroupCoordinator(Closing):
             _, found = self._brokers.ask_any(find, deadline=time.monotonic() + self._timeout_s)
             self._raise_for_code(found.error_code, "", -1)
             self._coordinator = address = (found.host, found.port)
-            self._members.add(address)
+            self._members = self._members | {address}
             self._brokers.set_members(self._members)
         build = partial(_build_request, api, group_id=group, **fields)
         return self._brokers.ask(address, build, deadline=time.monotonic() + self._timeout_s)
