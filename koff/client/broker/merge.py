@@ -23,7 +23,7 @@ from koff.errors import Closed, copy_error
 
 _BATCH_MESSAGES = 10_000
 _MAX_QUEUED = 4
-"""How many results of `ReadItems` may wait for the caller."""
+"""While so many items wait for the caller, the threads read no more."""
 _WAIT_S = 0.1
 """How long one read waits for messages: `close` does not end a wait."""
 _CHECK_WAIT_S = 0.01
@@ -64,19 +64,18 @@ class Mx(Closing):
     # the caller of `consume` reads, because a thread in between would only cost time.
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
-        self._queue: deque[list[MergedItem]] = deque()
-        # Guards the queue and `_running_threads`. `_closed` is also read, and set at the end of a single
-        # feed, without it.
-        self._changed = threading.Condition()
+        self._queue: deque[MergedItem] = deque()
+        self._changed = (
+            threading.Condition()
+        )  # guards the queue and the next two; they are read without it, too
         self._closed = False
         self._consume_lock = threading.Lock()  # taken before `_changed`; guards the next two
         self._pieces: Iterator[list[Message]] = iter(())  # of the batch, behind those in `_unread`
-        self._items: deque[MergedItem] = deque()
         # A list's iterator gives each message to one thread only, without the lock.
         self._unread: tuple[Any, Iterator[Message]] = (_OPEN, iter(()))
         groups = _group_by_feed(consumers)
         self._single = groups[0] if len(groups) == 1 and groups[0][0] is _read_shared else None
-        self._running_threads = 0 if self._single else len(groups)
+        self._readers = len(groups)  # those that have not ended
         for number, group in enumerate([] if self._single else groups):
             name = f"koff-mx-{number}"
             thread = threading.Thread(target=self._run_reader, args=group, name=name, daemon=True)
@@ -156,47 +155,41 @@ class Mx(Closing):
 
     def _next_item(self, until: float) -> ReadBatch:
         while True:
-            if not self._items:
-                self._items.extend(self._read_single_feed(until) if self._single else self._pop_queue(until))
-            if self._closed:
-                raise MxClosed("the merged stream is closed")
-            if not self._items:
-                raise NoDataInTime("no message came within the timeout")
-            item = self._items.popleft()
+            if self._single and not self._queue:
+                self._read_single_feed(until, *self._single)
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._queue or self._closed or not self._readers,
+                    None if until == math.inf else until - time.monotonic(),
+                )
+                self._closed = self._closed or not (self._queue or self._readers)
+                if self._closed:
+                    raise MxClosed("the merged stream is closed")
+                if not self._queue:
+                    raise NoDataInTime("no message came within the timeout")
+                item = self._queue.popleft()
+                self._changed.notify_all()
             if isinstance(item, MxError):
                 raise item
             if not item.source.closed:
                 return item
 
-    def _read_single_feed(self, until: float) -> list[MergedItem]:
-        """Reads the one feed until it has items, at least once. Closes the stream if no consumer is left."""
-        assert self._single is not None
-        read, consumers = self._single
-        while not self._closed:
+    def _read_single_feed(self, until: float, read: ReadItems, consumers: list[Any]) -> None:
+        """Reads the one feed, at least once, until it has items or no consumer is left."""
+        while consumers and not self._closed:
             left_s = until - time.monotonic()
             items = read(consumers, max(min(left_s, _WAIT_S), LEAST_WAIT_S))
-            self._closed = self._closed or not (items or consumers)  # errors are returned before the end
+            self._queue.extend(items)
+            self._readers = bool(consumers)
             if items or left_s <= 0:
-                return items
-        return []
-
-    def _pop_queue(self, until: float) -> list[MergedItem]:
-        """Waits for items of the reading threads. Closes the stream when all threads have ended."""
-        with self._changed:
-            in_time = self._changed.wait_for(
-                lambda: self._queue or self._closed or not self._running_threads,
-                None if until == math.inf else until - time.monotonic(),
-            )
-            self._closed = self._closed or bool(in_time and not self._queue)
-            self._changed.notify_all()
-            return self._queue.popleft() if self._queue and not self._closed else []
+                return
 
     def _put_items(self, items: list[MergedItem]) -> bool:
         """Waits for room in the queue, and adds the items. Returns false if the stream is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._queue) < _MAX_QUEUED)
             if not self._closed:
-                self._queue.append(items)
+                self._queue.extend(items)
                 self._changed.notify_all()
             return not self._closed
 
@@ -209,7 +202,7 @@ class Mx(Closing):
                 is_open = self._put_items(items) if items else not self._closed
         finally:
             with self._changed:
-                self._running_threads -= 1
+                self._readers -= 1
                 self._changed.notify_all()
 
 
