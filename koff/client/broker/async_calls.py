@@ -89,10 +89,9 @@ class AsyncCalls:
     def _settle(self, producer: Any, call: ProduceCall, future: Future[int | None]) -> None:
         try:
             result = self._finish(producer, call)
-        except KoffError as error:
-            future.set_exception(copy_error(error))
-        except BaseException as error:  # a bug: without this, the caller would wait for ever
-            log.exception("a call of a producer cannot be completed")
+        except BaseException as error:
+            if not isinstance(error, KoffError):  # a bug: without this, the caller would wait for ever
+                log.exception("a call of a producer cannot be completed")
             future.set_exception(copy_error(error))
         else:
             future.set_result(result)

@@ -18,7 +18,7 @@ from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
 from koff.client.start_offset import StartOffset
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied
 from koff.logs import get_logger
 
 log = get_logger("client")
@@ -193,8 +193,7 @@ class PartitionConsumer(Closing):
             return Batch(buffer.topic, buffer.partition, raw=messages, cluster=self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
-            if (error := self._take_buffer_error()) is not None:
-                self._leave_range(error)
+            self._handle_buffer_error()
             return None
         if self._check is None and self._should_check_leader(time.monotonic()):
             self._check = self.feed.request_end(buffer)
@@ -254,11 +253,9 @@ class PartitionConsumer(Closing):
             last = buffer.next_offset - 1
             raise NoData(f"{buffer.topic}/{buffer.partition} has no message after offset {last} yet")
 
-    def _leave_range(self, error: KoffError) -> None:
-        """Continues where `on_out_of_range` says after `OffsetOutOfRange`. Raises other errors."""
+    def _leave_range(self, error: OffsetOutOfRange) -> None:
+        """Continues where `on_out_of_range` says, or raises the error."""
         to = self.conf.on_out_of_range
-        if not isinstance(error, OffsetOutOfRange):
-            raise error
         self._told_offset = error.offset
         if to is None:
             raise error
@@ -285,22 +282,17 @@ class PartitionConsumer(Closing):
             self._failing_since = None  # the next call has its full patience again
             raise error
 
-    def _take_buffer_error(self) -> KoffError | None:
-        """The error of the buffer. Clears it there, so that the next call reads again.
-
-        Returns None if the consumer raised `OffsetOutOfRange` for that offset, and the log has it now:
-        librdkafka may report the failed fetch after koff has requested the end of the log.
-        """
+    def _handle_buffer_error(self) -> None:
+        """Raises the buffer's error, or leaves the range. Clears it, so that the next call reads again."""
         buffer, error = self.buffer, self.buffer.error
         self.feed.clear_error(buffer)
         if error is not None:
-            return error
-        try:
-            found = self._make_out_of_range()
-        except KoffError as offset_error:  # without these offsets the range cannot be named
-            return offset_error
-        is_there = found.earliest <= found.offset <= found.latest
-        return None if is_there and found.offset == self._told_offset else found
+            raise error
+        found = self._make_out_of_range()
+        # librdkafka may report the failed fetch after koff has requested the end of the log: the consumer has
+        # raised `OffsetOutOfRange` for that offset then, and the log has it now.
+        if found.offset != self._told_offset or not found.earliest <= found.offset <= found.latest:
+            self._leave_range(found)
 
     def _make_out_of_range(self) -> OffsetOutOfRange:
         buffer = self.buffer
