@@ -77,7 +77,8 @@ class AsyncCalls:
                     return
                 waiting = list(self._waiting)
             # One call's flush runs the callbacks of all calls of its producer.
-            for producer, call in {producer: call for producer, call, _ in reversed(waiting)}.items():
+            unreported = ((producer, call) for producer, call, _ in reversed(waiting) if not call.done)
+            for producer, call in dict(unreported).items():
                 call.flush(producer)
             done = [each for each in waiting if each[1].done]
             for producer, call, future in done:
