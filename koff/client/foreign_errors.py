@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, LogInRefused
@@ -67,19 +68,19 @@ def extract_kafka_error(error: BaseException | None) -> KafkaError | None:
 
 
 @contextmanager
-def map_foreign_errors(subject: str, make_error: MakeConnectError) -> Iterator[None]:
-    """Raises every error that is not a `KoffError` as one, as `convert_foreign_error` does."""
+def map_foreign_errors(subject: str, brokers: str = "") -> Iterator[None]:
+    """Raises every error that is not a `KoffError` as one, as `convert_foreign_error` does, of `brokers`."""
     try:
         yield
     except KoffError:
         raise
     except Exception as error:
-        raise convert_foreign_error(error, subject, make_error) from error
+        raise convert_foreign_error(error, subject, partial(make_connect_error, brokers)) from error
 
 
 def start_thread(thread: threading.Thread, subject: str) -> None:
     """Starts the thread. Raises `ConnectError` if this machine allows no more threads."""
-    with map_foreign_errors(subject, lambda errors: make_connect_error("", errors)):
+    with map_foreign_errors(subject):
         thread.start()
 
 

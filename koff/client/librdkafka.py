@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from koff.client.foreign_errors import (
-    describe_error,
-    extract_kafka_error,
-    make_connect_error,
-    map_foreign_errors,
-)
+from koff.client.foreign_errors import describe_error, extract_kafka_error, map_foreign_errors
 from koff.client.property_names import find_unreadable
 from koff.client.secret_file import SecretFile, read_again
 from koff.errors import ConfigError
@@ -38,7 +32,7 @@ acknowledged, librdkafka 2.16 reports the first as delivered, too (`rd_kafka_dr_
 def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
     """A confluent-kafka client of class `kind`. Raises `ConfigError` naming the property that is refused."""
     brokers = str(properties.get("bootstrap.servers", ""))
-    with map_foreign_errors("a client cannot be made", partial(make_connect_error, brokers)):
+    with map_foreign_errors("a client cannot be made", brokers):
         try:
             return kind({**properties, **callbacks})
         except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type

@@ -10,24 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from koff.client.broker.conf import (
-    BrokerConf,
-    ConsumerConf,
-    OffsetCoordinatorConf,
-    ProducerConf,
-)
+from koff.client.broker.conf import BrokerConf, ConsumerConf, OffsetCoordinatorConf, ProducerConf
 from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
 from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
-from koff.client.cluster_conf import (
-    TOPIC_PROPAGATION_S,
-    Isolation,
-    OffsetSpec,
-    TopicPartition,
-)
+from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf

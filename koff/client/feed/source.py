@@ -6,26 +6,14 @@ import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
-from koff.client.foreign_errors import (
-    FATAL_AT_START,
-    LOG_IN_REFUSED,
-    make_connect_error,
-    map_foreign_errors,
-)
-from koff.client.librdkafka import (
-    SilenceTimer,
-    close_consumer,
-    consume_waiting,
-    new_client,
-    renew_log_in,
-)
+from koff.client.foreign_errors import FATAL_AT_START, LOG_IN_REFUSED, make_connect_error, map_foreign_errors
+from koff.client.librdkafka import SilenceTimer, close_consumer, consume_waiting, new_client, renew_log_in
 from koff.errors import Closed, ConnectError
 
 OFFSET_LOST_CODES = frozenset(
@@ -142,7 +130,7 @@ class Source(Closing):
         return messages, events
 
     def _map_errors(self) -> AbstractContextManager[None]:
-        return map_foreign_errors("partitions cannot be read", partial(make_connect_error, self._brokers))
+        return map_foreign_errors("partitions cannot be read", self._brokers)
 
     def _note_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:

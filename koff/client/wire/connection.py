@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from koff.client.closing import Closing
@@ -361,7 +360,7 @@ def _name_refused_certificate(address: str) -> Iterator[None]:
 
 
 def _map_errors(address: str) -> AbstractContextManager[None]:
-    return map_foreign_errors(f"the connection to {address} failed", partial(make_connect_error, address))
+    return map_foreign_errors(f"the connection to {address} failed", address)
 
 
 _HEADER_TAGS = Request(-1, 0, b"", skip_tags)
