@@ -24,8 +24,8 @@ class SaslBroker(Closing):
 
     def __init__(self, password: str = "right") -> None:
         self.password = password
-        self.log_ins = 0
-        """So many log-ins were tried."""
+        self.log_ins = self.accepted = 0
+        """So many log-ins were tried, and so many of them were accepted."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self._clients: list[socket.socket] = []
         self.port: int = self._server.getsockname()[1]
@@ -90,6 +90,7 @@ class SaslBroker(Closing):
             case Api.SASL_AUTHENTICATE:
                 self.log_ins += 1
                 if request.auth_bytes.endswith(b"\0" + self.password.encode()):
+                    self.accepted += 1
                     return build_response(api, version, error_code=ErrorCode.none, auth_bytes=b"")
                 refusal = {
                     "error_code": ErrorCode.sasl_authentication_failed,

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """A public name. Raises `AttributeError` for any other, also for a module, which Python then imports."""
     if find_spec(f"{__name__}.{name}") is None:
-        public = import_module(f"{__name__}.public")
-        if name in public.__all__ or name == "__all__":
-            return getattr(public, name)
+        named = vars(import_module(f"{__name__}.public"))
+        public = {name: named[name] for name in named if not name.startswith("_")}
+        if name == "__all__":
+            return list(public)
+        if name in public:
+            return public[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, overload
 
 import confluent_kafka
@@ -17,47 +18,71 @@ _DRAINED_MESSAGES = 200
 class Batch(Sequence[Message]):
     """Messages of one partition. `keys()`, `values()` and `offsets()` return one column of all messages.
 
-    Reading a column is much faster than building the messages.
+    Reading a column is much faster than building the messages. `raw` are confluent-kafka's message objects,
+    without `messages`: they become `Message`s of that `cluster` on first use.
     """
 
-    __slots__ = ("_messages", "partition", "topic")
+    __slots__ = ("_cluster", "_messages", "_raw", "partition", "topic")
 
-    def __init__(self, topic: str, partition: int, messages: list[Message]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        messages: list[Message] | None = None,
+        *,
+        raw: Sequence[confluent_kafka.Message] = (),
+        cluster: str = "",
+    ) -> None:
         self.topic = topic
         self.partition = partition
-        self._messages: list[Message] | None = messages
+        self._messages, self._raw, self._cluster = messages, raw, cluster
 
     @property
     def next_offset(self) -> int:
         """The last message's offset plus one."""
-        return self._get_messages()[-1].offset + 1
+        last: int = self._read_column("offset", -1)[0]
+        return last + 1
 
     def keys(self) -> list[bytes | None]:
         """The messages' keys."""
-        return [message.key for message in self._get_messages()]
+        return self._read_column("key")
 
     def values(self) -> list[bytes | None]:
         """The messages' values."""
-        return [message.value for message in self._get_messages()]
+        return self._read_column("value")
 
     def offsets(self) -> list[int]:
         """The messages' offsets."""
-        return [message.offset for message in self._get_messages()]
+        return self._read_column("offset")
+
+    def _read_column(self, name: str, start: int = 0) -> list[Any]:
+        # A caller may change the key and value of a `Message` in place. Once the messages are built, columns
+        # therefore come from them.
+        if self._messages is None:
+            return list(map(getattr(confluent_kafka.Message, name), self._raw[start:]))
+        return list(map(attrgetter(name), self._messages[start:]))
 
     def drain(self) -> Iterator[Message]:
         """The messages in turn."""
         return chain.from_iterable(self.drain_pieces())
 
     def drain_pieces(self) -> Iterator[list[Message]]:
-        """The messages as lists of some messages each."""
-        return iter([self._get_messages()])
+        """The messages, built some at a time, which is faster. Only for a batch that nobody else has."""
+        if self._messages is not None:
+            return iter([self._messages])
+        raw, count = self._raw, _DRAINED_MESSAGES
+        return (
+            _build_messages(self._cluster, self.topic, self.partition, raw[start : start + count])
+            for start in range(0, len(raw), count)
+        )
 
     def _get_messages(self) -> list[Message]:
-        assert self._messages is not None
+        if self._messages is None:
+            self._messages = _build_messages(self._cluster, self.topic, self.partition, self._raw)
         return self._messages
 
     def __len__(self) -> int:
-        return len(self._get_messages())
+        return len(self._raw if self._messages is None else self._messages)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._get_messages())
@@ -73,61 +98,7 @@ class Batch(Sequence[Message]):
         return f"<{len(self)} messages of {self.topic}/{self.partition}>"
 
 
-class FetchedBatch(Batch):
-    """A batch of confluent-kafka's message objects, which become `Message`s on first use."""
-
-    __slots__ = ("_cluster", "_raw")
-
-    def __init__(
-        self, topic: str, partition: int, raw: list[confluent_kafka.Message], cluster: str = ""
-    ) -> None:
-        self._cluster = cluster
-        self.topic = topic
-        self.partition = partition
-        self._raw = raw
-        self._messages = None
-
-    @property
-    def next_offset(self) -> int:
-        """The last message's offset plus one."""
-        last: Any = self._raw[-1].offset()
-        return int(last) + 1
-
-    # A caller may change the key and value of a `Message` in place. Once the messages are built, both
-    # columns therefore come from them and not from `_raw`.
-
-    def keys(self) -> list[bytes | None]:
-        """The messages' keys."""
-        return super().keys() if self._messages else list(map(confluent_kafka.Message.key, self._raw))
-
-    def values(self) -> list[bytes | None]:
-        """The messages' values."""
-        return super().values() if self._messages else list(map(confluent_kafka.Message.value, self._raw))
-
-    def offsets(self) -> list[int]:
-        """The messages' offsets."""
-        # `Any`: the stubs type the offset as optional, but a fetched message always has an offset.
-        read_offset: Any = confluent_kafka.Message.offset
-        return list(map(read_offset, self._raw))
-
-    def __len__(self) -> int:
-        return len(self._raw)
-
-    def drain_pieces(self) -> Iterator[list[Message]]:
-        """The messages, built some at a time, which is faster. Only for a batch that nobody else has."""
-        raw, count = self._raw, _DRAINED_MESSAGES
-        return (
-            _build_messages(self._cluster, self.topic, self.partition, raw[start : start + count])
-            for start in range(0, len(raw), count)
-        )
-
-    def _get_messages(self) -> list[Message]:
-        if self._messages is None:
-            self._messages = _build_messages(self._cluster, self.topic, self.partition, self._raw)
-        return self._messages
-
-
-def _build_messages(cluster: str, topic: str, partition: int, raw: list[Any]) -> list[Message]:
+def _build_messages(cluster: str, topic: str, partition: int, raw: Sequence[Any]) -> list[Message]:
     # `map` over the unbound C methods is faster than a method call on each message.
     fetched = confluent_kafka.Message
     columns: Any = zip(

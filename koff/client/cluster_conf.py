@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from koff.client import msk_iam
-from koff.client.secret_file import read_again
+from koff.client.secret_file import read_again, read_secret
 
 TOPIC_PROPAGATION_S = 1.0
 """How long it may take until all brokers know a new topic."""
@@ -59,8 +59,9 @@ class ClusterConf:
     """How to reach a cluster. `properties` are librdkafka's, and override koff's own choices.
 
     `connect_timeout_s` is of each connection, with TLS and the log-in, and of the first response of the
-    cluster. A property that is a `SecretFile` is read again for each connection. `name` is what messages have
-    as `cluster`; by default `brokers`.
+    cluster. A property `file:PATH` is the content of that file, and is read again for each connection. `name`
+    is what messages have as `cluster`; by default `brokers`. Raises `ConfigError` for a file that cannot be
+    read.
     """
 
     brokers: str
@@ -69,6 +70,10 @@ class ClusterConf:
     connect_timeout_s: float = 8.0
     request_timeout_s: float = 10.0
     name: str = ""
+
+    def __post_init__(self) -> None:
+        properties = {name: read_secret(value, name) for name, value in self.properties.items()}
+        object.__setattr__(self, "properties", properties)
 
     @property
     def cluster_name(self) -> str:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, LogInRefused
@@ -67,19 +68,19 @@ def extract_kafka_error(error: BaseException | None) -> KafkaError | None:
 
 
 @contextmanager
-def map_foreign_errors(subject: str, make_error: MakeConnectError) -> Iterator[None]:
-    """Raises every error that is not a `KoffError` as one, as `convert_foreign_error` does."""
+def map_foreign_errors(subject: str, brokers: str = "") -> Iterator[None]:
+    """Raises every error that is not a `KoffError` as one, as `convert_foreign_error` does, of `brokers`."""
     try:
         yield
     except KoffError:
         raise
     except Exception as error:
-        raise convert_foreign_error(error, subject, make_error) from error
+        raise convert_foreign_error(error, subject, partial(make_connect_error, brokers)) from error
 
 
 def start_thread(thread: threading.Thread, subject: str) -> None:
     """Starts the thread. Raises `ConnectError` if this machine allows no more threads."""
-    with map_foreign_errors(subject, lambda errors: make_connect_error("", errors)):
+    with map_foreign_errors(subject):
         thread.start()
 
 
@@ -133,10 +134,10 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def make_connect_error(brokers: str, errors: Sequence[Cause], *, was_up: bool = False) -> ConnectError:
-    """The `ConnectError` (one line) for a connection attempt to `brokers` that caused `errors`.
+def make_connect_error(brokers: str, errors: Sequence[Cause]) -> ConnectError:
+    """The `ConnectError` (one line) for `errors` of connections to `brokers`.
 
-    The text has the error that ranks first in `_rank`. `was_up`: the cluster was reached before.
+    The text has the error that ranks first in `_rank`.
     """
     error = min(errors, key=_rank, default=None)
     if error is None:
@@ -155,16 +156,8 @@ def make_connect_error(brokers: str, errors: Sequence[Cause], *, was_up: bool = 
     # The broker was not reached at all.
     if code == NOT_FOUND:
         return ConnectError(f"cannot find Kafka at {brokers}: {cause}; check the host name in --brokers")
-    if code == ALL_DOWN and was_up:
-        return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
-
-    # librdkafka has no error of its own for a connection that is closed at once (a wrong protocol) or that
-    # gets no response in time, so ALL_BROKERS_DOWN alone may mean either.
     if code == ALL_DOWN:
-        return ConnectError(
-            f"cannot reach Kafka at {brokers}: every connection was closed or got no response in time; "
-            f"{_CHECK_ADDRESS}, and {_CHECK_PROTOCOL.removeprefix('check the port and ')}"
-        )
+        return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
 
     # A wrong protocol has several texts: librdkafka itself names "security.protocol"; the other texts appear
     # when the broker (or a server that is no broker) closes a connection whose bytes it cannot parse.

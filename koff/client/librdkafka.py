@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from koff.client.foreign_errors import (
-    describe_error,
-    extract_kafka_error,
-    make_connect_error,
-    map_foreign_errors,
-)
+from koff.client.foreign_errors import describe_error, extract_kafka_error, map_foreign_errors
 from koff.client.property_names import find_unreadable
 from koff.client.secret_file import SecretFile, read_again
 from koff.errors import ConfigError
@@ -25,14 +19,7 @@ log = get_logger("client")
 SILENCE_S = 10.0
 """After this time without a record or a response, koff checks whether the client still knows a broker."""
 _METADATA_TIMEOUT_S = 2.0
-LOOK_S = 30.0
-"""The pause between two looks at the files of user name and password."""
 _LOG_IN = ("sasl.username", "sasl.password")
-SLOW_RECONNECT = {"reconnect.backoff.ms": 1000}
-"""With 100, a client repeats a refused log-in twenty times a second until koff sees it.
-
-librdkafka does not double this pause after a refusal.
-"""
 ONE_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1}
 """Makes an idempotent producer report only stored messages as delivered.
 
@@ -45,7 +32,7 @@ acknowledged, librdkafka 2.16 reports the first as delivered, too (`rd_kafka_dr_
 def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
     """A confluent-kafka client of class `kind`. Raises `ConfigError` naming the property that is refused."""
     brokers = str(properties.get("bootstrap.servers", ""))
-    with map_foreign_errors("a client cannot be made", partial(make_connect_error, brokers)):
+    with map_foreign_errors("a client cannot be made", brokers):
         try:
             return kind({**properties, **callbacks})
         except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type
@@ -97,25 +84,14 @@ def has_no_broker(client: Any, topic: str, timeout_s: float = _METADATA_TIMEOUT_
     return False
 
 
-class LogIn:
-    """Gives a client the user name and password of files that have changed since the client was made."""
+def renew_log_in(client: Any, properties: Mapping[str, str]) -> None:
+    """Gives a client whose log-in was refused the present user name and password, if these are in files.
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        self._read = {name: properties[name] for name in _LOG_IN if name in properties}
-        self._has_files = any(isinstance(value, SecretFile) for value in self._read.values())
-        self._given = read_again(self._read)
-        self._due_s = time.monotonic() + LOOK_S
-
-    def refresh(self, client: Any) -> None:
-        """Looks at the files, at most every `LOOK_S`. Connections that are open stay as they are."""
-        if not self._has_files or time.monotonic() < self._due_s:
-            return
-        self._due_s = time.monotonic() + LOOK_S
-        present = read_again(self._read)
-        if present != self._given and len(present) == len(_LOG_IN):
-            with map_foreign_errors("the log-in cannot be changed", partial(make_connect_error, "")):
-                client.set_sasl_credentials(*(present[name] for name in _LOG_IN))
-            self._given = present
+    Not for callbacks: confluent-kafka 2.16 ends the process there.
+    """
+    log_in = {name: properties[name] for name in _LOG_IN if properties.get(name)}
+    if len(log_in) == len(_LOG_IN) and any(isinstance(value, SecretFile) for value in log_in.values()):
+        client.set_sasl_credentials(*read_again(log_in).values())
 
 
 class SilenceTimer:

@@ -1,91 +1,56 @@
-"""What users of the client stack need, with the errors that they catch: `koff.client` has these names."""
+"""What users of the client stack need, with the errors that they catch: `koff.client` has these names.
 
-from koff.client.batch import Batch
-from koff.client.broker.broker import Broker, dial
-from koff.client.broker.conf import (
-    START_OFFSET_NEWEST,
-    START_OFFSET_OLDEST,
-    BrokerConf,
-    Compression,
-    ConsumerConf,
-    OffsetCoordinatorConf,
-    ProducerConf,
-    RequiredAcks,
-)
-from koff.client.broker.interfaces import Client, Consumer, DistributingProducer, OffsetCoordinator, Producer
-from koff.client.broker.merge import Mx, merge
-from koff.client.broker.offset_reset import OffsetChange, plan_reset
-from koff.client.broker.partitioners import HashProducer, RandomProducer, RoundRobinProducer
-from koff.client.cluster_conf import ClusterConf, Isolation, OffsetSpec, TopicPartition
-from koff.client.errors import (
-    CoordinatorError,
-    InvalidMessage,
-    MxClosed,
-    MxError,
-    NoData,
-    NoDataInTime,
-    OffsetOutOfRange,
-    ProduceError,
-    UnknownTopic,
-)
-from koff.client.feed.source import FeedConf
-from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
-from koff.client.message import Message
-from koff.client.metadata import Metadata, Node, PartitionMetadata
-from koff.client.start_offset import StartOffset
-from koff.client.wire.connection import UnsupportedVersion
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+`as` tells type checkers that a name is public.
+"""
 
-__all__ = [
-    "START_OFFSET_NEWEST",
-    "START_OFFSET_OLDEST",
-    "Batch",
-    "Broker",
-    "BrokerConf",
-    "Client",
-    "Closed",
-    "ClusterConf",
-    "Compression",
-    "ConfigError",
-    "ConnectError",
-    "Consumer",
-    "ConsumerConf",
-    "CoordinatorError",
-    "Denied",
-    "DistributingProducer",
-    "FeedConf",
-    "HashProducer",
-    "InvalidMessage",
-    "Isolation",
-    "KoffError",
-    "Message",
-    "Metadata",
-    "Mx",
-    "MxClosed",
-    "MxError",
-    "NoData",
-    "NoDataInTime",
-    "Node",
-    "OffsetChange",
-    "OffsetCoordinator",
-    "OffsetCoordinatorConf",
-    "OffsetOutOfRange",
-    "OffsetSpec",
-    "PartitionMetadata",
-    "ProduceError",
-    "Producer",
-    "ProducerConf",
-    "RandomProducer",
-    "RequiredAcks",
-    "RoundRobinProducer",
-    "StartOffset",
-    "TopicPartition",
-    "UnknownTopic",
-    "UnsupportedVersion",
-    "crc32_partition",
-    "dial",
-    "fnv1a_partition",
-    "merge",
-    "murmur2_partition",
-    "plan_reset",
-]
+from koff.client.batch import Batch as Batch
+from koff.client.broker.broker import Broker as Broker
+from koff.client.broker.broker import dial as dial
+from koff.client.broker.conf import START_OFFSET_NEWEST as START_OFFSET_NEWEST
+from koff.client.broker.conf import START_OFFSET_OLDEST as START_OFFSET_OLDEST
+from koff.client.broker.conf import BrokerConf as BrokerConf
+from koff.client.broker.conf import Compression as Compression
+from koff.client.broker.conf import ConsumerConf as ConsumerConf
+from koff.client.broker.conf import OffsetCoordinatorConf as OffsetCoordinatorConf
+from koff.client.broker.conf import ProducerConf as ProducerConf
+from koff.client.broker.conf import RequiredAcks as RequiredAcks
+from koff.client.broker.interfaces import Client as Client
+from koff.client.broker.interfaces import Consumer as Consumer
+from koff.client.broker.interfaces import DistributingProducer as DistributingProducer
+from koff.client.broker.interfaces import OffsetCoordinator as OffsetCoordinator
+from koff.client.broker.interfaces import Producer as Producer
+from koff.client.broker.merge import Mx as Mx
+from koff.client.broker.merge import merge as merge
+from koff.client.broker.offset_reset import OffsetChange as OffsetChange
+from koff.client.broker.offset_reset import plan_reset as plan_reset
+from koff.client.broker.partitioners import HashProducer as HashProducer
+from koff.client.broker.partitioners import RandomProducer as RandomProducer
+from koff.client.broker.partitioners import RoundRobinProducer as RoundRobinProducer
+from koff.client.cluster_conf import ClusterConf as ClusterConf
+from koff.client.cluster_conf import Isolation as Isolation
+from koff.client.cluster_conf import OffsetSpec as OffsetSpec
+from koff.client.cluster_conf import TopicPartition as TopicPartition
+from koff.client.errors import CoordinatorError as CoordinatorError
+from koff.client.errors import InvalidMessage as InvalidMessage
+from koff.client.errors import MxClosed as MxClosed
+from koff.client.errors import MxError as MxError
+from koff.client.errors import NoData as NoData
+from koff.client.errors import NoDataInTime as NoDataInTime
+from koff.client.errors import OffsetOutOfRange as OffsetOutOfRange
+from koff.client.errors import ProduceError as ProduceError
+from koff.client.errors import UnknownTopic as UnknownTopic
+from koff.client.feed.source import FeedConf as FeedConf
+from koff.client.key_hashes import crc32_partition as crc32_partition
+from koff.client.key_hashes import fnv1a_partition as fnv1a_partition
+from koff.client.key_hashes import murmur2_partition as murmur2_partition
+from koff.client.message import Message as Message
+from koff.client.metadata import Metadata as Metadata
+from koff.client.metadata import Node as Node
+from koff.client.metadata import PartitionMetadata as PartitionMetadata
+from koff.client.start_offset import StartOffset as StartOffset
+from koff.client.wire.connection import UnsupportedVersion as UnsupportedVersion
+from koff.errors import Closed as Closed
+from koff.errors import ConfigError as ConfigError
+from koff.errors import ConnectError as ConnectError
+from koff.errors import Denied as Denied
+from koff.errors import KoffError as KoffError

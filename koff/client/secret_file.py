@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+from koff.errors import ConfigError
+
+FILE_PREFIX = "file:"
 _MAX_CHARACTERS = 1 << 20
 
 
@@ -32,6 +35,21 @@ class SecretFile(str):
             return _read(self.path) or str(self)
         except (OSError, ValueError):
             return str(self)
+
+
+def read_secret(value: str, where: str) -> str:
+    """The value; that of `file:PATH` is the content of the file, and is read again for each connection.
+
+    Raises `ConfigError`, whose text names `where`.
+    """
+    if isinstance(value, SecretFile) or not str(value).startswith(FILE_PREFIX):
+        return value
+    path = value.removeprefix(FILE_PREFIX)
+    try:
+        return SecretFile(path)
+    except (OSError, ValueError) as error:  # ValueError: also of a path that no file can have
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
+        raise ConfigError(f"{where}: cannot read {path}: {why}") from None
 
 
 def read_again(properties: Mapping[str, str]) -> dict[str, str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from koff.client.addresses import check_addresses
+from koff.client.secret_file import read_secret
 from koff.client.topic_names import find_topic_fault
 from koff.config.label_names import parse_group_labels
-from koff.config.properties import read_secret
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Rule, compile_expression

@@ -26,9 +26,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from koff.client.secret_file import read_secret
 from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, Kind
 from koff.config.label_names import find_clash, find_label_error
-from koff.config.properties import read_secret
 from koff.errors import ConfigError
 from koff.records.text import escape_name
 from koff.serve.config_files import compose_yaml, read_text

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from koff.client.secret_file import SecretFile
+from koff.client.secret_file import FILE_PREFIX, read_secret
 from koff.errors import ConfigError
 
 PROPERTY_PREFIX = "KOFF_PROPERTY_"
 PROPERTY_FILE = "KOFF_PROPERTY_FILE"
 """The variable of the option --property-file, and of no property."""
-FILE_PREFIX = "file:"
 _SECRET = re.compile(r"password|secret|^ssl\.key\.pem$|^sasl\.(oauthbearer|jaas)\.config$")
 
 
@@ -46,21 +45,6 @@ def gather_properties(
 def is_secret(name: str) -> bool:
     """Whether the value of that property must not be shown."""
     return bool(_SECRET.search(name))
-
-
-def read_secret(value: str, where: str) -> str:
-    """The value; that of `file:PATH` is the content of the file, and is read again for each connection.
-
-    Raises `ConfigError`, whose text names `where`.
-    """
-    if not value.startswith(FILE_PREFIX):
-        return value
-    path = value.removeprefix(FILE_PREFIX)
-    try:
-        return SecretFile(path)
-    except (OSError, ValueError) as error:  # ValueError: also of a path that no file can have
-        why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
-        raise ConfigError(f"{where}: cannot read {path}: {why}") from None
 
 
 def _read_file(path: str) -> dict[str, str]:

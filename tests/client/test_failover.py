@@ -205,10 +205,10 @@ def test_commits_find_the_new_coordinator(more_kafka):
 
 
 def coordinating(kafka: LocalKafka, coordinator: GroupCoordinator) -> KafkaNode:
-    """The broker that the coordinator is connected to."""
-    assert coordinator._connection is not None
-    address = coordinator._connection.address
-    return next(node for node in kafka.nodes if node.bootstrap == address)
+    """The broker that was found to be the coordinator."""
+    assert coordinator._coordinator is not None
+    host, port = coordinator._coordinator
+    return next(node for node in kafka.nodes if node.bootstrap == f"{host}:{port}")
 
 
 @pytest.mark.thorough

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
+from koff.client.broker.produce_call import ProduceCall
 from koff.client.calls import call_in_thread
 from koff.errors import Closed, KoffError, copy_error
 from koff.logs import get_logger
@@ -22,34 +23,20 @@ _SETTLE_S = 5.0
 """How long `close` waits after that until the thread has completed the futures."""
 
 
-class QueuedCall(Protocol):
-    """The messages of one call, which librdkafka has."""
-
-    @property
-    def done(self) -> bool:
-        """Whether each message has its delivery report."""
-
-    def wait_for_reports(self, producer: Any, *, once: bool = False) -> None:
-        """Waits until the call is done, or `once` for a moment."""
-
-    def give_up(self, error: Exception) -> None:
-        """Waits for no more reports."""
-
-
 class AsyncCalls:
     """The calls that are under way, with their futures. The thread ends with the calls.
 
     `finish` returns the result of a call that is done, or raises its error.
     """
 
-    def __init__(self, finish: Callable[[Any, Any], int | None]) -> None:
+    def __init__(self, finish: Callable[[Any, ProduceCall], int | None]) -> None:
         self._finish = finish
         self._changed = threading.Condition()
-        self._waiting: list[tuple[Any, QueuedCall, Future[int | None]]] = []
+        self._waiting: list[tuple[Any, ProduceCall, Future[int | None]]] = []
         self._thread: int | None = None
         self._closed = False
 
-    def add(self, producer: Any, call: QueuedCall, on_done: OnDone | None) -> Future[int | None]:
+    def add(self, producer: Any, call: ProduceCall, on_done: OnDone | None) -> Future[int | None]:
         """The future result of the call. `on_done` gets the future, in the thread that completes it."""
         future = Future[int | None]()
         future.set_running_or_notify_cancel()  # the messages are on their way: it cannot be cancelled
@@ -89,9 +76,10 @@ class AsyncCalls:
                     self._thread = None
                     return
                 waiting = list(self._waiting)
-            # One call's wait runs the callbacks of all calls of its producer.
-            for producer, call in {producer: call for producer, call, _ in reversed(waiting)}.items():
-                call.wait_for_reports(producer, once=True)
+            # One call's flush runs the callbacks of all calls of its producer.
+            unreported = ((producer, call) for producer, call, _ in reversed(waiting) if not call.done)
+            for producer, call in dict(unreported).items():
+                call.flush(producer)
             done = [each for each in waiting if each[1].done]
             for producer, call, future in done:
                 self._settle(producer, call, future)
@@ -99,13 +87,12 @@ class AsyncCalls:
                 self._waiting = [each for each in self._waiting if each not in done]
                 self._changed.notify_all()
 
-    def _settle(self, producer: Any, call: QueuedCall, future: Future[int | None]) -> None:
+    def _settle(self, producer: Any, call: ProduceCall, future: Future[int | None]) -> None:
         try:
             result = self._finish(producer, call)
-        except KoffError as error:
-            future.set_exception(copy_error(error))
-        except BaseException as error:  # a bug: without this, the caller would wait for ever
-            log.exception("a call of a producer cannot be completed")
+        except BaseException as error:
+            if not isinstance(error, KoffError):  # a bug: without this, the caller would wait for ever
+                log.exception("a call of a producer cannot be completed")
             future.set_exception(copy_error(error))
         else:
             future.set_result(result)

@@ -8,27 +8,16 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from koff.client.broker.conf import (
-    BrokerConf,
-    ConsumerConf,
-    OffsetCoordinatorConf,
-    ProducerConf,
-)
+from koff.client.broker.conf import BrokerConf, ConsumerConf, OffsetCoordinatorConf, ProducerConf
 from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
 from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
-from koff.client.cluster_conf import (
-    TOPIC_PROPAGATION_S,
-    ClusterConf,
-    Isolation,
-    OffsetSpec,
-    TopicPartition,
-)
+from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
@@ -47,27 +36,32 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
     connection. Raises `ConnectError` when no broker could be reached after `conf.dial_retry_limit` retries,
     and `Denied`, without retries, when the cluster refuses the log-in.
     """
-    conf = conf or BrokerConf()
-    cluster_conf = conf.cluster_conf(addresses if isinstance(addresses, str) else ",".join(addresses))
-    for _ in range(conf.dial_retry_limit):
+    chosen = conf or BrokerConf()
+    cluster_conf = chosen.cluster_conf(addresses if isinstance(addresses, str) else ",".join(addresses))
+
+    def dial_once() -> Broker:
+        cluster = Cluster(cluster_conf)
         try:
-            return _dial_once(cluster_conf, conf)
+            cluster.connect()
+            cluster.fetch_metadata()
+        except BaseException:
+            cluster.close()
+            raise
+        return Broker(cluster, chosen)
+
+    return _retry(dial_once, chosen.dial_retry_limit, lambda: time.sleep(chosen.dial_retry_wait_s))
+
+
+def _retry(call: Callable[[], T], limit: int, wait: Callable[[], object]) -> T:
+    """The result of `call`. After `ConnectError`, waits and calls again, up to `limit` times."""
+    for _ in range(limit):
+        try:
+            return call()
         except Denied:
             raise
         except ConnectError:
-            time.sleep(conf.dial_retry_wait_s)
-    return _dial_once(cluster_conf, conf)
-
-
-def _dial_once(cluster_conf: ClusterConf, conf: BrokerConf) -> Broker:
-    cluster = Cluster(cluster_conf)
-    try:
-        cluster.connect()
-        cluster.fetch_metadata()
-    except BaseException:
-        cluster.close()
-        raise
-    return Broker(cluster, conf)
+            wait()
+    return call()
 
 
 class Broker(Closing):
@@ -110,7 +104,7 @@ class Broker(Closing):
         """Closes all connections, producers, consumers and coordinators. Safe to call twice."""
         with self._lock:
             self._closed.set()
-            closables: list[_Closable] = [
+            closables: list[Closing] = [
                 *self._producers.values(),
                 *self._coordinators,
                 *self._feeds.values(),
@@ -264,21 +258,14 @@ class Broker(Closing):
                 raise UnknownTopic(f"{topic} has no partition {partition}: it has {count}, numbered from 0")
 
     def _with_leader_retries(self, call: Callable[[], T]) -> T:
-        """The result of `call`. After `ConnectError`, calls it again, up to `leader_retry_limit` times."""
+        """The result of `call`, which raises `Closed` once the connection is closed."""
+
+        def wait() -> None:
+            self._closed.wait(self.conf.leader_retry_wait_s)
+            self._check_open()
+
         self._check_open()
-        for _ in range(self.conf.leader_retry_limit):
-            try:
-                return call()
-            except Denied:
-                raise
-            except ConnectError:
-                if self._closed.wait(self.conf.leader_retry_wait_s):
-                    break  # the call below raises `Closed`
-        return call()
-
-
-class _Closable(Protocol):
-    def close(self) -> None: ...
+        return _retry(call, self.conf.leader_retry_limit, wait)
 
 
 def _build_feed_conf(conf: ConsumerConf) -> FeedConf:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import Future
 
-from koff.client.batch import Batch, FetchedBatch
+from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.calls import get_result
 from koff.client.closing import Closing
@@ -18,7 +18,7 @@ from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
 from koff.client.start_offset import StartOffset
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied
 from koff.logs import get_logger
 
 log = get_logger("client")
@@ -49,10 +49,10 @@ class PartitionConsumer(Closing):
         self.conf = conf
         self.feed = feed
         self.buffer = buffer
+        self.topic, self.partition = buffer.topic, buffer.partition
         self._patience_s = patience_s
         self._owner = owner  # the connection, which would close itself without a reference
         self._unread: Iterator[Message] = iter(())
-        self._closed = False
         self.skipped = 0
         """How many offsets `on_out_of_range` has skipped."""
         self._has_timed_out = False
@@ -63,35 +63,24 @@ class PartitionConsumer(Closing):
         self.start_waiting()
 
     @property
-    def topic(self) -> str:
-        """The topic that is read."""
-        return self.buffer.topic
-
-    @property
-    def partition(self) -> int:
-        """The partition that is read."""
-        return self.buffer.partition
-
-    @property
     def closed(self) -> bool:
         """Whether the consumer, or the connection that made it, was closed."""
         return self.buffer.closed
 
     def __repr__(self) -> str:
-        return f"<Consumer of {self.topic}/{self.partition}{', closed' if self._closed else ''}>"
+        return f"<Consumer of {self.topic}/{self.partition}{', closed' if self.closed else ''}>"
 
     def __del__(self) -> None:
         """Stops reading for a consumer that nobody closed."""
         buffer = getattr(self, "buffer", None)  # missing if `__init__` failed
         if buffer is not None and not buffer.closed:
+            warning = f"{self!r} was not closed"
             self.feed.abandon_buffer(buffer)
-            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+            warnings.warn(warning, ResourceWarning, source=self, stacklevel=2)
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
-        if not self._closed:
-            self._closed = True
-            self.feed.close_buffer(self.buffer)
+        self.feed.close_buffer(self.buffer)
 
     def __iter__(self) -> Iterator[Message]:
         """The messages. Ends where `consume` would raise `NoData`."""
@@ -201,11 +190,10 @@ class PartitionConsumer(Closing):
         if messages:
             self._failing_since, self._check = None, None
             self.start_waiting()
-            return FetchedBatch(buffer.topic, buffer.partition, messages, self.feed.cluster_name)
+            return Batch(buffer.topic, buffer.partition, raw=messages, cluster=self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
         if buffer.lost_reason or buffer.error:
-            if (error := self._take_buffer_error()) is not None:
-                self._leave_range(error)
+            self._handle_buffer_error()
             return None
         if self._check is None and self._should_check_leader(time.monotonic()):
             self._check = self.feed.request_end(buffer)
@@ -237,9 +225,14 @@ class PartitionConsumer(Closing):
         buffer = self.buffer
         try:
             end = get_result(check)
-            if end < buffer.next_offset and (out_of_range := self._find_out_of_range()):
-                self._leave_range(out_of_range)
-                return
+            if end < buffer.next_offset:
+                # Either an open transaction: the last stable offset may be lower. Or the log ends before the
+                # next offset, for example because the topic was deleted and created again. librdkafka does
+                # not report that at the end of a partition.
+                out_of_range = self._make_out_of_range()
+                if out_of_range.latest < out_of_range.offset:
+                    self._leave_range(out_of_range)
+                    return
         except Denied:  # also a `ConnectError`, but a retry does not help
             raise
         except ConnectError as error:
@@ -260,11 +253,9 @@ class PartitionConsumer(Closing):
             last = buffer.next_offset - 1
             raise NoData(f"{buffer.topic}/{buffer.partition} has no message after offset {last} yet")
 
-    def _leave_range(self, error: KoffError) -> None:
-        """Continues where `on_out_of_range` says after `OffsetOutOfRange`. Raises other errors."""
+    def _leave_range(self, error: OffsetOutOfRange) -> None:
+        """Continues where `on_out_of_range` says, or raises the error."""
         to = self.conf.on_out_of_range
-        if not isinstance(error, OffsetOutOfRange):
-            raise error
         self._told_offset = error.offset
         if to is None:
             raise error
@@ -283,15 +274,6 @@ class PartitionConsumer(Closing):
             skipped=skipped,
         )
 
-    def _find_out_of_range(self) -> OffsetOutOfRange | None:
-        """The error if the log ends before the next offset, else None.
-
-        librdkafka does not report that at the end of a partition, for example when the topic was deleted and
-        created again. The last stable offset may be lower than the next offset: an open transaction.
-        """
-        out_of_range = self._make_out_of_range()
-        return out_of_range if out_of_range.latest < out_of_range.offset else None
-
     def _raise_after_patience(self, error: ConnectError) -> None:
         """Raises the error if the leader has not responded for `patience_s`."""
         now = time.monotonic()
@@ -300,22 +282,17 @@ class PartitionConsumer(Closing):
             self._failing_since = None  # the next call has its full patience again
             raise error
 
-    def _take_buffer_error(self) -> KoffError | None:
-        """The error of the buffer. Clears it there, so that the next call reads again.
-
-        Returns None if the consumer raised `OffsetOutOfRange` for that offset, and the log has it now:
-        librdkafka may report the failed fetch after koff has requested the end of the log.
-        """
+    def _handle_buffer_error(self) -> None:
+        """Raises the buffer's error, or leaves the range. Clears it, so that the next call reads again."""
         buffer, error = self.buffer, self.buffer.error
         self.feed.clear_error(buffer)
         if error is not None:
-            return error
-        try:
-            found = self._make_out_of_range()
-        except KoffError as offset_error:  # without these offsets the range cannot be named
-            return offset_error
-        is_there = found.earliest <= found.offset <= found.latest
-        return None if is_there and found.offset == self._told_offset else found
+            raise error
+        found = self._make_out_of_range()
+        # librdkafka may report the failed fetch after koff has requested the end of the log: the consumer has
+        # raised `OffsetOutOfRange` for that offset then, and the log has it now.
+        if found.offset != self._told_offset or not found.earliest <= found.offset <= found.latest:
+            self._leave_range(found)
 
     def _make_out_of_range(self) -> OffsetOutOfRange:
         buffer = self.buffer

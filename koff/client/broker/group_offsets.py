@@ -6,29 +6,33 @@ commits, and reads past the end of metadata that another client has committed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent import futures
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from koff.client.addresses import parse_addresses
 from koff.client.broker.conf import OffsetCoordinatorConf
+from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
 from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf, TopicPartition
 from koff.client.errors import CoordinatorError, UnknownTopic
+from koff.client.offsets.messages import choose_version
 from koff.client.topic_names import check_partition
-from koff.client.wire.connection import Connection, UnsupportedVersion
+from koff.client.wire.brokers import Brokers
+from koff.client.wire.connection import Connection
+from koff.client.wire.pool import Address
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, copy_error
-from koff.proto.requests import Api, build_request, build_struct, encode_request, error_name
+from koff.proto.requests import Api, Request, build_request, build_struct, encode_request, error_name
 
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 3.0
-_MAX_VERSIONS = {Api.FIND_COORDINATOR: 3, Api.OFFSET_COMMIT: 7, Api.OFFSET_FETCH: 7}
-"""The highest versions that koff uses. Version 4 of FindCoordinator and version 8 of OffsetFetch are the
-first ones for many groups; version 10 of OffsetCommit is the first one with topic ids instead of names.
-Brokers before 2.5 get lower versions."""
+_VERSIONS = {Api.FIND_COORDINATOR: 3, Api.OFFSET_COMMIT: 7, Api.OFFSET_FETCH: 7}
+"""The versions that koff sends. Version 4 of FindCoordinator and version 8 of OffsetFetch are the first ones
+for many groups; version 10 of OffsetCommit is the first one with topic ids instead of names."""
 _RETRIABLE = frozenset(
     {
         "NOT_COORDINATOR",
@@ -58,25 +62,25 @@ class GroupCoordinator(Closing):
     def __init__(self, cluster: ClusterConf, conf: OffsetCoordinatorConf, *, owner: object = None) -> None:
         self.conf = conf
         self._owner = owner  # the connection, which would close itself without a reference
-        self._cluster = cluster
-        self._request_lock = threading.Lock()
-        self._closed = threading.Event()
-        self._connection: Connection | None = None  # to the coordinator
-        self._searching: Connection | None = None  # to a broker that is asked for the coordinator
-        self._brokers = list(parse_addresses(cluster.brokers))
+        self._closed: futures.Future[None] = futures.Future()
+        self._timeout_s = cluster.request_timeout_s
+        self._coordinator: Address | None = None
+        self._members: set[Address] = set()  # brokers that were coordinators
+        connect_timeout_s = min(_CONNECT_TIMEOUT_S, cluster.connect_timeout_s)
+        self._brokers = Brokers(replace(cluster, connect_timeout_s=connect_timeout_s))
 
     def __del__(self) -> None:
-        """Closes the connection of a coordinator that nobody uses any more."""
-        if hasattr(self, "_brokers"):  # missing if `__init__` failed
-            self.close()
+        """Closes the connections of a coordinator that nobody uses any more."""
+        if (
+            hasattr(self, "_brokers") and not self._closed.done()
+        ):  # `_brokers` is missing if `__init__` failed
+            call_in_thread(self._brokers.close)  # not here: the garbage collector may call this anywhere
 
     def close(self) -> None:
-        """Closes the connection. A call in progress ends with `Closed`. Safe to call twice."""
-        # Without the lock, because a call in progress holds it. Closing the connection ends that call.
-        self._closed.set()
-        for connection in (self._connection, self._searching):
-            if connection is not None:
-                connection.close()
+        """Closes the connections. A call in progress ends with `Closed`. Safe to call twice."""
+        with suppress(futures.InvalidStateError):  # it is closed already
+            self._closed.set_result(None)
+        self._brokers.close()
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Commits `offset`, the offset of the next message that the group has to read.
@@ -90,46 +94,25 @@ class GroupCoordinator(Closing):
 
         Then the error is that of the first that was refused, and says how many were. Raises as `commit` does.
         """
-        by_topic: dict[str, list[tuple[int, int]]] = {}
+        by_topic: dict[str, list[Any]] = {}
         for (topic, partition), offset in offsets.items():
             check_partition(topic, partition)
             if offset < 0:
                 raise ConfigError(
                     f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
                 )
-            by_topic.setdefault(topic, []).append((partition, offset))
+            commit = _build_struct(
+                Api.OFFSET_COMMIT,
+                "OffsetCommitRequestPartition",
+                partition_index=partition,
+                committed_offset=offset,
+                committed_metadata=metadata,
+            )
+            by_topic.setdefault(topic, []).append(commit)
         if not by_topic:
             return
 
-        def send_commit(connection: Connection) -> None:
-            build = partial(self._build_struct, connection, Api.OFFSET_COMMIT)
-            topics = tuple(
-                build(
-                    "OffsetCommitRequestTopic",
-                    name=topic,
-                    partitions=tuple(
-                        build(
-                            "OffsetCommitRequestPartition",
-                            partition_index=partition,
-                            committed_offset=offset,
-                            committed_metadata=metadata,
-                        )
-                        for partition, offset in commits
-                    ),
-                )
-                for topic, commits in by_topic.items()
-            )
-            # Generation -1 without a member id: a commit from outside the group, as admin tools send it. The
-            # field's name depends on the version; `build_request` leaves the other name out.
-            response = self._send_request(
-                connection,
-                Api.OFFSET_COMMIT,
-                group_id=self.conf.consumer_group,
-                generation_id_or_member_epoch=-1,
-                generation_id=-1,
-                member_id="",
-                topics=topics,
-            )
+        def check(response: Any) -> None:
             refused = [
                 (each.error_code, topic.name, each.partition_index)
                 for topic in response.topics
@@ -140,152 +123,106 @@ class GroupCoordinator(Closing):
                 some = f"{len(refused)} of {len(offsets)} offsets" if len(offsets) > 1 else ""
                 self._raise_for_code(*refused[0], refused=some)
 
-        self._with_retries(send_commit)
+        # Generation -1 without a member id: a commit from outside the group, as admin tools send it. The
+        # field's name depends on kio's version; `build_request` leaves the other name out.
+        self._ask_coordinator(
+            Api.OFFSET_COMMIT,
+            check,
+            generation_id_or_member_epoch=-1,
+            generation_id=-1,
+            member_id="",
+            topics=tuple(
+                _build_struct(
+                    Api.OFFSET_COMMIT, "OffsetCommitRequestTopic", name=topic, partitions=tuple(commits)
+                )
+                for topic, commits in by_topic.items()
+            ),
+        )
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata. (-1, "") if the group has committed none."""
         check_partition(topic, partition)
-
-        def fetch_offset(connection: Connection) -> tuple[int, str]:
-            topics = self._build_struct(
-                connection,
-                Api.OFFSET_FETCH,
-                "OffsetFetchRequestTopic",
-                name=topic,
-                partition_indexes=(partition,),
-            )
-            response = self._send_request(
-                connection, Api.OFFSET_FETCH, group_id=self.conf.consumer_group, topics=(topics,)
-            )
-            # First the error of the whole response (versions below 2 have none), then the partition's.
-            self._raise_for_code(getattr(response, "error_code", 0), topic, partition)
-            (committed,) = [each for topic in response.topics for each in topic.partitions] or [None]
-            if committed is None:
-                raise ConnectError(f"Kafka at {connection.address} returned no offset of {topic}/{partition}")
-            self._raise_for_code(committed.error_code, topic, partition)
-            return committed.committed_offset, committed.metadata or ""
-
-        return self._with_retries(fetch_offset)
+        wanted = TopicPartition(topic, partition)
+        return self._fetch_offsets(wanted)[wanted]
 
     def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
         """All committed offsets of the group, with their metadata, by partition."""
+        return self._fetch_offsets()
 
-        def fetch_offsets(connection: Connection) -> dict[TopicPartition, tuple[int, str]]:
-            response = self._send_request(
-                connection, Api.OFFSET_FETCH, group_id=self.conf.consumer_group, topics=None
-            )
-            self._raise_for_code(getattr(response, "error_code", 0), "", -1)
+    def _fetch_offsets(self, wanted: TopicPartition | None = None) -> dict[TopicPartition, tuple[int, str]]:
+        """The committed offsets, of one partition or of all."""
+        topics = wanted and (
+            _build_struct(
+                Api.OFFSET_FETCH,
+                "OffsetFetchRequestTopic",
+                name=wanted.topic,
+                partition_indexes=(wanted.partition,),
+            ),
+        )
+
+        def read(response: Any) -> dict[TopicPartition, tuple[int, str]]:
+            # First the error of the whole response, then those of partitions.
+            self._raise_for_code(response.error_code, *(wanted or ("", -1)))
             committed = {}
             for topic in response.topics:
                 for each in topic.partitions:
                     self._raise_for_code(each.error_code, topic.name, each.partition_index)
-                    committed[TopicPartition(topic.name, each.partition_index)] = (
-                        each.committed_offset,
-                        each.metadata or "",
-                    )
+                    at = TopicPartition(topic.name, each.partition_index)
+                    committed[at] = (each.committed_offset, each.metadata or "")
+            if wanted and wanted not in committed:
+                raise ConnectError(f"the coordinator returned no offset of {wanted.topic}/{wanted.partition}")
             return committed
 
-        return self._with_retries(fetch_offsets)
+        return self._ask_coordinator(Api.OFFSET_FETCH, read, topics=topics)
 
-    def _with_retries(self, call: Callable[[Connection], T]) -> T:
-        """The result of `call`. After an error that may pass, finds the coordinator and calls again.
+    def _ask_coordinator(self, api: Api, read: Callable[[Any], T], **fields: Any) -> T:
+        """What `read` returns for the coordinator's response.
 
-        Raises `Closed`, or `ConnectError` when the retries are used up.
+        After an error that may pass, finds the coordinator and asks it again. Raises `Closed`, or
+        `ConnectError` when the retries are used up.
         """
         last_error: KoffError | None = None
-        with self._request_lock:
-            began = time.monotonic()
-            for attempt in range(self.conf.retry_err_limit + 1):
-                if attempt and self._closed.wait(self.conf.retry_err_wait_s):
-                    break
-                try:
-                    return call(self._connect_coordinator())
-                except Denied:
+        began = time.monotonic()
+        for attempt in range(self.conf.retry_err_limit + 1):
+            if attempt:
+                futures.wait([self._closed], self.conf.retry_err_wait_s)
+            try:
+                return read(self._send(api, fields))
+            except Denied:
+                raise
+            except (ConnectError, _RetriableError) as error:
+                last_error, self._coordinator = copy_error(error), None
+            except UnknownTopic as error:
+                # A coordinator may learn of a new topic later than the broker that created it.
+                last_error = copy_error(error)
+                elapsed_s = time.monotonic() - began
+                if elapsed_s >= TOPIC_PROPAGATION_S or attempt == self.conf.retry_err_limit:
                     raise
-                except (ConnectError, _RetriableError) as error:
-                    last_error = copy_error(error)
-                    self._disconnect()
-                except UnknownTopic as error:
-                    # A coordinator may learn of a new topic later than the broker that created it.
-                    last_error = copy_error(error)
-                    elapsed_s = time.monotonic() - began
-                    if elapsed_s >= TOPIC_PROPAGATION_S or attempt == self.conf.retry_err_limit:
-                        raise
-                except (Closed, UnsupportedVersion):
-                    if not self._closed.is_set():
-                        raise
-                    # Otherwise `close` has closed the connection. `Closed` is raised below.
-            if self._closed.is_set():
-                raise Closed(f"the coordinator of {self.conf.consumer_group} is closed") from last_error
         raise ConnectError(
             f"the coordinator of group {self.conf.consumer_group} does not respond: {last_error}; check that "
             "the brokers run"
         ) from last_error
 
-    def _connect_coordinator(self) -> Connection:
-        """The open connection to the coordinator; finds the coordinator and connects if there is none."""
-        self._check_open()
-        if self._connection is None or self._connection.closed:
-            self._connection = self._connect(*self._find_coordinator())
-            self._check_open()  # `close` may have come before the connection was known
-        return self._connection
-
-    def _check_open(self) -> None:
-        if self._closed.is_set():
+    def _send(self, api: Api, fields: Mapping[str, Any]) -> Any:
+        """The response to one request. Raises `Closed` as soon as the coordinator is closed."""
+        if not self._closed.done():
+            sending = call_in_thread(self._send_to_coordinator, api, fields)
+            futures.wait([sending, self._closed], return_when=futures.FIRST_COMPLETED)
+        if self._closed.done():
             raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
+        return get_result(sending)
 
-    def _find_coordinator(self) -> tuple[str, int]:
-        """Host and port of the coordinator, from the first broker that responds."""
-        last_error: KoffError | None = None
-        for host, port in list(self._brokers):  # a copy: the loop reorders the list
-            try:
-                with self._connect(host, port) as connection:
-                    self._searching = connection
-                    self._check_open()
-                    response = self._send_request(
-                        connection, Api.FIND_COORDINATOR, key=self.conf.consumer_group, key_type=0
-                    )
-            except Denied:
-                raise
-            except ConnectError as error:
-                self._brokers.append(self._brokers.pop(0))  # the next search tries this broker last
-                last_error = copy_error(error)
-            else:
-                self._raise_for_code(response.error_code, "", -1)
-                address = (response.host, response.port)
-                if address not in self._brokers:
-                    self._brokers.append(address)
-                return address
-        raise (
-            copy_error(last_error)
-            if last_error
-            else ConnectError("no broker address was given: name at least one")
-        )
-
-    def _connect(self, host: str, port: int) -> Connection:
-        timeout_s = min(_CONNECT_TIMEOUT_S, self._cluster.connect_timeout_s)
-        return Connection.connect(self._cluster, host, port, timeout_s=timeout_s)
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    @staticmethod
-    def _send_request(connection: Connection, api: Api, **fields: Any) -> Any:
-        request = build_request(api, _choose_version(connection, api), **fields)
-        try:
-            encoded = encode_request(request)
-        except Exception as error:  # one of many of kio, struct and Python
-            raise ConfigError(
-                f"the request {api.name} cannot be encoded: {error}; check group, offset and metadata"
-            ) from error
-        (response,) = connection.send_requests([encoded])
-        return response
-
-    @staticmethod
-    def _build_struct(connection: Connection, api: Api, kind: str, /, **fields: Any) -> Any:
-        return build_struct(api, _choose_version(connection, api), kind, **fields)
+    def _send_to_coordinator(self, api: Api, fields: Mapping[str, Any]) -> Any:
+        group, address = self.conf.consumer_group, self._coordinator
+        if address is None:
+            find = partial(_build_request, Api.FIND_COORDINATOR, key=group, key_type=0)
+            _, found = self._brokers.ask_any(find, deadline=time.monotonic() + self._timeout_s)
+            self._raise_for_code(found.error_code, "", -1)
+            self._coordinator = address = (found.host, found.port)
+            self._members = self._members | {address}
+            self._brokers.set_members(self._members)
+        build = partial(_build_request, api, group_id=group, **fields)
+        return self._brokers.ask(address, build, deadline=time.monotonic() + self._timeout_s)
 
     def _raise_for_code(self, code: int, topic: str, partition: int, refused: str = "") -> None:
         error, group = error_name(code), self.conf.consumer_group
@@ -317,11 +254,15 @@ class _RetriableError(KoffError):
     """Another broker is the coordinator now, or the coordinator is not ready yet."""
 
 
-def _choose_version(connection: Connection, api: Api) -> int:
-    version = connection.highest_version(api)
-    if version is None:
-        raise UnsupportedVersion(
-            f"Kafka at {connection.address} supports no version of {api.name} that koff has: upgrade "
-            "the broker"
-        )
-    return min(version, _MAX_VERSIONS[api])
+def _build_struct(api: Api, kind: str, /, **fields: Any) -> Any:
+    return build_struct(api, _VERSIONS[api], kind, **fields)
+
+
+def _build_request(api: Api, connection: Connection, /, **fields: Any) -> Request[Any]:
+    version = choose_version(connection, api, (_VERSIONS[api], _VERSIONS[api]))
+    try:
+        return encode_request(build_request(api, version, **fields))
+    except Exception as error:  # one of many of kio, struct and Python
+        raise ConfigError(
+            f"the request {api.name} cannot be encoded: {error}; check group, offset and metadata"
+        ) from error

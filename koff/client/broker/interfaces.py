@@ -27,7 +27,6 @@ class Producer(Protocol):
         Sets topic, partition and offset of each message. The messages are written in order, and next to each
         other if no other producer writes to the partition. Raises `ProduceError` unless all were written.
         """
-        ...
 
     def produce_async(
         self,
@@ -41,7 +40,6 @@ class Producer(Protocol):
         Raises at once for messages that cannot be written. `on_done` is called with the future when it is
         done; an error that it raises is logged. Closing the client fails the futures that are not done.
         """
-        ...
 
 
 @runtime_checkable
@@ -53,7 +51,6 @@ class DistributingProducer(Protocol):
 
         Sets topic, partition and offset of each message.
         """
-        ...
 
 
 @runtime_checkable
@@ -66,43 +63,35 @@ class Consumer(Protocol):
     @property
     def topic(self) -> str:
         """The topic that is read."""
-        ...
 
     @property
     def partition(self) -> int:
         """The partition that is read."""
-        ...
 
     @property
     def skipped(self) -> int:
         """How many offsets `ConsumerConf.on_out_of_range` has skipped."""
-        ...
 
     def consume(self, *, timeout_s: float | None = None) -> Message:
         """The next message.
 
         Raises `NoData` when the retry limit is set and used up, and `NoDataInTime` after `timeout_s`.
         """
-        ...
 
     def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
         """The next messages, at least one, as soon as there are any.
 
         Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.
         """
-        ...
 
     def position(self) -> int:
         """The offset of the next message, as far as it is known: there may be none at that offset."""
-        ...
 
     def seek(self, offset: int) -> None:
         """Continues at that offset, StartOffset.OLDEST or NEWEST."""
-        ...
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
-        ...
 
     def __iter__(self) -> Iterator[Message]: ...
 
@@ -117,19 +106,15 @@ class OffsetCoordinator(Protocol):
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Commits `offset`, the offset of the next message that the group has to read."""
-        ...
 
     def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commits the offsets of many partitions."""
-        ...
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata. (-1, "") if the group has committed none."""
-        ...
 
     def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
         """All committed offsets of the group, with their metadata, by partition."""
-        ...
 
 
 @runtime_checkable
@@ -141,19 +126,15 @@ class Client(Protocol):
 
     def metadata(self) -> Metadata:
         """The brokers and topics of the cluster as they are now."""
-        ...
 
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has. Raises `UnknownTopic`."""
-        ...
 
     def offset_earliest(self, topic: str, partition: int) -> int:
         """The log start offset: the oldest offset that the partition still has."""
-        ...
 
     def offset_latest(self, topic: str, partition: int) -> int:
         """The end offset: the offset of the next message of the partition."""
-        ...
 
     def offsets(
         self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
@@ -163,23 +144,18 @@ class Client(Protocol):
         `spec` may be a time in ms since the epoch: then the first offset at or after that time, -1 if there
         is none.
         """
-        ...
 
     def producer(self, conf: ProducerConf | None = None) -> Producer:
         """A producer. The client closes it."""
-        ...
 
     def consumer(self, conf: ConsumerConf) -> Consumer:
         """A consumer of one partition. Raises `UnknownTopic`. The caller or the client closes it."""
-        ...
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> OffsetCoordinator:
         """The committed offsets of one group. The client closes it."""
-        ...
 
     def close(self) -> None:
         """Closes the connection and all objects that it made. Safe to call twice."""
-        ...
 
     def __enter__(self) -> Self: ...
 

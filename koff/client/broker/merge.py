@@ -8,10 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from itertools import chain
-from typing import NamedTuple, Protocol, runtime_checkable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from koff.client.batch import Batch
 from koff.client.broker.consumer import LEAST_WAIT_S, PartitionConsumer, check_timeout
@@ -24,37 +23,26 @@ from koff.errors import Closed, copy_error
 
 _BATCH_MESSAGES = 10_000
 _MAX_QUEUED = 4
-"""How many results of `ReadItems` may wait for the caller."""
+"""While so many items wait for the caller, the threads read no more."""
 _WAIT_S = 0.1
 """How long one read waits for messages: `close` does not end a wait."""
 _CHECK_WAIT_S = 0.01
 """The same while a leader is asked for the end of a partition."""
 
 
-@runtime_checkable
-class _Opened(Protocol):
-    """What a batch was read from: a buffer or a consumer, which may be closed before the batch is used up."""
-
-    @property
-    def closed(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Open:
-    """For consumers that do not tell whether they are closed: they raise `Closed` when they are read."""
-
-    closed: bool = False
+_OPEN = SimpleNamespace(closed=False)
+"""For consumers that do not tell whether they are closed: they raise `Closed` when they are read."""
 
 
 class ReadBatch(NamedTuple):
-    """A batch that was read ahead, and what it was read from."""
+    """A batch that was read ahead. `source` tells whether it is `closed`: messages of it are dropped then."""
 
-    source: _Opened
+    source: Any
     batch: Batch
 
 
 MergedItem = ReadBatch | MxError
-ReadItems = Callable[[list[Consumer], float], list[MergedItem]]
+ReadItems = Callable[[list[Any], float], list[MergedItem]]
 """Reads from the consumers once; waits so many seconds for messages. Removes consumers that have ended."""
 
 
@@ -76,19 +64,18 @@ class Mx(Closing):
     # the caller of `consume` reads, because a thread in between would only cost time.
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
-        self._queue: deque[list[MergedItem]] = deque()
-        # Guards the queue and `_running_threads`. `_closed` is also read, and set at the end of a single
-        # feed, without it.
-        self._changed = threading.Condition()
+        self._queue: deque[MergedItem] = deque()
+        self._changed = (
+            threading.Condition()
+        )  # guards the queue and the next two; they are read without it, too
         self._closed = False
         self._consume_lock = threading.Lock()  # taken before `_changed`; guards the next two
         self._pieces: Iterator[list[Message]] = iter(())  # of the batch, behind those in `_unread`
-        self._items: deque[MergedItem] = deque()
         # A list's iterator gives each message to one thread only, without the lock.
-        self._unread: tuple[_Opened, Iterator[Message]] = (_Open(), iter(()))
+        self._unread: tuple[Any, Iterator[Message]] = (_OPEN, iter(()))
         groups = _group_by_feed(consumers)
         self._single = groups[0] if len(groups) == 1 and groups[0][0] is _read_shared else None
-        self._running_threads = 0 if self._single else len(groups)
+        self._readers = len(groups)  # those that have not ended
         for number, group in enumerate([] if self._single else groups):
             name = f"koff-mx-{number}"
             thread = threading.Thread(target=self._run_reader, args=group, name=name, daemon=True)
@@ -168,51 +155,45 @@ class Mx(Closing):
 
     def _next_item(self, until: float) -> ReadBatch:
         while True:
-            if not self._items:
-                self._items.extend(self._read_single_feed(until) if self._single else self._pop_queue(until))
-            if self._closed:
-                raise MxClosed("the merged stream is closed")
-            if not self._items:
-                raise NoDataInTime("no message came within the timeout")
-            item = self._items.popleft()
+            if self._single and not self._queue:
+                self._read_single_feed(until, *self._single)
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._queue or self._closed or not self._readers,
+                    None if until == math.inf else until - time.monotonic(),
+                )
+                self._closed = self._closed or not (self._queue or self._readers)
+                if self._closed:
+                    raise MxClosed("the merged stream is closed")
+                if not self._queue:
+                    raise NoDataInTime("no message came within the timeout")
+                item = self._queue.popleft()
+                self._changed.notify_all()
             if isinstance(item, MxError):
                 raise item
             if not item.source.closed:
                 return item
 
-    def _read_single_feed(self, until: float) -> list[MergedItem]:
-        """Reads the one feed until it has items, at least once. Closes the stream if no consumer is left."""
-        assert self._single is not None
-        read, consumers = self._single
-        while not self._closed:
+    def _read_single_feed(self, until: float, read: ReadItems, consumers: list[Any]) -> None:
+        """Reads the one feed, at least once, until it has items or no consumer is left."""
+        while consumers and not self._closed:
             left_s = until - time.monotonic()
             items = read(consumers, max(min(left_s, _WAIT_S), LEAST_WAIT_S))
-            self._closed = self._closed or not (items or consumers)  # errors are returned before the end
+            self._queue.extend(items)
+            self._readers = bool(consumers)
             if items or left_s <= 0:
-                return items
-        return []
-
-    def _pop_queue(self, until: float) -> list[MergedItem]:
-        """Waits for items of the reading threads. Closes the stream when all threads have ended."""
-        with self._changed:
-            in_time = self._changed.wait_for(
-                lambda: self._queue or self._closed or not self._running_threads,
-                None if until == math.inf else until - time.monotonic(),
-            )
-            self._closed = self._closed or bool(in_time and not self._queue)
-            self._changed.notify_all()
-            return self._queue.popleft() if self._queue and not self._closed else []
+                return
 
     def _put_items(self, items: list[MergedItem]) -> bool:
         """Waits for room in the queue, and adds the items. Returns false if the stream is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._queue) < _MAX_QUEUED)
             if not self._closed:
-                self._queue.append(items)
+                self._queue.extend(items)
                 self._changed.notify_all()
             return not self._closed
 
-    def _run_reader(self, read: ReadItems, consumers: list[Consumer]) -> None:
+    def _run_reader(self, read: ReadItems, consumers: list[Any]) -> None:
         """Reads for the stream until it is closed or no consumer is left."""
         try:
             is_open = True
@@ -221,61 +202,56 @@ class Mx(Closing):
                 is_open = self._put_items(items) if items else not self._closed
         finally:
             with self._changed:
-                self._running_threads -= 1
+                self._readers -= 1
                 self._changed.notify_all()
 
 
-def _group_by_feed(consumers: Sequence[Consumer]) -> list[tuple[ReadItems, list[Consumer]]]:
+def _group_by_feed(consumers: Sequence[Consumer]) -> list[tuple[ReadItems, list[Any]]]:
     """Groups of consumers that are read together, with the function that reads each group."""
-    by_feed: dict[int, list[Consumer]] = {}  # by identity of the feed
-    others: list[list[Consumer]] = []  # consumers of other classes, each read by itself
+    groups: dict[int, list[Any]] = {}  # by identity of the feed; a consumer of another class is one by itself
     for consumer in dict.fromkeys(consumers):  # each consumer once
+        feed: object = consumer
         if isinstance(consumer, PartitionConsumer):
             consumer.start_waiting()
-            by_feed.setdefault(id(consumer.feed), []).append(consumer)
-        else:
-            others.append([consumer])
+            feed = consumer.feed
+        groups.setdefault(id(feed), []).append(consumer)
     return [
-        *((_read_shared, group) for group in by_feed.values()),
-        *((_read_alone, group) for group in others),
+        (_read_shared if isinstance(group[0], PartitionConsumer) else _read_alone, group)
+        for group in groups.values()
     ]
 
 
-def _read_alone(consumers: list[Consumer], wait_s: float) -> list[MergedItem]:
+def _read_alone(consumers: list[Any], wait_s: float) -> list[MergedItem]:
     """Waits until there are messages: the consumer may be a double, whose time is not the clock's."""
-    consumer = consumers[0]
-    source = consumer if isinstance(consumer, _Opened) else _Open()
-    return _read_consumer(consumers, consumer, source, lambda: consumer.consume_batch(_BATCH_MESSAGES))
+    (consumer,) = consumers
+    source = consumer if hasattr(consumer, "closed") else _OPEN
+    return _read_consumer(consumers, consumer, source, consumer.consume_batch)
 
 
-def _read_shared(consumers: list[Consumer], wait_s: float) -> list[MergedItem]:
-    """Batches and errors of the consumers. [] after `wait_s` without messages."""
+def _read_shared(consumers: list[Any], wait_s: float) -> list[MergedItem]:
+    """Batches and errors of `PartitionConsumer`s with the same feed. [] after `wait_s` without messages."""
     items: list[MergedItem] = []
     for consumer in list(consumers):
-        assert isinstance(consumer, PartitionConsumer)
         # `seek` replaces the buffer: what was read before it is dropped.
-        read = partial(consumer.poll_batch, _BATCH_MESSAGES)
-        items += _read_consumer(consumers, consumer, consumer.buffer, read)
+        items += _read_consumer(consumers, consumer, consumer.buffer, consumer.poll_batch)
     if not items and consumers:
-        shared = [consumer for consumer in consumers if isinstance(consumer, PartitionConsumer)]
-        first = shared[0]  # all have the same feed
-        if any(consumer.is_checking for consumer in shared):
+        if any(consumer.is_checking for consumer in consumers):
             wait_s = min(wait_s, _CHECK_WAIT_S)
         try:
-            first.feed.wait_for_messages([consumer.buffer for consumer in shared], wait_s)
+            consumers[0].feed.wait_for_messages([consumer.buffer for consumer in consumers], wait_s)
         except Exception as error:
-            items.append(_wrap_error(first, error))
+            items.append(_wrap_error(consumers[0], error))
             if isinstance(error, Closed):  # the feed is closed, and with it all of these consumers
                 consumers.clear()
     return items
 
 
 def _read_consumer(
-    consumers: list[Consumer], consumer: Consumer, source: _Opened, read: Callable[[], Batch | None]
+    consumers: list[Any], consumer: Consumer, source: Any, read: Callable[[int], Batch | None]
 ) -> list[MergedItem]:
     """The consumer's batch or error. Removes the consumer from `consumers` if it has ended."""
     try:
-        batch = read()
+        batch = read(_BATCH_MESSAGES)
     except NoData:
         consumers.remove(consumer)
         return []
@@ -287,10 +263,7 @@ def _read_consumer(
 
 
 def _wrap_error(consumer: Consumer, error: Exception) -> MxError:
-    wrapped = MxError(
-        f"{consumer.topic}/{consumer.partition}: {error}",
-        topic=consumer.topic,
-        partition=consumer.partition,
-    )
+    topic, partition = consumer.topic, consumer.partition
+    wrapped = MxError(f"{topic}/{partition}: {error}", topic=topic, partition=partition)
     wrapped.__cause__ = copy_error(error)
     return wrapped

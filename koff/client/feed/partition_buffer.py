@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Message
@@ -14,6 +15,7 @@ _TURN_S = 1.0
 """After this time without a response, a turn is over."""
 
 
+@dataclass(slots=True, eq=False)
 class PartitionBuffer:
     """The messages of one partition that a shared feed has fetched and its consumer has not taken yet.
 
@@ -25,19 +27,19 @@ class PartitionBuffer:
     also reads them without it. One exception: the finalizer of a consumer sets `closed` without the lock.
     """
 
-    def __init__(self, topic: str, partition: int, offset: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.next_offset = offset
-        self.end_offset: int | None = None
-        self.last_response_at = time.monotonic()
-        self.end_seen_at = self.last_response_at
-        self.lost_reason = ""
-        self.error: KoffError | None = None
-        self.is_assigned = False
-        self.closed = False
-        self.chunks: deque[tuple[list[Message], int]] = deque()  # messages, the bytes of their values
-        self.buffered_bytes = 0
+    topic: str
+    partition: int
+    next_offset: int
+    end_offset: int | None = None
+    last_response_at: float = field(default_factory=time.monotonic)
+    end_seen_at: float = field(default_factory=time.monotonic)
+    lost_reason: str = ""
+    error: KoffError | None = None
+    is_assigned: bool = False
+    closed: bool = False
+    chunks: deque[tuple[list[Message], int]] = field(default_factory=deque)
+    """The messages, and the bytes of their values."""
+    buffered_bytes: int = 0
 
     @property
     def key(self) -> tuple[str, int]:

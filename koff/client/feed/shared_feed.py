@@ -26,7 +26,6 @@ from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import make_denied_error
-from koff.client.librdkafka import consume_waiting
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
 _PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
@@ -223,19 +222,10 @@ class SharedFeed(Source):
 
     def _fetch(self, consumer: Consumer, timeout_s: float) -> None:
         """Moves what the client has fetched to the buffers. One thread at a time."""
-        with self._map_errors():
-            messages = consume_waiting(consumer, _MAX_MESSAGES, timeout_s)
-        if not messages:
+        messages, events = self._consume(consumer, _MAX_MESSAGES, timeout_s)
+        if not messages and not events:
             self._replace_lost_consumer(consumer)
             return
-        self._silence.restart()
-
-        # Most fetches have no event. The scan by `map` runs in C: cheaper than a Python call a message.
-        events: list[Message] = []
-        if any(map(Message.error, messages)):
-            events = [message for message in messages if message.error()]
-            messages = [message for message in messages if message.error() is None]
-
         with self._changed:
             for partition, partition_messages in self._group_by_partition(messages):
                 for buffer in partition.assigned:
@@ -244,7 +234,6 @@ class SharedFeed(Source):
                         self._unassign(buffer)
             for event in events:
                 self._handle_event(event)
-            self.unreachable = None if messages else self.unreachable
 
     def _replace_lost_consumer(self, consumer: Consumer) -> None:
         """Replaces a client that knows no broker any more. The new client resumes all assigned partitions."""
@@ -260,17 +249,16 @@ class SharedFeed(Source):
 
     def _group_by_partition(self, messages: list[Message]) -> Iterator[tuple[SharedPartition, list[Message]]]:
         """The messages by partition, without messages of partitions for which no buffer is left."""
-        # Looking at each message takes time, and shows nothing while there is one partition or topic.
-        pieces: list[tuple[tuple[str, int], list[Message]]]
-        if not messages:
-            pieces = []
-        elif len(self._keys_read) == 1:
+        pieces: Iterable[tuple[tuple[str, int], list[Message]]]
+        if messages and len(self._keys_read) == 1:  # looking at each message takes time, and shows nothing
             pieces = [(key, messages) for key in self._keys_read]
-        elif len(topics := {topic for topic, _ in self._keys_read}) == 1:
-            (topic,) = topics
-            pieces = [((topic, run.partition), run.messages) for run in split_into_runs(messages)]
         else:
-            pieces = [(key, list(group)) for key, group in groupby(messages, _topic_partition)]
+            topic_of: Any = Message.topic  # typed as optional
+            pieces = (
+                ((topic, run.partition), run.messages)
+                for topic, in_topic in groupby(messages, topic_of)
+                for run in split_into_runs(in_topic)
+            )
         for key, piece in pieces:
             partition = self._partitions.get(key)
             if partition is not None:
@@ -282,7 +270,6 @@ class SharedFeed(Source):
         for buffer in partition.assigned if partition else ():
             if code == KafkaError._PARTITION_EOF:
                 buffer.note_end(event.offset())
-                self.unreachable = None
                 continue
             if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 buffer.error = make_denied_error(buffer.topic, self._brokers, "READ")
@@ -362,7 +349,3 @@ def is_absent(cluster: Cluster, partition: TopicPartition, reason: str) -> bool:
         return False
     topic = cluster.fetch_topic(partition.topic, patience_s=TOPIC_PROPAGATION_S)
     return topic is None or not 0 <= partition.partition < topic.partitions
-
-
-def _topic_partition(message: Any) -> tuple[str, int]:
-    return message.topic(), message.partition()

@@ -6,16 +6,14 @@ import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
-from koff.client.foreign_errors import FATAL_AT_START, make_connect_error, map_foreign_errors
-from koff.client.librdkafka import SLOW_RECONNECT, LogIn, SilenceTimer, close_consumer, new_client
-from koff.client.log_ins import check_log_in, note_error
+from koff.client.foreign_errors import FATAL_AT_START, LOG_IN_REFUSED, make_connect_error, map_foreign_errors
+from koff.client.librdkafka import SilenceTimer, close_consumer, consume_waiting, new_client, renew_log_in
 from koff.errors import Closed, ConnectError
 
 OFFSET_LOST_CODES = frozenset(
@@ -50,7 +48,9 @@ class FeedConf:
         # The user's properties override these ...
         properties = cluster.librdkafka_properties(
             **{
-                **SLOW_RECONNECT,
+                # With 100, a client repeats a refused log-in twenty times a second: librdkafka does not
+                # double this pause after a refusal.
+                "reconnect.backoff.ms": 1000,
                 "queued.max.messages.kbytes": self.queue_kib,
                 "queued.min.messages": self.queue_messages,
                 "max.partition.fetch.bytes": self.fetch_bytes,
@@ -90,7 +90,6 @@ class Source(Closing):
         self._errors: list[KafkaError] = []
         self._was_refused = False
         self._cluster_conf, self._feed_conf = cluster, conf
-        self._log_in = LogIn(cluster.properties)
         self._consumer: Consumer | None = self._new_consumer()
         self._silence = SilenceTimer()
 
@@ -108,35 +107,53 @@ class Source(Closing):
         if self._unreachable_at < requested_at:
             self.unreachable = None
 
+    def _consume(
+        self, consumer: Consumer, max_messages: int, timeout_s: float
+    ) -> tuple[list[Message], list[Message]]:
+        """The records that come within `timeout_s`, and the events: messages with an error.
+
+        Returns as soon as something is there. Records and ends of partitions show that the cluster responds.
+        """
+        with self._map_errors():
+            if self._was_refused:
+                self._was_refused = False
+                renew_log_in(consumer, self._cluster_conf.properties)
+            messages = consume_waiting(consumer, max_messages, timeout_s)
+        # Most fetches have no event. The scan by `map` runs in C: cheaper than a Python call a message.
+        events: list[Any] = []
+        if any(map(Message.error, messages)):
+            events = [message for message in messages if message.error()]
+            messages = [message for message in messages if message.error() is None]
+        if messages or any(event.error().code() == KafkaError._PARTITION_EOF for event in events):
+            self.unreachable = None
+            self._silence.restart()
+        return messages, events
+
     def _map_errors(self) -> AbstractContextManager[None]:
-        return map_foreign_errors(
-            "partitions cannot be read", partial(make_connect_error, self._brokers, was_up=True)
-        )
+        return map_foreign_errors("partitions cannot be read", self._brokers)
 
     def _note_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             return  # librdkafka looks for the coordinator of `group.id`, a group that koff never joins
         del self._errors[:-20]  # the newest are enough for a cause
         self._errors.append(error)
-        self._was_refused |= note_error(self._cluster_conf, error)
+        self._was_refused |= error.code() in LOG_IN_REFUSED
         # The loss of one broker among several does not make the cluster unreachable.
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() in FATAL_AT_START:
-            self.unreachable = make_connect_error(self._brokers, self._errors, was_up=True)
+            self.unreachable = make_connect_error(self._brokers, self._errors)
             self._unreachable_at = time.monotonic()
 
     def _new_consumer(self) -> Consumer:
-        check_log_in(self._cluster_conf)
         properties = self._feed_conf.librdkafka_properties(self._cluster_conf)
         consumer: Consumer = new_client(Consumer, properties, error_cb=self._note_error)
         return consumer
 
-    def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> Consumer:
+    def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> None:
         """Closes a consumer that knows no broker any more; a new consumer reads from `positions` on."""
         close_consumer(consumer)
         self._consumer = replacement = self._new_consumer()
         with self._map_errors():
             replacement.incremental_assign(list(positions))
-        return replacement
 
     def _get_consumer(self) -> Consumer:
         if self._consumer is None:

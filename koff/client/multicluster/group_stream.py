@@ -243,7 +243,7 @@ class GroupStream(MessageStream):
 
     def _build_error(self, error: KafkaError) -> KoffError:
         if error.code() in FATAL_AT_START or error.code() == KafkaError._ALL_BROKERS_DOWN:
-            return make_connect_error(self._cluster_conf.brokers, [error], was_up=True)
+            return make_connect_error(self._cluster_conf.brokers, [error])
         reader = f"group {self._conf.group_id} cannot read {self._conf.topic} at {self._cluster_name}"
         return ReadError(f"{reader}: {error.str()}")
 

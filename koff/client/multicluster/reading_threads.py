@@ -12,7 +12,6 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from koff.client.batch import FetchedBatch
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import OffsetSpec
@@ -96,7 +95,7 @@ class MessageStream(Closing, ABC):
         }
 
     def _run(self) -> None:
-        make_error = partial(make_connect_error, self._cluster_conf.brokers, was_up=True)
+        make_error = partial(make_connect_error, self._cluster_conf.brokers)
         try:
             while not self._stopping.is_set():
                 try:
@@ -200,7 +199,7 @@ class MessageStream(Closing, ABC):
         return self._by_partition.get(partition, self.subscriptions[0])  # a group has only one
 
     def _build_batch(self, partition: int, raws: list[Any]) -> InboxBatch:
-        messages = list(FetchedBatch(self._conf.topic, partition, raws, self._cluster_name))
+        messages = list(Batch(self._conf.topic, partition, raw=raws, cluster=self._cluster_name))
         subscription = self._find_subscription(partition)
         return InboxBatch(subscription, subscription.partitions[partition], messages, raws)
 

@@ -339,7 +339,7 @@ class WriteTarget(Closing):
         self._broken = self._broken or error.fatal()
         self._client_error_at = time.monotonic()
         if error.code() == KafkaError._ALL_BROKERS_DOWN or error.fatal():
-            self._mark_down(str(make_connect_error(self._cluster.brokers, [error], was_up=True)))
+            self._mark_down(str(make_connect_error(self._cluster.brokers, [error])))
 
     def _replace_producer(self) -> None:
         """Replaces a broken producer by a new one. The messages of the broken one are settled as failed."""

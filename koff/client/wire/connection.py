@@ -18,21 +18,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from typing import Any, Self, TypeVar
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import REFUSED, TLS, Fault, make_connect_error, map_foreign_errors
-from koff.client.log_ins import REFUSALS, identify
 from koff.client.wire.credentials import (
     Credentials,
     TokenSource,
     build_tls_context,
     read_credentials,
 )
+from koff.client.wire.log_ins import REFUSALS, identify
 from koff.client.wire.sasl import Refused
-from koff.errors import Closed, ConfigError, ConnectError, KoffError, LogInRefused, copy_error
+from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
 from koff.proto.requests import (
     Api,
     Request,
@@ -57,8 +56,6 @@ _PIECE_BYTES = 1 << 20
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 """How an alert and a handshake of TLS begin."""
 _UNSUPPORTED_VERSION = 35  # Kafka's error code
-_PROOF_S = 2.0
-"""How long a broker may take to prove that the log-in is right."""
 
 
 class UnsupportedVersion(KoffError):
@@ -345,19 +342,6 @@ class Connection(Closing):
             raise
 
 
-def _prove_log_in(conf: ClusterConf, address: tuple[str, int]) -> None:
-    """See `Refusals.prove`."""
-    try:
-        read_credentials(conf)
-    except ConfigError:  # librdkafka may support them
-        REFUSALS.check(identify(conf), address)
-        return
-    Connection.connect(conf, *address, timeout_s=_PROOF_S).close()
-
-
-REFUSALS.prove = _prove_log_in
-
-
 @contextmanager
 def _name_refused_certificate(address: str) -> Iterator[None]:
     """Raises `LogInRefused` if the broker closes the connection before its first response.
@@ -377,7 +361,7 @@ def _name_refused_certificate(address: str) -> Iterator[None]:
 
 
 def _map_errors(address: str) -> AbstractContextManager[None]:
-    return map_foreign_errors(f"the connection to {address} failed", partial(make_connect_error, address))
+    return map_foreign_errors(f"the connection to {address} failed", address)
 
 
 _HEADER_TAGS = Request(-1, 0, b"", skip_tags)

@@ -6,18 +6,18 @@ from dataclasses import fields
 
 import confluent_kafka
 
-from koff.client.batch import FetchedBatch
+from koff.client.batch import Batch
 from koff.client.message import Message
 
 
-def fetch(count: int) -> FetchedBatch:
+def fetch(count: int) -> Batch:
     raw = [
         confluent_kafka.Message(
             topic="t", partition=3, offset=offset, key=b"k", value=b"%d" % offset, timestamp=(1, 7)
         )
         for offset in range(count)
     ]
-    return FetchedBatch("t", 3, raw, "east")
+    return Batch("t", 3, raw=raw, cluster="east")
 
 
 def read_attributes(message: Message) -> list[object]:

@@ -29,7 +29,7 @@ def feed() -> Iterator[Feed]:
 
 def hand_over(monkeypatch: pytest.MonkeyPatch, *fetches: list[Message]) -> None:
     waiting = iter(fetches)
-    monkeypatch.setattr("koff.client.feed.feed.consume_waiting", lambda *_: next(waiting))
+    monkeypatch.setattr("koff.client.feed.source.consume_waiting", lambda *_: next(waiting))
 
 
 def test_an_assignment_that_librdkafka_refuses_is_an_error_of_koff(feed: Feed) -> None:

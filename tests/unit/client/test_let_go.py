@@ -93,7 +93,7 @@ def test_a_produce_call_that_fails_keeps_no_producer() -> None:
 class _Done:
     done = True
 
-    def wait_for_reports(self, *_: Any, **__: Any) -> None:
+    def flush(self, producer: Any) -> None:
         """There is nothing to wait for."""
 
 

@@ -137,7 +137,6 @@ CALLS: dict[str, Call] = {
     "Feed.add": lambda made: made["feed"].add({0: 5}),
     "Feed.remove": lambda made: made["feed"].remove([0]),
     "Feed.fetch": lambda made: made["feed"].fetch(10, 0.1),
-    "Feed.reconnect": lambda made: made["feed"].reconnect(),
 }
 """Each public call that reaches a library. A result that is an error is raised, too."""
 

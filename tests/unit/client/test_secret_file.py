@@ -9,19 +9,12 @@ from pathlib import Path
 import pytest
 
 from koff.client import ClusterConf
-from koff.client.librdkafka import LogIn
+from koff.client.feed.feed import Feed
 from koff.client.secret_file import SecretFile
 from koff.client.wire.credentials import read_credentials
-
-
-class Client:
-    """Keeps the credentials that it is given."""
-
-    def __init__(self) -> None:
-        self.given: list[tuple[str, str]] = []
-
-    def set_sasl_credentials(self, *given: str) -> None:
-        self.given.append((given[0], given[1]))
+from koff.errors import LogInRefused
+from koff.kafkatest import wait_until
+from tests.sasl_broker import SaslBroker
 
 
 @pytest.fixture
@@ -33,7 +26,7 @@ def password(tmp_path: Path) -> Path:
 
 def make_conf(password: Path) -> ClusterConf:
     properties = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "koff"}
-    return ClusterConf("127.0.0.1:1", {**properties, "sasl.password": SecretFile(str(password))})
+    return ClusterConf("127.0.0.1:1", {**properties, "sasl.password": f"file:{password}"})
 
 
 def test_each_connection_gets_the_present_content(password: Path) -> None:
@@ -48,21 +41,18 @@ def test_each_connection_gets_the_present_content(password: Path) -> None:
     assert read_credentials(conf).properties["sasl.password"] == "first"
 
 
-def test_a_client_gets_a_new_password_once(password: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koff.client.librdkafka.LOOK_S", 0.0)
-    client, log_in = Client(), LogIn(make_conf(password).properties)
-    log_in.refresh(client)
-    password.write_text("second\n")
-    for _ in range(3):
-        log_in.refresh(client)
-    assert client.given == [("koff", "second")]
-
-
-def test_files_are_not_read_at_each_call(password: Path) -> None:
-    client, log_in = Client(), LogIn(make_conf(password).properties)
-    password.write_text("second\n")
-    log_in.refresh(client)
-    assert client.given == []
+def test_a_client_that_is_refused_gets_the_new_password(password: Path) -> None:
+    with SaslBroker("first") as broker, Feed(broker.conf(f"file:{password}"), "t") as feed:
+        feed.add({0: 0})
+        wait_until(lambda: feed.fetch(1, 0.05) and broker.accepted, what="the first log-in")
+        broker.password = "second"
+        broker.disconnect()
+        wait_until(
+            lambda: feed.fetch(1, 0.05) and isinstance(feed.unreachable, LogInRefused), what="the refusal"
+        )
+        password.write_text("second\n")
+        accepted = broker.accepted
+        wait_until(lambda: feed.fetch(1, 0.05) and broker.accepted > accepted, what="the second log-in")
 
 
 def test_a_copy_in_another_process_is_the_content_and_reads_no_file(password: Path) -> None:

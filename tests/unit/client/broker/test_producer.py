@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from koff.client import ClusterConf, Message, ProduceError, ProducerConf
-from koff.client.broker.producer import PartitionProducer, _build_properties, _ProduceCall
+from koff.client.broker.produce_call import ProduceCall
+from koff.client.broker.producer import PartitionProducer, _build_properties
 from koff.client.message_check import read_columns
 
 
@@ -30,9 +31,9 @@ class Report:
         return self.place
 
 
-def call(*values: bytes) -> tuple[_ProduceCall, list[Message]]:
+def call(*values: bytes) -> tuple[ProduceCall, list[Message]]:
     messages = [Message(value) for value in values]
-    return _ProduceCall("t", 0, messages, read_columns(messages)), messages
+    return ProduceCall("t", 0, messages, read_columns(messages)), messages
 
 
 def test_a_retry_that_was_acknowledged_without_a_place_is_written_and_its_offset_stays_unknown():
@@ -62,8 +63,7 @@ def test_places_without_an_offset_and_failures_are_told_apart():
 def test_a_fatal_failure_is_known_as_soon_as_the_reports_are_matched():
     made, _ = call(b"a")
     made.make_delivery_callback()(KafkaError(KafkaError._FATAL, "fenced", True), Report(b"a", None))
-    made.match_reports()
-    assert made.fatal
+    assert [error.fatal() for error in made.match_reports()] == [True]
 
 
 def test_all_acknowledgements_as_a_plain_number_are_idempotent_too():
@@ -91,7 +91,7 @@ class RefusesOne:
 
 def test_an_error_in_the_midst_of_a_call_is_the_error_of_its_message_only():
     messages = [Message(b"a"), Message(b"b"), Message(b"c")]
-    made = _ProduceCall("t", 0, messages, None)
+    made = ProduceCall("t", 0, messages, None)
     made.queue_messages(RefusesOne())
     assert {index: error.str() for index, error in made._errors.items()} == {1: "OverflowError: too large"}
 

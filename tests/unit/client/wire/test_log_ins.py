@@ -1,4 +1,4 @@
-"""koff tries a refused log-in once in a while with each broker, and leaves no client over that goes on."""
+"""koff tries a refused log-in once in a while with each broker."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import trustme
-from confluent_kafka import KafkaError
 
-from koff.client import ClusterConf, FeedConf, TopicPartition, log_ins
+from koff.client import ClusterConf, TopicPartition
 from koff.client.cluster import Cluster
-from koff.client.feed.feed import Feed
 from koff.client.groups.fetch_options import FetchOptions
-from koff.client.log_ins import REFUSALS, check_log_in, note_error
-from koff.client.offsets.lister import OffsetLister
-from koff.client.secret_file import SecretFile
+from koff.client.wire import log_ins
 from koff.client.wire.connection import Connection
-from koff.client.wire.pool import ConnectionPool
+from koff.client.wire.log_ins import REFUSALS
 from koff.errors import ConnectError, Denied, LogInRefused, lacks_right
 from tests.all_groups import fetch_all_groups
 from tests.process_threads import count_threads, wait_for_threads
@@ -55,53 +52,26 @@ def connect(broker: SaslBroker, conf: ClusterConf) -> None:
     Connection.connect(conf, "127.0.0.1", broker.port, timeout_s=30).close()
 
 
-def read_until_refused(feed: Feed) -> None:
-    while True:
-        feed.fetch(10, 0.1)
-
-
-def ask_everything(conf: ClusterConf) -> int:
-    """Asks as all parts of `koff monitor` do. Returns how many were refused."""
-
-    def ask_cluster() -> None:
-        with Cluster(conf) as cluster:
-            cluster.fetch_metadata()
-
-    def connect_cluster() -> None:
-        with Cluster(conf) as cluster:
-            cluster.connect()
-
-    def read() -> None:
-        with Feed(conf, "t", FeedConf()) as feed:
-            feed.add({0: 0})
-            read_until_refused(feed)
-
-    def list_offsets() -> None:
-        with OffsetLister(conf) as lister:
-            lister.list_offsets([TopicPartition("t", 0)])
-
-    refused = 0
-    for ask in (
-        connect_cluster,
-        ask_cluster,
-        read,
-        list_offsets,
-        lambda: fetch_all_groups(conf, FetchOptions(deadline_s=5)),
-    ):
-        with pytest.raises(LogInRefused, match=r"refused the log-in.*no such user"):
-            ask()
-        refused += 1
-    return refused
-
-
 def test_whoever_asks_brokers_see_no_further_attempt(broker: SaslBroker) -> None:
     before, conf = count_threads(), broker.conf()
-    assert ask_everything(conf) == 5
-    wait_for_threads(before + 1)  # no client is left that goes on trying
-    tried = broker.log_ins
-    assert tried >= 1
-    assert ask_everything(conf) == 5
-    assert broker.log_ins == tried
+
+    def ask_cluster(call: Callable[[Cluster], object]) -> None:
+        with Cluster(conf) as cluster:
+            call(cluster)
+
+    tried = 0
+    for ask in (
+        partial(ask_cluster, Cluster.connect),
+        partial(ask_cluster, Cluster.fetch_metadata),
+        partial(ask_cluster, lambda cluster: cluster.list_offsets([TopicPartition("t", 0)])),
+        partial(fetch_all_groups, conf, FetchOptions(deadline_s=5)),
+    ):
+        for _ in range(2):
+            with pytest.raises(LogInRefused, match=r"refused the log-in.*no such user"):
+                ask()
+            tried = tried or broker.log_ins
+            assert broker.log_ins == tried
+    wait_for_threads(before + 1)
 
 
 def test_a_certificate_that_is_refused_is_tried_once_until_its_file_is_new(tmp_path: Path) -> None:
@@ -149,23 +119,6 @@ def test_a_certificate_that_is_refused_is_tried_once_until_its_file_is_new(tmp_p
             thread.join()
 
 
-def test_a_feed_stops_and_nobody_tries_again_when_the_password_becomes_wrong(broker: SaslBroker) -> None:
-    conf, before = broker.conf("right"), count_threads()
-    with Cluster(conf) as cluster, Feed(conf, "t", FeedConf()) as feed:
-        feed.add({0: 0})
-        assert cluster.fetch_metadata().brokers
-        broker.password = "another"
-        broker.disconnect()
-        with pytest.raises(LogInRefused):
-            read_until_refused(feed)
-        feed.close()
-        wait_for_threads(before + 1)
-        broker.password, tried = "right", broker.log_ins
-        with pytest.raises(LogInRefused):
-            cluster.fetch_metadata()
-        assert broker.log_ins == tried
-
-
 def test_after_a_while_one_proof_lets_all_log_in_again(
     broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,8 +138,6 @@ def test_after_a_while_one_proof_lets_all_log_in_again(
             cluster.fetch_metadata()  # the refusal of the attempt before still counts
         REFUSALS.note(log_ins.identify(conf), ("127.0.0.1", broker.port), "once more")
         assert cluster.fetch_metadata().brokers
-    check_log_in(conf)
-    assert not REFUSALS.has_any(log_ins.identify(conf))
 
 
 def test_the_pause_grows_to_a_minute_until_the_log_in_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,14 +160,13 @@ def test_the_pause_grows_to_a_minute_until_the_log_in_is_accepted(monkeypatch: p
     for pause_s in (10, 20, 40, 60, 60):
         assert pause_s <= measure_pause() <= 1.1 * pause_s + 0.2
     refusals.note("me", at, "")
-    assert not refusals.has_any()
     assert measure_pause() <= 11.2
 
 
 def test_a_new_password_in_the_file_is_tried_at_once(broker: SaslBroker, tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("wrong\n")
-    conf = broker.conf(SecretFile(str(file)))
+    conf = broker.conf(f"file:{file}")
     with Cluster(conf) as cluster:
         for _ in range(2):
             with pytest.raises(LogInRefused):
@@ -231,56 +181,13 @@ def test_another_user_of_the_same_process_is_not_affected(broker: SaslBroker) ->
     connect(broker, broker.conf("right"))
 
 
-def test_pools_share_what_a_broker_has_refused(broker: SaslBroker) -> None:
-    for _ in range(2):
-        with ConnectionPool(broker.conf()) as pool, pytest.raises(LogInRefused):
-            pool.send_request(("127.0.0.1", broker.port), lambda _: None, deadline=time.monotonic() + 30)  # type: ignore[arg-type,return-value]  # it is not called
-    assert broker.log_ins == 1
-
-
 def test_one_broker_that_refuses_does_not_shut_out_the_others(broker: SaslBroker) -> None:
     with SaslBroker("another") as refuses:
         conf = refuses.conf("right", broker)
-        with pytest.raises(LogInRefused):
-            connect(refuses, conf)
-        check_log_in(conf)
-        check_log_in(conf)
+        with Cluster(conf) as cluster:
+            assert cluster.fetch_metadata().brokers
+            assert cluster.fetch_metadata().brokers
         assert refuses.log_ins == 1
-
-
-def test_a_broker_that_does_not_respond_proves_nothing(broker: SaslBroker) -> None:
-    stopped = SaslBroker()
-    stopped.close()
-    conf = broker.conf("wrong", stopped)
-    with pytest.raises(LogInRefused):
-        connect(broker, conf)
-    with pytest.raises(LogInRefused):
-        check_log_in(conf)
-
-
-def own_token(broker: SaslBroker) -> ClusterConf:
-    """A log-in that koff's own connections do not support."""
-    properties = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "OAUTHBEARER"}
-    return ClusterConf(broker.conf().brokers, properties)
-
-
-def make_refusal(broker: SaslBroker) -> KafkaError:
-    text = f"sasl_plaintext://127.0.0.1:{broker.port}/1: SASL authentication error: no such user"
-    return KafkaError(KafkaError._AUTHENTICATION, text)
-
-
-def test_without_connections_of_its_own_koff_lets_one_caller_try(
-    broker: SaslBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = own_token(broker)
-    assert note_error(conf, make_refusal(broker))
-    with pytest.raises(LogInRefused, match="no such user"):
-        check_log_in(conf)
-    end_refusals(monkeypatch)
-    check_log_in(conf)
-    with pytest.raises(LogInRefused):
-        check_log_in(conf)
-    assert not note_error(conf, KafkaError(KafkaError._TRANSPORT))
 
 
 def test_a_refused_log_in_is_no_missing_right() -> None:

@@ -3,29 +3,22 @@
 Such a broker is tried after `REFUSED_S`, then ever more rarely.
 
 A broker may lock an account after some refusals, and logs each. koff's own connections ask here before they
-connect. librdkafka does not pause after a refusal: an idle client tries again each second, one with a
-request up to twenty times a second. So a librdkafka client that is refused is closed, and no other one is
-made before a broker has accepted the log-in. All this is of one process.
+connect. All this is of one process.
 """
 
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import NamedTuple
 
-from koff.client.addresses import parse_addresses
-from koff.client.foreign_errors import LOG_IN_REFUSED, make_connect_error
+from koff.client.cluster_conf import ClusterConf
 from koff.client.secret_file import read_again
-from koff.errors import KoffError, LogInRefused
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+from koff.errors import LogInRefused
 
 REFUSED_S, MOST_REFUSED_S = 10.0, 60.0
 """The pause after a refusal. It doubles with each further one, up to the second value."""
@@ -36,18 +29,6 @@ _FORGET_S = 60.0
 Address = tuple[str, int]
 Identity = Hashable
 """The bootstrap servers and the properties for SASL and TLS, with what is in the files now."""
-
-
-class HasLogIn(Protocol):
-    """A `ClusterConf`."""
-
-    @property
-    def brokers(self) -> str:
-        """The bootstrap servers."""
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """librdkafka's properties."""
 
 
 class _Refusal(NamedTuple):
@@ -64,13 +45,6 @@ class Refusals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: dict[Identity, dict[Address, _Refusal]] = defaultdict(dict)
-        self.prove: Callable[[Any, Address], None] = lambda conf, at: self.check(identify(conf), at)
-        """Proves that a broker accepts the log-in, or raises `KoffError`."""
-
-    def has_any(self, identity: Identity | None = None) -> bool:
-        """Whether a broker has refused this log-in, or any log-in."""
-        with self._lock:
-            return bool(self._known if identity is None else self._known.get(identity))
 
     def check(self, identity: Identity, address: Address) -> None:
         """Raises `LogInRefused` if the broker has refused this log-in lately.
@@ -105,7 +79,7 @@ class Refusals:
 REFUSALS = Refusals()
 
 
-def identify(conf: HasLogIn, token: object = None) -> Identity:
+def identify(conf: ClusterConf, token: object = None) -> Identity:
     """Returns the bootstrap servers and the properties for SASL and TLS, with what is in the files now.
 
     That is the text of a password's file, and the time of a certificate's. `token` is the source of bearer
@@ -124,41 +98,3 @@ def _read_time_ns(path: str) -> int:
         return Path(path).stat().st_mtime_ns
     except (OSError, ValueError):
         return 0
-
-
-def note_error(conf: HasLogIn, error: KafkaError) -> bool:
-    """Notes librdkafka's error if it is a refused log-in, and returns whether it is."""
-    if error.code() not in LOG_IN_REFUSED:
-        return False
-    if place := re.search(r"://(?:\[(.+)\]|(.+?)):(\d+)/", error.str()):  # protocol://host:port/name
-        address = place[1] or place[2], int(place[3])
-        REFUSALS.note(identify(conf), address, str(make_connect_error(conf.brokers, [error])))
-    return True
-
-
-def was_refused(conf: HasLogIn) -> bool:
-    """Whether a broker has refused the log-in lately."""
-    return REFUSALS.has_any() and REFUSALS.has_any(identify(conf))
-
-
-def check_log_in(conf: HasLogIn) -> None:
-    """Raises `LogInRefused` if the log-in was refused, and no bootstrap server accepts it now.
-
-    If no broker has refused it lately, sends nothing. Otherwise, a connection of koff's own must prove that a
-    broker accepts the log-in; if koff does not support the properties, one caller after `REFUSED_S` may try.
-    """
-    if not was_refused(conf):
-        return
-    refusal = ""
-    for address in parse_addresses(conf.brokers):
-        try:
-            REFUSALS.prove(conf, address)
-        except LogInRefused as error:
-            refusal = str(error)
-        except KoffError:  # it does not respond: it proves nothing
-            continue
-        else:
-            return
-    if not refusal:
-        return
-    raise LogInRefused(refusal)
