@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from koff.client.batch import Batch
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import OffsetSpec
