@@ -15,8 +15,8 @@ from bench.catchup import PARTITIONS_A_GROUP, key, main_partition, value
 from bench.tracker import resident_mib
 from koff.records import GroupMetadata, GroupMetadataValue, encode
 from koff.serve.exposition import Exposition
-from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 
 START_MS = 1_790_000_000_000
 STAYING = 200

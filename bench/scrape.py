@@ -28,8 +28,8 @@ from bench.catchup import key, main_partition
 from koff.serve.accepted import PROMETHEUS_TEXT
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Renderer
-from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts, Views
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts, Views
 
 PARTITIONS_A_GROUP = 10
 GROUPS_A_TOPIC = 5

@@ -22,7 +22,7 @@ from koff.cli.live_view import LiveConf, LiveView
 from koff.client import ClusterConf
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
-from koff.serve.view import ClusterView
+from koff.view.cluster_view import ClusterView
 
 PICTURE = Path(__file__).parent / "images" / "terminal.svg"
 SIZE = (130, 22)

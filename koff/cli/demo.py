@@ -141,8 +141,8 @@ def _show_live_view(brokers: str, url: str, seconds: float | None) -> None:
     from koff.monitor.conf import MonitorConf
     from koff.monitor.requests import Display
     from koff.monitor.watch import take_views
-    from koff.serve.view import ClusterView
     from koff.tracker import Objective
+    from koff.view.cluster_view import ClusterView
 
     set_up_logs(level="critical")  # a line of the log would be over the view
     display = Display(objectives=(Objective(_ALL, _OBJECTIVE_S),))

@@ -20,8 +20,8 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.serve.exposition import Exposition
-from koff.serve.view import ClusterView
-from koff.serve.wording import count, show
+from koff.view.cluster_view import ClusterView
+from koff.view.wording import count, show
 
 _MOST_NAMED = 5
 CONNECT_S = 5.0

@@ -37,9 +37,9 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
 from koff.serve.events.changes import ClusterChanges, look_at
-from koff.serve.view import ClusterView, Views
-from koff.serve.wording import show_duration
 from koff.tail.messages import OffsetsConsumer
+from koff.view.cluster_view import ClusterView, Views
+from koff.view.wording import show_duration
 
 ABSENT, UNKNOWN = 3, 4
 """Exit codes: there is no such group; a lag could not be found out in time."""

@@ -15,7 +15,7 @@ from koff.records import (
     ShareGroupMetadata,
     StreamsGroupMetadata,
 )
-from koff.serve.wording import count, show
+from koff.view.wording import count, show
 
 MOST_EVENTS = 20
 """So many events are kept, the newest."""

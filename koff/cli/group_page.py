@@ -8,7 +8,7 @@ from typing import Any
 
 from koff.cli.text_table import format_table
 from koff.serve.api.commands import list_commands, quote_word
-from koff.serve.wording import count, show, show_duration
+from koff.view.wording import count, show, show_duration
 
 Json = dict[str, Any]
 """What the API says of the group (`/api/v1/clusters/{cluster}/groups/{group}`), and its `history`."""

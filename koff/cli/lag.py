@@ -34,9 +34,9 @@ from koff.monitor.watch import take_views
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
 from koff.serve.events.changes import ClusterChanges, look_at
-from koff.serve.view import ClusterView
-from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
+from koff.view.cluster_view import ClusterView
+from koff.view.wording import show
 
 ABOVE, UNKNOWN = 3, 4
 """Exit codes: a lag is above the limit of --fail-above; a lag is unknown. Without --fail-above, only a lag

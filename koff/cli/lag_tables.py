@@ -7,8 +7,8 @@ from typing import Literal
 
 from koff.cli.text_table import format_table
 from koff.lag.verdict import Verdict
-from koff.serve.cause_texts import Finding
 from koff.tracker import GroupTotal, PartitionLag
+from koff.view.cause_texts import Finding
 
 Sort = Literal["lag", "time", "status", "name"]
 SORTS: tuple[Sort, ...] = ("lag", "time", "status", "name")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from koff.cli.lag_tables import Causes, explain
 from koff.cli.text_table import format_table, shorten_middle
 from koff.lag.verdict import Verdict
-from koff.serve.wording import count, show_duration
 from koff.tracker import GroupTotal
+from koff.view.wording import count, show_duration
 
 DROPPED = ("MEMBERS", "STATE", "CATCHES UP", "TREND", "SECONDS")
 """On a terminal that is too narrow, these columns are left out in this order."""

@@ -39,8 +39,8 @@ from koff.errors import copy_error
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
 from koff.serve.events.changes import ClusterChanges, look_at
-from koff.serve.view import ClusterView, Views
 from koff.tracker import GroupTotal
+from koff.view.cluster_view import ClusterView, Views
 
 INTERRUPTED, TERMINATED = 130, 143
 _STOP_S = 2.0

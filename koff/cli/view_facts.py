@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from koff.lag import WITHHELD
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
-from koff.serve.cause_texts import Finding
-from koff.serve.view import ClusterView
-from koff.serve.wording import show
 from koff.tracker import GroupTotal, PartitionLag
+from koff.view.cause_texts import Finding
+from koff.view.cluster_view import ClusterView
+from koff.view.wording import show
 
 _NAMED = 5
 

@@ -22,11 +22,11 @@ from koff.monitor.requests import Display, Moment
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.stored_groups import describe_refused
 from koff.records.placement import group_partition
-from koff.serve.activity import RecentActivity
-from koff.serve.verdicts import attach_verdicts
-from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
+from koff.view.activity import RecentActivity
+from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness
+from koff.view.verdicts import attach_verdicts
 
 _NAMELESS = "the list of topics is too old to have the names of their topics"
 NEVER_MS = -(1 << 62)

@@ -64,9 +64,9 @@ from koff.monitor.share_lags import ShareLags
 from koff.monitor.stored_groups import StoredGroups
 from koff.monitor.topic_list import TopicList
 from koff.records.topics import OFFSETS_TOPIC
-from koff.serve.activity import RecentActivity
-from koff.serve.view import ClusterFacts, ClusterView
 from koff.tracker import Tracker
+from koff.view.activity import RecentActivity
+from koff.view.cluster_view import ClusterFacts, ClusterView
 
 TIMEOUT_S, DISK_TIMEOUT_S = 10.0, 120.0
 RETRY_S = 1.0

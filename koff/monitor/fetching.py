@@ -31,8 +31,8 @@ from koff.monitor.requests import (
     TopicsFetched,
 )
 from koff.records.topics import OFFSETS_TOPIC
-from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker.commit_columns import CommitColumns
+from koff.view.cluster_view import ClusterFacts, TopicFacts
 
 log = structlog.get_logger(component="monitor.fetching")
 OFFSETS_TIMEOUT_S = 8.0

@@ -20,7 +20,7 @@ from koff.monitor.core_conf import CoreConf
 from koff.monitor.outbox import Event
 from koff.monitor.requests import Display, Input, Request
 from koff.monitor.view_budget import ViewBudget
-from koff.serve.view import ClusterView, NoProgress
+from koff.view.cluster_view import ClusterView, NoProgress
 
 log = structlog.get_logger(component="monitor")
 LONGEST_WAIT_S = 0.5

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 
 from koff.lag import NO_TIMESTAMP
 from koff.proto.buffers import Binary
-from koff.serve.view import ClusterFacts
 from koff.tracker import Commits, Described, Group, Objective, ShareLag, ShownNames, State
+from koff.view.cluster_view import ClusterFacts
 
 TopicPartition = tuple[str, int]
 OffsetKind = Literal["end", "stable", "start"] | int

@@ -17,8 +17,8 @@ from koff.monitor.loop import Loop
 from koff.monitor.requests import Display
 from koff.monitor.state import StateDir
 from koff.monitor.watch import Watch, limit_requests
-from koff.serve.view import ClusterView, MonitorStats, Readiness, Views
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
 
 log = structlog.get_logger(component="monitor")
 RETRY_S = 1.0

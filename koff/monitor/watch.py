@@ -18,7 +18,7 @@ from koff.monitor.loop import Loop
 from koff.monitor.state import StateDir
 from koff.monitor.workers import Workers, WorkersConf
 from koff.records.topics import SHARE_STATE_TOPIC
-from koff.serve.view import ClusterView
+from koff.view.cluster_view import ClusterView
 
 REQUEST_TIMEOUT_S = 4.0
 LOG_SIZES_INTERVAL_S = 60.0

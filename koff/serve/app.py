@@ -22,7 +22,7 @@ from koff.serve.events.stream import build_event_routes
 from koff.serve.page.files import build_page_routes
 from koff.serve.rendering import Body
 from koff.serve.shared_calls import SharedCalls
-from koff.serve.view import NoProgress, Views, ViewSource
+from koff.view.cluster_view import NoProgress, Views, ViewSource
 
 log = structlog.get_logger(component="serve")
 

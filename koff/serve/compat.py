@@ -39,7 +39,7 @@ from koff.serve.series import (
     ShardNumbers,
     select_series,
 )
-from koff.serve.view import ClusterFacts, ClusterView
+from koff.view.cluster_view import ClusterFacts, ClusterView
 
 LABEL_NAMES = {
     "kminion": LabelNames("group_id", "topic_name", "partition_id"),

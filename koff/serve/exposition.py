@@ -23,7 +23,6 @@ from koff.serve.compat import (
     RenamedLabels,
 )
 from koff.serve.families import Family
-from koff.serve.growth import Growth
 from koff.serve.labels import (
     Labels,
     PartitionLabels,
@@ -46,9 +45,10 @@ from koff.serve.series import (
     Series,
     ShardNumbers,
 )
-from koff.serve.view import ClusterView, TopicFacts
 from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
+from koff.view.cluster_view import ClusterView, TopicFacts
+from koff.view.growth import Growth
 
 
 class Exposition:

@@ -23,7 +23,7 @@ from koff.serve.metrics_conf import MetricsConf
 from koff.serve.passwords import Passwords
 from koff.serve.rendering import Body, Renderer
 from koff.serve.shared_calls import SharedCalls
-from koff.serve.view import Views, ViewSource
+from koff.view.cluster_view import Views, ViewSource
 
 log = structlog.get_logger(component="serve")
 

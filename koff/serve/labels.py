@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.serve.view import ClusterView
 from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
+from koff.view.cluster_view import ClusterView
 
 Mask = NDArray[np.bool_]
 

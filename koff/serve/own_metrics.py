@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 from koff.serve.events.webhook import WebhookCounts
 from koff.serve.exposition import SeriesCount
 from koff.serve.families import BY_NAME, Family
-from koff.serve.view import ClusterView, MonitorStats, PipelineStats, StoredTable
 from koff.version import VERSION
+from koff.view.cluster_view import ClusterView, MonitorStats, PipelineStats, StoredTable
 
 Encode = Callable[[CollectorRegistry], bytes]
 """An encoder of prometheus_client: it renders all metrics of a registry."""

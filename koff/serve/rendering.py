@@ -14,7 +14,7 @@ from koff.serve.events.webhook import WebhookCounts
 from koff.serve.exposition import Exposition
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.own_metrics import OwnMetrics, Rendered
-from koff.serve.view import ClusterView, StoredTable, ViewSource
+from koff.view.cluster_view import ClusterView, StoredTable, ViewSource
 
 _PIECE_BYTES, _PLAIN_BYTES = 1 << 16, 1 << 18
 """So much of a compressed body, and of a plain one, is sent at once. A client's turn ends with a piece."""

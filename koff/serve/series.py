@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from koff.lag import NEVER, UNKNOWN, Lags, Reason, TimeLags
 from koff.lag.verdict import Basis, Verdict
-from koff.serve.causes import find_shard_causes
-from koff.serve.growth import Growth
 from koff.serve.labels import Labels, Mask, PartitionLabels, ShardLabels, escape_label
-from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Group, Member
+from koff.view.causes import find_shard_causes
+from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
+from koff.view.growth import Growth
 
 Series = tuple[list[str], list[str]]
 """The labels of each series, and the number of each series."""

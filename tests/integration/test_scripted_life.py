@@ -19,7 +19,7 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.plan import Way
 from koff.monitor.run import Monitor
-from koff.serve.view import ClusterView, MonitorStats
+from koff.view.cluster_view import ClusterView, MonitorStats
 from tests import scripted_changes as changes
 from tests import scripted_life as life
 from tests.kafka_tools import Picture, Workbench, differences, kafkas_picture, koffs_picture

@@ -12,7 +12,7 @@ from tests.simulation.cluster import EPOCH_MS, Cluster
 from tests.simulation.truth import Row, Truth
 
 if TYPE_CHECKING:
-    from koff.serve.view import ClusterView
+    from koff.view.cluster_view import ClusterView
 
 PRECISION = 1.2
 OLDEST_S = 7 * 86_400.0

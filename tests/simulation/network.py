@@ -43,7 +43,7 @@ from koff.monitor.requests import (
     TopicPartition,
     TopicsFetched,
 )
-from koff.serve.view import ClusterFacts
+from koff.view.cluster_view import ClusterFacts
 from tests.simulation.cluster import Cluster
 from tests.simulation.conditions import Conditions, Effect, Kind
 from tests.simulation.disk import Disk

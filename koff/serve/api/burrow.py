@@ -28,8 +28,8 @@ from koff.serve.api.group_columns import select_places
 from koff.serve.api.problems import NotFound, Problem
 from koff.serve.api.queries import check_topic, find_cluster, find_group
 from koff.serve.api.topic_columns import TopicColumns
-from koff.serve.view import ClusterView, Views, ViewSource
 from koff.tracker import GroupTotal, PartitionLag, ShardSnapshot, Snapshot
+from koff.view.cluster_view import ClusterView, Views, ViewSource
 
 _MAX_PARTITIONS = 100_000
 """A list has a place for each partition up to the largest, and any client may commit to any partition."""

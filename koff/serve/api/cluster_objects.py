@@ -21,8 +21,8 @@ from koff.serve.api.shapes import (
     nullable,
     one_of,
 )
-from koff.serve.view import ClusterView, TopicFacts
 from koff.tracker import PartitionLag, Snapshot
+from koff.view.cluster_view import ClusterView, TopicFacts
 
 _OFFSET = nullable(COUNT)
 

@@ -21,7 +21,7 @@ from koff.serve.api.group_objects import (
 from koff.serve.api.incident_objects import INCIDENT
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, regex, whole_number
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
-from koff.serve.view import Views
+from koff.view.cluster_view import Views
 
 ROOT = "/api/v1"
 _MAX_OFFSET = (1 << 63) - 1

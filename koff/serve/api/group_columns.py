@@ -15,13 +15,13 @@ from koff.lag.verdict import Verdict
 from koff.serve.api.group_objects import TREND_POINTS, ClusterTotal, ExplainedTotal
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
-from koff.serve.cause_texts import Finding, describe_causes
-from koff.serve.causes import find_shard_causes
-from koff.serve.group_sums import Column, find_longest_time_lags, sum_lags
-from koff.serve.lag_history import shorten
-from koff.serve.view import ClusterView
 from koff.tracker import Group, ShardSnapshot, Snapshot
 from koff.tracker.selection import select_groups
+from koff.view.cause_texts import Finding, describe_causes
+from koff.view.causes import find_shard_causes
+from koff.view.cluster_view import ClusterView
+from koff.view.group_sums import Column, find_longest_time_lags, sum_lags
+from koff.view.lag_history import shorten
 
 Mask = NDArray[np.bool_]
 

@@ -22,9 +22,9 @@ from koff.serve.api.shapes import (
     nullable,
     one_of,
 )
-from koff.serve.cause_texts import ADVICE, Finding
 from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
+from koff.view.cause_texts import ADVICE, Finding
 
 GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
 STATUSES = tuple(verdict.name for verdict in Verdict)

@@ -18,7 +18,7 @@ from koff.serve.api.shapes import (
     object_of,
     one_of,
 )
-from koff.serve.incidents import Incident
+from koff.view.incidents import Incident
 
 _VERDICTS = one_of([Verdict.WARN.name, Verdict.ERR.name])
 _STEPS = list_of(

@@ -28,9 +28,9 @@ from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound, NotKnown
 from koff.serve.api.topic_columns import TopicColumns
-from koff.serve.lag_history import STEP_S, Course
 from koff.serve.process_memory import read_memory_bytes
-from koff.serve.view import ClusterView, Views
+from koff.view.cluster_view import ClusterView, Views
+from koff.view.lag_history import STEP_S, Course
 
 Names = Mapping[str, str]
 """The names in the path, or in the query."""

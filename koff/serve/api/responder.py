@@ -17,7 +17,7 @@ from koff.serve.api.endpoints import find_endpoint
 from koff.serve.api.openapi import build_openapi, build_page
 from koff.serve.api.parameters import parse_query
 from koff.serve.api.problems import Problem
-from koff.serve.view import NoProgress, ViewSource
+from koff.view.cluster_view import NoProgress, ViewSource
 
 log = structlog.get_logger(component="serve")
 

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from koff.serve.accepted import accepts_gzip
 from koff.serve.api.responder import PREFIXES, ApiRequest, ApiResponse
 from koff.serve.shared_calls import SharedCalls
-from koff.serve.view import ViewSource
+from koff.view.cluster_view import ViewSource
 
 
 def build_api_routes(source: ViewSource, calls: SharedCalls[ApiRequest, ApiResponse]) -> list[BaseRoute]:

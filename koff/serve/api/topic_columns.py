@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from koff.serve.api.cluster_objects import ReaderTotal, TopicTotal
 from koff.serve.api.group_columns import GroupPlace, select_places
-from koff.serve.view import ClusterView
+from koff.view.cluster_view import ClusterView
 
 
 class TopicColumns:

@@ -18,8 +18,6 @@ import numpy as np
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.samples import sum_rows
 from koff.lag.verdict import Verdict
-from koff.serve.activity import ActivityLog, ClusterActivity, ShardVerdicts
-from koff.serve.causes import explain_shard
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.known import UNKNOWN, KnownShard
 from koff.serve.events.known_topics import KnownTopics
@@ -32,13 +30,15 @@ from koff.serve.events.sentences import (
     describe_topic,
 )
 from koff.serve.events.shard_changes import compare_commits, compare_groups, compare_losses, compare_skips
-from koff.serve.group_sums import find_longest_time_lags, sum_lags
-from koff.serve.incidents import IncidentLog, build_key
-from koff.serve.verdict_samples import build_sample, find_objectives
-from koff.serve.verdicts import attach_verdicts
-from koff.serve.view import ClusterView
-from koff.serve.wording import show, show_duration
 from koff.tracker import Objective, ShardSnapshot, ShownNames
+from koff.view.activity import ActivityLog, ClusterActivity, ShardVerdicts
+from koff.view.causes import explain_shard
+from koff.view.cluster_view import ClusterView
+from koff.view.group_sums import find_longest_time_lags, sum_lags
+from koff.view.incidents import IncidentLog, build_key
+from koff.view.verdict_samples import build_sample, find_objectives
+from koff.view.verdicts import attach_verdicts
+from koff.view.wording import show, show_duration
 
 SAVE_MS = 300_000
 """So often what the verdicts depend on is handed over to be saved; and when an incident begins or ends."""

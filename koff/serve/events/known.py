@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from koff.lag.samples import Floats
 from koff.lag.verdict import Judge, Verdict
-from koff.serve.activity import ShardVerdicts
 from koff.tracker import Group, ShardSnapshot
+from koff.view.activity import ShardVerdicts
 
 Ints = NDArray[np.int64]
 UNKNOWN = -1

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.serve.events.known import Ints, KnownShard, Places
-from koff.serve.view import ClusterView, TopicFacts
 from koff.tracker.topic_partitions import PartitionSnapshot
+from koff.view.cluster_view import ClusterView, TopicFacts
 
 LEFT_MS, MOST_LEFT = 120_000, 10_000
 """For so long, and so many at most, a topic is remembered to which a group has no commits any more. Kafka

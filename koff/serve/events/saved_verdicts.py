@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from koff.lag.usual_lateness import CLASSES
 from koff.lag.verdict import GROUP_STATE, Judge
 from koff.serve.events.known import KnownShard, Places
-from koff.serve.incidents import Incident, IncidentLog
 from koff.tracker import Group, State
+from koff.view.incidents import Incident, IncidentLog
 
 _USUAL = ("returns", "since_s")
 _AHEAD_S = 60.0

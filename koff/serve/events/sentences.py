@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.verdict import Change, Verdict
-from koff.serve.cause_texts import ADVICE, Finding, describe_causes
-from koff.serve.causes import ShardCauses
 from koff.serve.events.event import ClusterEvent, Kind, Severity
-from koff.serve.incidents import Incident, Step, Told
-from koff.serve.wording import count, show, show_duration
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
+from koff.view.cause_texts import ADVICE, Finding, describe_causes
+from koff.view.causes import ShardCauses
+from koff.view.incidents import Incident, Step, Told
+from koff.view.wording import count, show, show_duration
 
 MOST = 1000
 """So many events of a cluster are told of one look. The rest is counted."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from koff.lag import Reason, is_topic_recreated
 from koff.lag.samples import Mask
 from koff.lag.verdict import Judgement
-from koff.serve.activity import MOST_RESETS, ActivityLog
 from koff.serve.events.event import Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.sentences import (
@@ -27,9 +26,10 @@ from koff.serve.events.sentences import (
     describe_skip,
     has_other_members,
 )
-from koff.serve.view import ClusterView
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
+from koff.view.activity import MOST_RESETS, ActivityLog
+from koff.view.cluster_view import ClusterView
 
 
 def compare_groups(

@@ -13,7 +13,7 @@ from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.event_log import EventLog
 from koff.serve.events.webhook import Webhooks
-from koff.serve.view import ClusterView, NoProgress, Views
+from koff.view.cluster_view import ClusterView, NoProgress, Views
 
 log = structlog.get_logger(component="events")
 LEAST_INTERVAL_S = 5.0

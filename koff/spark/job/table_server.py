@@ -11,12 +11,12 @@ import structlog
 
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.view import Readiness, StoredTable, Views
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.job.table_status import read_file_sizes
 from koff.spark.job.table_view import TableView
 from koff.spark.tables.schemas import Tables
 from koff.spark.worker_errors import summarize_error
+from koff.view.cluster_view import Readiness, StoredTable, Views
 
 if TYPE_CHECKING:
     from koff.spark.job.job import Job

@@ -13,13 +13,13 @@ import numpy as np
 
 from koff.lag import Reason
 from koff.serve.events.changes import ClusterChanges, look_at
-from koff.serve.view import ClusterView, MonitorStats, PipelineStats, Readiness
 from koff.spark.job.cluster_stream import Progress
 from koff.spark.job.saved_rows import Slot, StateChange
 from koff.spark.tables.coverage import select_offsets
 from koff.spark.tables.schemas import Tables
 from koff.tracker import ShareLag, Snapshot, Tracker
 from koff.tracker.commit_rows import DESCRIBED
+from koff.view.cluster_view import ClusterView, MonitorStats, PipelineStats, Readiness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

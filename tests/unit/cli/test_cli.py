@@ -17,9 +17,9 @@ from koff.cli.text_table import format_table
 from koff.errors import ConfigError
 from koff.lag import Reason
 from koff.records import encode
-from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
 from koff.version import VERSION
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.builders import ASSIGNED_T_0_1, Share, classic_group, commit
 
 

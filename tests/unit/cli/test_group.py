@@ -19,7 +19,7 @@ from koff.errors import ConnectError
 from koff.records import decode, encode
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.queries import show_group
-from koff.serve.view import Views
+from koff.view.cluster_view import Views
 from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
 from tests.unit.serve.test_causes import Life
 

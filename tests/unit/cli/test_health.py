@@ -16,7 +16,7 @@ from koff.cli.root import main
 from koff.serve.access import AccessConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.view import Readiness
+from koff.view.cluster_view import Readiness
 from tests.unit.serve.certificates import get_authority, require_clients, write_server_files
 from tests.unit.serve.requests import find_address
 from tests.unit.serve.views import Source, fill_tracker, take_view

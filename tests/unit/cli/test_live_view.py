@@ -19,8 +19,8 @@ from textual.widgets import Static
 from koff.cli.live_view import LiveConf, LiveView, run_live_view
 from koff.cli.text_table import measure_text
 from koff.errors import ConnectError
-from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.builders import commit
 from tests.unit.serve.test_causes import Life
 from tests.unit.serve.views import take_view

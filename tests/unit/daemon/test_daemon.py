@@ -32,8 +32,8 @@ from koff.serve.events import watcher as watcher_module
 from koff.serve.events.watcher import EventWatcher
 from koff.serve.events.webhook import WebhookConf
 from koff.serve.listening import ServeConf
-from koff.serve.view import ClusterView, NoProgress, Readiness
 from koff.tracker import Rule, ShownNames
+from koff.view.cluster_view import ClusterView, NoProgress, Readiness
 from tests.unit.serve.views import fill_tracker, take_view
 
 ANY_PORT = ServeConf("127.0.0.1:0")

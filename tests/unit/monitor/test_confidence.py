@@ -19,9 +19,9 @@ from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve.exposition import Exposition
-from koff.serve.view import ClusterView
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
+from koff.view.cluster_view import ClusterView
 from tests.unit.builders import Share, apply, commit
 from tests.unit.serve.views import EVERYTHING
 from tests.unit.tracker.test_share_commits import share, snapshot_of

@@ -43,9 +43,9 @@ from koff.monitor.requests import (
     TopicsFetched,
     Watermarks,
 )
-from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Group, Shard, Tracker
 from koff.tracker.commit_columns import CommitColumns
+from koff.view.cluster_view import ClusterFacts, TopicFacts
 from tests.unit.builders import Share, commit
 
 OFFSETS = "__consumer_offsets"

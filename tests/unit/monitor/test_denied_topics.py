@@ -21,10 +21,10 @@ from koff.monitor.requests import (
     TopicsFetched,
 )
 from koff.monitor.topic_list import AGREEING, TopicList
-from koff.serve.view import ClusterFacts
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
+from koff.view.cluster_view import ClusterFacts
 from tests.unit.builders import commit
 from tests.unit.monitor.fakes import FakeCluster
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven

@@ -20,8 +20,8 @@ from koff.monitor.core_conf import CoreConf
 from koff.monitor.loop import Loop
 from koff.monitor.outbox import Event
 from koff.monitor.requests import Display, Done, FetchTopics, Input, Moment, Request
-from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness
 
 FOREVER = float("inf")
 

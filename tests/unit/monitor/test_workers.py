@@ -58,9 +58,9 @@ from koff.monitor.requests import (
 from koff.monitor.state import StateDir
 from koff.monitor.workers import Workers, WorkersConf, write_or_load
 from koff.records.topics import OFFSETS_TOPIC
-from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
+from koff.view.cluster_view import ClusterFacts, TopicFacts
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import FakeCluster, Inbox
 

@@ -32,8 +32,8 @@ from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.passwords import Passwords
 from koff.serve.tokens import Tokens
-from koff.serve.view import Readiness
 from koff.serve.web_config import WebConfig
+from koff.view.cluster_view import Readiness
 from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH
 from tests.unit.serve.requests import TIMEOUT_S, connect, read_response, request
 from tests.unit.serve.views import Source, build_view, fill_tracker

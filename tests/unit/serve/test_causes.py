@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve.activity import MOST_RESETS, ActivityLog, RecentActivity
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
-from koff.serve.cause_texts import Finding
-from koff.serve.causes import MOST_OFFSETS
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent
-from koff.serve.verdicts import attach_verdicts
-from koff.serve.view import ClusterView, MonitorStats
 from koff.tracker import Group, Objective, Tracker
+from koff.view.activity import MOST_RESETS, ActivityLog, RecentActivity
+from koff.view.cause_texts import Finding
+from koff.view.causes import MOST_OFFSETS
+from koff.view.cluster_view import ClusterView, MonitorStats
+from koff.view.verdicts import attach_verdicts
 from tests.unit.builders import assign, classic_group, commit
 from tests.unit.serve.views import NOW_MS, READY
 

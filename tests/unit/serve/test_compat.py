@@ -19,8 +19,8 @@ from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
 from koff.serve.exposition import Exposition
 from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Renderer
-from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
 from tests.unit.serve.test_families import needs_promtool
 from tests.unit.serve.views import NOW_MS, Row, Source, take_view, withhold

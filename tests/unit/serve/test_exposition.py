@@ -13,9 +13,9 @@ from koff.lag import Reason
 from koff.records import encode
 from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES
-from koff.serve.growth import MOST, Growth
-from koff.serve.view import ClusterView
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView
+from koff.view.growth import MOST, Growth
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit, note_records
 from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold
 

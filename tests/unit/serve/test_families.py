@@ -17,8 +17,15 @@ from koff.serve.families import BY_NAME, FAMILIES
 from koff.serve.own_metrics import Rendered, list_numbers, list_process_numbers
 from koff.serve.rendering import Renderer
 from koff.serve.series import LISTED_SERIES, PARTITION_SERIES, SHARD_SERIES
-from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, PipelineStats, StoredTable, TopicFacts
 from koff.tracker import Tracker
+from koff.view.cluster_view import (
+    ClusterFacts,
+    ClusterView,
+    MonitorStats,
+    PipelineStats,
+    StoredTable,
+    TopicFacts,
+)
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit, note_records
 from tests.unit.serve.metrics_page import BLOCK, PAGE, SIZES, fill_page
 from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source, judge

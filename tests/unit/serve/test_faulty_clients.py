@@ -21,7 +21,7 @@ from koff.serve import protocol as protocol_module
 from koff.serve.exposition import Exposition
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.view import ClusterView
+from koff.view.cluster_view import ClusterView
 from tests.unit.serve.requests import TIMEOUT_S, connect, exchange, read_all, read_response, request, reset
 from tests.unit.serve.views import Source, fill_tracker, take_view
 

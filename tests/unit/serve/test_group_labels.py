@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from koff.serve.exposition import Exposition
 from koff.serve.labels import derive_labels
 from koff.serve.metrics_conf import MetricsConf
-from koff.serve.view import ClusterView
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
 from tests.unit.serve.views import take_view
 

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from koff.lag import Reason
 from koff.serve.exposition import Exposition
 from koff.serve.metrics_conf import MetricsConf
-from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit
 from tests.unit.serve.views import EVERYTHING, NOW_MS, take_view, withhold
 

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
 from koff.serve.http import Server
-from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import READY, Source, build_view, fill_tracker, take_view, withhold
 

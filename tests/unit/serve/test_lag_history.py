@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koff.serve import lag_history
-from koff.serve.lag_history import STEP_S, STEPS, LagHistory, shorten
+from koff.view import lag_history
+from koff.view.lag_history import STEP_S, STEPS, LagHistory, shorten
 
 STEP_MS = STEP_S * 1000
 NOW_MS = STEP_MS * 120_000_000

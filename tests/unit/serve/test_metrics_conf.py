@@ -12,8 +12,8 @@ from koff.lag import Reason
 from koff.serve.exposition import Exposition, SeriesCount
 from koff.serve.families import FAMILIES
 from koff.serve.metrics_conf import MetricsConf
-from koff.serve.view import ClusterFacts, ClusterView, TopicFacts
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.unit.builders import commit
 from tests.unit.serve.views import NOW_MS, build_view, withhold
 

@@ -16,8 +16,8 @@ from koff.serve.families import FAMILIES
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.rendering import Renderer
-from koff.serve.view import ClusterView, MonitorStats, Readiness, Views
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import EVERYTHING, fill_tracker, take_view
 

@@ -10,13 +10,13 @@ import pytest
 from koff.lag.causes import Cause
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Verdict
-from koff.serve.activity import RecentActivity
 from koff.serve.api.queries import list_incidents
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import Severity
-from koff.serve.incidents import Incident, Step, build_key
-from koff.serve.view import Views
 from koff.tracker import Objective, State
+from koff.view.activity import RecentActivity
+from koff.view.cluster_view import Views
+from koff.view.incidents import Incident, Step, build_key
 from tests.unit.builders import assign, classic_group, commit
 from tests.unit.serve.test_causes import Life
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from koff.lag import Reason
-from koff.serve.activity import RecentActivity
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.serve.metrics_conf import MetricsConf
-from koff.serve.view import ClusterView, MonitorStats, NoProgress, Readiness, StoredTable, Views
 from koff.tracker import Snapshot, Tracker
+from koff.view.activity import RecentActivity
+from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness, StoredTable, Views
 from tests.unit.builders import commit
 
 NOW_MS = 1_800_000_000_000

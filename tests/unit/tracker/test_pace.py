@@ -7,9 +7,9 @@ import json
 import pytest
 
 from koff.cli.lag import _print_json
-from koff.serve.view import ClusterView, MonitorStats, Readiness
 from koff.tracker import Tracker
 from koff.tracker.rows import Pace
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.builders import apply, commit
 
 NOW_MS = 1_800_000_000_000

@@ -14,8 +14,16 @@ from koff.lag import Reason
 from koff.records import encode
 from koff.records.placement import group_partition
 from koff.serve.api.responder import ApiRequest, Responder
-from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, NoProgress, Readiness, TopicFacts, Views
 from koff.tracker import ShareLag, Snapshot, Tracker
+from koff.view.cluster_view import (
+    ClusterFacts,
+    ClusterView,
+    MonitorStats,
+    NoProgress,
+    Readiness,
+    TopicFacts,
+    Views,
+)
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Pair, Share, classic_group, commit
 from tests.unit.serve.views import judge
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from koff.lag import Reason
-from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterFacts, TopicFacts
 from tests.unit.builders import commit
 from tests.unit.serve.api.clusters import (
     AWAY,

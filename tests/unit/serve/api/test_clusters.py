@@ -10,8 +10,8 @@ import pytest
 from koff.lag import Reason
 from koff.serve.api import topic_columns
 from koff.serve.api.group_columns import select_places
-from koff.serve.view import MonitorStats
 from koff.tracker import Snapshot, Tracker
+from koff.view.cluster_view import MonitorStats
 from tests.unit.builders import commit
 from tests.unit.serve.api.clusters import (
     AWAY,

@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from koff.serve.api.endpoints import ENDPOINTS
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.view import Views
 from koff.tracker import Tracker
+from koff.view.cluster_view import Views
 from tests.unit.builders import commit
 from tests.unit.serve.api.clusters import ODD, Clusters, build_view, take_view
 from tests.unit.serve.requests import request

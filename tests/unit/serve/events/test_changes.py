@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.serve import wording
 from koff.serve.events import sentences
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
-from koff.serve.view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.tracker.topic_partitions import fold_topic_id
+from koff.view import wording
+from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit, consumer_group
 from tests.unit.serve.views import NOW_MS, READY
 

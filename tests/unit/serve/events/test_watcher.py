@@ -13,7 +13,7 @@ from koff.kafkatest import wait_until
 from koff.serve.events import watcher as watcher_module
 from koff.serve.events.watcher import Events, EventWatcher
 from koff.serve.events.webhook import WebhookConf
-from koff.serve.view import ClusterView, NoProgress, Views
+from koff.view.cluster_view import ClusterView, NoProgress, Views
 from tests.unit.serve.events.test_changes import Watched
 from tests.unit.serve.events.test_webhook import receiving
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from koff.kafkatest import wait_until
-from koff.serve.view import ClusterView, Views
+from koff.view.cluster_view import ClusterView, Views
 from tests.chromium import Tab
 from tests.unit.serve.api.clusters import take_view
 from tests.unit.serve.test_causes import Life

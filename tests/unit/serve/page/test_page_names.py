@@ -10,8 +10,8 @@ import pytest
 
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.view import ClusterFacts, TopicFacts
 from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterFacts, TopicFacts
 from tests.chromium import Tab, found
 from tests.unit.builders import commit
 from tests.unit.serve.page.proxy import run_proxy

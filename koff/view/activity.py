@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
-from koff.serve.incidents import IncidentLog
-from koff.serve.lag_history import LagHistory
 from koff.tracker import Group, State
+from koff.view.incidents import IncidentLog
+from koff.view.lag_history import LagHistory
 
 REBALANCES_SPAN_MS, MEMBERS_SPAN_MS = 300_000, 3_600_000
 MOST_RESETS = 10_000

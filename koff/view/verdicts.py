@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import UNKNOWN_S, Verdict
-from koff.serve.activity import ShardVerdicts
 from koff.tracker import ShardSnapshot, Snapshot
+from koff.view.activity import ShardVerdicts
 
 
 def attach_verdicts(snapshot: Snapshot, looked: Mapping[int, ShardVerdicts]) -> Snapshot:

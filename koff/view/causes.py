@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from koff.lag.causes import Cause
 from koff.lag.group_verdicts import GroupVerdicts
-from koff.serve.activity import ClusterActivity
-from koff.serve.view import ClusterView
 from koff.tracker import ShardSnapshot, Snapshot
+from koff.view.activity import ClusterActivity
+from koff.view.cluster_view import ClusterView
 
 MOST_OFFSETS = 2**62
 """A sum of offsets that is larger is given as this."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
 
 from koff.errors import KoffError
-from koff.serve.activity import RecentActivity
 from koff.tracker import Objective, ShownNames, Snapshot
+from koff.view.activity import RecentActivity
 
 
 class NoProgress(KoffError):
@@ -138,7 +138,7 @@ class ClusterView:
     activity: RecentActivity = field(default_factory=RecentActivity, repr=False, compare=False)
     """What the groups did before: filled by those who compare views. All views of a monitor share it."""
     causes: dict[int, object] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """By shard, what `koff.serve.causes` has computed for this view."""
+    """By shard, what `koff.view.causes` has computed for this view."""
 
 
 @dataclass(frozen=True, slots=True)

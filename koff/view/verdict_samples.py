@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, Reason
 from koff.lag.samples import Floats, Ints, Mask, Sample
-from koff.serve.activity import ClusterActivity
 from koff.tracker import Group, Objective, ShardSnapshot, Snapshot
+from koff.view.activity import ClusterActivity
 
 _MEMBERLESS_TYPES = frozenset({"simple", "zookeeper", ""})
 """The types of groups that have no members: they only commit. Without a type, the group is not current."""

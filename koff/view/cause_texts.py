@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.causes import Cause
-from koff.serve.activity import REBALANCES_SPAN_MS, GroupActivity
-from koff.serve.causes import ShardCauses
-from koff.serve.wording import count, measure_silence_s, show, show_duration
 from koff.tracker import Member
+from koff.view.activity import REBALANCES_SPAN_MS, GroupActivity
+from koff.view.causes import ShardCauses
+from koff.view.wording import count, measure_silence_s, show, show_duration
 
 
 class Finding(NamedTuple):
