@@ -77,6 +77,8 @@ LIST_AGAIN_S, MISSING_INTERVAL_S = 2.0, 10.0
 """The pause between two lists of topics while they contradict each other or there is no offsets topic; and
 while there is no topic of share groups' state, or only the coordinators can be asked."""
 
+HOLD_S = 5.0
+"""How long one look holds back what is read after the logs were read."""
 LISTS = 3
 """What a list says of brokers and topics is shown for so many intervals: a list may fail."""
 
@@ -122,6 +124,9 @@ class Core:
         self._facts = self._shown_facts = ClusterFacts()
         self._facts_asked_s = float("-inf")
         self._was_read = self._was_ready = False
+        # One look finds out how old the uncommitted records are: commits that come meanwhile wait.
+        self._held: list[Polled] | None = [] if conf.tail else None
+        self._hold_until_s = float("inf")
         self._activity = RecentActivity(is_saved=conf.saves)
         self._display = Display()
         self._receive_display(conf.display)
@@ -134,11 +139,11 @@ class Core:
 
         No input raises: one that cannot be used is counted in `skipped`.
         """
-        if given is not None:
+        for each in self._select_inputs(given, now):
             try:
-                self._receive(given, now)
+                self._receive(each, now)
             except Exception as error:  # no input may end the process
-                self.outbox.skip(type(given).__name__, error, now)
+                self.outbox.skip(type(each).__name__, error, now)
         for late in self.outbox.remove_late(now):
             self._note_failure(late, "no answer in time")
             self._give_up(late, "no answer in time", now)
@@ -190,6 +195,10 @@ class Core:
         if self.conf.source == "log" or log.topic != OFFSETS_TOPIC:
             return log.denied
         return f"{log.denied}; {NO_GROUP}" if self.logs.start.is_refused else None
+
+    def stop_holding(self) -> None:
+        """One look has taken its view: from now on, all is taken as it comes."""
+        self._hold_until_s = float("-inf")
 
     def take_events(self) -> list[Event]:
         """The events since the last call."""
@@ -247,6 +256,17 @@ class Core:
         return self.outbox.take_requests()
 
     # --- Inputs ------------------------------------------------------------------------------------------
+
+    def _select_inputs(self, given: Input | None, now: Moment) -> list[Input]:
+        """The inputs to be taken now: those that were held back come first."""
+        given_now = [] if given is None else [given]
+        if self._held is None or not self._was_read:
+            return given_now
+        if now.at_s < self._hold_until_s:
+            self._held += [each for each in given_now if isinstance(each, Polled)]
+            return [each for each in given_now if not isinstance(each, Polled)]
+        held, self._held = self._held, None
+        return [*held, *given_now]
 
     def _receive(self, given: Input, now: Moment) -> None:
         match given:
@@ -471,7 +491,7 @@ class Core:
         """Requests end offsets when they are due, and those of new partitions soon."""
         is_first = not self._was_read and self.logs.is_read
         if is_first:
-            self._was_read = True
+            self._was_read, self._hold_until_s = True, now.at_s + HOLD_S
             self._sample_due_s = now.at_s  # what was requested before does not make koff ready
             self._ends.forget_answers()
             self.outbox.note(now, "the log is read", seconds=round(now.at_s - self._began.at_s, 3))

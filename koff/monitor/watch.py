@@ -136,6 +136,7 @@ def take_views(
         watch.run(is_complete)
         while not is_stopped():
             yield watch.loop.build_view()
+            watch.loop.core.stop_holding()
             watch.run(partial(_is_past, time.monotonic() + interval_s, is_stopped))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from koff.monitor.core import TIMEOUT_S, Core
+from koff.monitor.core import HOLD_S, TIMEOUT_S, Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.requests import (
     Display,
@@ -218,6 +218,23 @@ def test_a_failed_request_to_the_coordinators_takes_no_row_back(up: Driven) -> N
     up.give(Polled(OFFSETS, [Records(0, up.last(Read).starts[0].attempt, [key], [value], [5])]))
     up.give(Failed(up.last(FetchGroups).id, "the broker restarts"))
     assert committed(up) in ([9], [None])
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_one_look_holds_back_what_is_read_after_the_logs_until_its_view_is_taken(*, is_taken: bool) -> None:
+    driven = Driven(tail=8_000, records_per_s=None).read()
+    driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
+    driven.report_ends()
+    driven.give(None)
+    attempt = driven.last(Read).starts[0].attempt
+    for offset in (5, 6):
+        key, value = commit("a", "t", 0, offset)
+        driven.give(Polled(OFFSETS, [Records(0, attempt, [key], [value], [offset])]))
+    assert committed(driven) == [4]
+    if is_taken:
+        driven.core.stop_holding()
+    driven.give(None, after_s=0 if is_taken else HOLD_S)
+    assert committed(driven) == [6]
 
 
 def is_requested(driven: Driven) -> bool:
