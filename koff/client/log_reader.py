@@ -40,8 +40,9 @@ LEAST_BYTES, RECORD_BYTES = 16 << 10, 160
 """The least that is requested of a partition, and the assumed size of a record, for those with an `until`."""
 BEHIND_AT_ONCE = 4
 """So many partitions with more to read are requested at once, in turn. A long one fills the response."""
-WAIT_MS = 500
-"""How long a broker waits for a record, if there is none."""
+WAIT_MS, FIRST_WAIT_MS, FIRST_S = 500, 50, 2.0
+"""How long a broker waits for a record, if there is none; and in the first seconds of a partition: the start of
+`koff monitor` waits for watermarks."""
 RESPONSE_S = 5.0
 """A broker that does not respond, or cannot be connected to, within this time is given up."""
 SEEK_S = 10.0
@@ -122,6 +123,7 @@ class _Partition:
     """Whether it must be the first of a request: a broker returns a batch without room for it only there."""
     is_confirmed: bool = False
     """Whether a response has shown that there is nothing more to read."""
+    added_s: float = field(default_factory=time.monotonic)
     absent_since_s: float | None = None
     leader: Address | None = None
     """The leader, while a follower in the same rack is read (KIP-392)."""
@@ -499,13 +501,15 @@ class _Leader:
         for number in behind:  # to the end: no partition may stand still for long
             self.left[number] = self.left.pop(number)
         positions = {n: (self.left[n].position, self.left[n].leader_epoch) for n in chosen}
+        newest_s = max(wanted[number].added_s for number in chosen)
+        wait_ms = WAIT_MS if time.monotonic() > newest_s + FIRST_S else FIRST_WAIT_MS
         longest = max(wanted[number].until - wanted[number].position for number in chosen)
         request = encode_fetch(
             {self._topic: positions},
             read_committed=True,
             partition_bytes=min(PARTITION_BYTES, max(LEAST_BYTES, RECORD_BYTES * longest)),
             response_bytes=RESPONSE_BYTES,
-            wait_ms=0 if behind else WAIT_MS,
+            wait_ms=0 if behind else wait_ms,
             rack=self._rack,
         )
         self._requested = {number: offset for number, (offset, _) in positions.items()}

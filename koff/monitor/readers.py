@@ -39,7 +39,7 @@ POLL_S = 0.2
 """How long a fetch waits for the first record, and so how long a new command may wait."""
 MOST_GATHER_S = 1.0
 """The longest that further commits gather at the broker: a response costs as much as hundreds of commits."""
-ENDS_S = 0.2
+ENDS_S = 0.05
 """The pause between two reports of the ends of logs: there may be many responses a second."""
 IDLE_S = 10.0
 """How long the connection for histories is kept open without a request."""

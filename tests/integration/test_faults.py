@@ -99,6 +99,7 @@ def run_fault(
 ) -> None:
     with watching(cluster, *args) as monitor:
         wait_for(monitor, cluster, RECOVERED_S)
+        monitor.wait_until_ready()  # rows are served before that
         stay = cluster.lags(without=broker)
         assert 0 < len(stay) < len(cluster.committed)
         with Scrapes(monitor, cluster) as scrapes:
