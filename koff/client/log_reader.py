@@ -41,8 +41,8 @@ LEAST_BYTES, RECORD_BYTES = 16 << 10, 160
 BEHIND_AT_ONCE = 4
 """So many partitions with more to read are requested at once, in turn. A long one fills the response."""
 WAIT_MS, FIRST_WAIT_MS, FIRST_S = 500, 50, 2.0
-"""How long a broker waits for a record, if there is none; and in the first seconds of a partition: the start of
-`koff monitor` waits for watermarks."""
+"""How long a broker waits for a record, if there is none; and how long in the first seconds of a partition, when
+`koff monitor` needs watermarks."""
 RESPONSE_S = 5.0
 """A broker that does not respond, or cannot be connected to, within this time is given up."""
 SEEK_S = 10.0

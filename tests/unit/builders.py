@@ -6,54 +6,24 @@ import dataclasses
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from koff import records
 from koff.lag import NO_TIMESTAMP, Status
 from koff.records import (
     AssignedPartitions,
     AssignedTasks,
     ClassicMember,
     ClassicMemberMetadata,
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMetadata,
-    ConsumerGroupMetadataValue,
     ConsumerGroupRegularExpression,
     ConsumerGroupRegularExpressionValue,
-    ConsumerGroupTargetAssignmentMember,
-    ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMetadata,
-    ConsumerGroupTargetAssignmentMetadataValue,
     DecodedMessage,
-    DecodedRecord,
     GroupMetadata,
     GroupMetadataValue,
     OffsetCommit,
     OffsetCommitValue,
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupCurrentMemberAssignmentValue,
-    ShareGroupMemberMetadata,
-    ShareGroupMemberMetadataValue,
-    ShareGroupMetadata,
-    ShareGroupMetadataValue,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMemberValue,
-    ShareGroupTargetAssignmentMetadata,
-    ShareGroupTargetAssignmentMetadataValue,
-    StreamsGroupCurrentMemberAssignment,
-    StreamsGroupCurrentMemberAssignmentValue,
-    StreamsGroupMemberMetadata,
-    StreamsGroupMemberMetadataValue,
-    StreamsGroupMetadata,
-    StreamsGroupMetadataValue,
-    StreamsGroupTargetAssignmentMember,
-    StreamsGroupTargetAssignmentMemberValue,
-    StreamsGroupTargetAssignmentMetadata,
-    StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopology,
     StreamsGroupTopologyValue,
     Subtopology,
@@ -168,46 +138,13 @@ def consumer_group(
     group: str, *, epoch: int, assignment_epoch: int, members: dict[str, tuple[int, int]]
 ) -> list[Pair]:
     """A KIP-848 group whose members have (epoch, state), all reading partition 3 of topic `TOPIC_ID`."""
-    records: list[DecodedRecord] = [
-        ConsumerGroupMetadata(group_id=group, value=ConsumerGroupMetadataValue(version=0, epoch=epoch)),
-        ConsumerGroupTargetAssignmentMetadata(
-            group_id=group,
-            value=ConsumerGroupTargetAssignmentMetadataValue(version=0, assignment_epoch=assignment_epoch),
-        ),
-    ]
+    written = [Consumer.own(group, epoch), Consumer.assigned(group, assignment_epoch)]
     for member, (member_epoch, state) in members.items():
-        records.append(
-            ConsumerGroupMemberMetadata(
-                group_id=group,
-                member_id=member,
-                value=ConsumerGroupMemberMetadataValue(
-                    version=0,
-                    instance_id=None,
-                    rack_id=None,
-                    client_id=f"{member}-client",
-                    client_host="/10.0.0.2",
-                    subscribed_topic_names=("t",),
-                    subscribed_topic_regex=None,
-                    rebalance_timeout_ms=1000,
-                    server_assignor=None,
-                ),
-            )
-        )
-        records.append(
-            ConsumerGroupCurrentMemberAssignment(
-                group_id=group,
-                member_id=member,
-                value=ConsumerGroupCurrentMemberAssignmentValue(
-                    version=0,
-                    member_epoch=member_epoch,
-                    previous_member_epoch=0,
-                    state=state,
-                    assigned_partitions=(AssignedPartitions(topic_id=TOPIC_ID, partitions=(3,)),),
-                    partitions_pending_revocation=(),
-                ),
-            )
-        )
-    return [encode(record) for record in records]
+        written += [
+            Consumer.member(group, member, subscribed_topic_regex=None),
+            Consumer.current(group, member, member_epoch, {TOPIC_ID: (3,)}, state=state),
+        ]
+    return [encode(record) for record in written]
 
 
 Held = Mapping[str, tuple[int, ...]]
@@ -236,64 +173,79 @@ def golden_messages(topic: str = "__consumer_offsets") -> list[DecodedMessage]:
     ]
 
 
-class Consumer:
+def _list_parts(of: Any, held: Held | None, key: str = "topic_id") -> tuple[Any, ...]:
+    return tuple(of(**{key: id_, "partitions": each}) for id_, each in (held or {}).items())
+
+
+class _NewKind:
+    """The records of a group that has a record for each member. Kafka names them alike for all such kinds."""
+
+    kind = ""
+    stable = 0
+    """The state of a member that is assigned all that it is to have."""
+    places = (TOPIC_ID, "AAAAAAAAAAAAAAAAAAAAAg")
+    member_fields: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def _build(cls, record: str, fields: dict[str, Any], **names: str) -> Any:
+        name = f"{cls.kind.title()}Group{record}"
+        value = getattr(records, f"{name}Value")(version=0, **fields)
+        return getattr(records, name)(**names, value=value)
+
+    @classmethod
+    def own(cls, group: str, epoch: int, **fields: Any) -> Any:
+        return cls._build("Metadata", {"epoch": epoch, **fields}, group_id=group)
+
+    @classmethod
+    def member(cls, group: str, member: str, **fields: Any) -> Any:
+        about = {"client_id": f"{member}-client", **cls.member_fields, **fields}
+        return cls._build("MemberMetadata", about, group_id=group, member_id=member)
+
+    @classmethod
+    def assigned(cls, group: str, epoch: int) -> Any:
+        return cls._build("TargetAssignmentMetadata", {"assignment_epoch": epoch}, group_id=group)
+
+    @classmethod
+    def target(cls, group: str, member: str, held: Held) -> Any:
+        parts = {"topic_partitions": _list_parts(TopicPartitions, held)}
+        return cls._build("TargetAssignmentMember", parts, group_id=group, member_id=member)
+
+    @classmethod
+    def _build_current(cls, group: str, member: str, epoch: int, state: int, **parts: Any) -> Any:
+        fields = {"member_epoch": epoch, "previous_member_epoch": 0, "state": state, **parts}
+        return cls._build("CurrentMemberAssignment", fields, group_id=group, member_id=member)
+
+
+class Consumer(_NewKind):
     """The records of a consumer group."""
 
     kind = "consumer"
-    stable = 0
-    places = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+    member_fields: ClassVar[dict[str, Any]] = {
+        "instance_id": None,
+        "rack_id": None,
+        "client_host": "/10.0.0.2",
+        "subscribed_topic_names": ("t",),
+        "subscribed_topic_regex": "",
+        "rebalance_timeout_ms": 1000,
+        "server_assignor": None,
+    }
 
-    @staticmethod
-    def own(group: str, epoch: int) -> Any:
-        value = ConsumerGroupMetadataValue(version=0, epoch=epoch)
-        return ConsumerGroupMetadata(group_id=group, value=value)
+    @classmethod
+    def member(cls, group: str, member: str, *, classic: bool = False, **fields: Any) -> Any:
+        """A member; `classic` when it speaks the classic protocol."""
+        if classic:
+            fields["classic_member_metadata"] = ClassicMemberMetadata(session_timeout_ms=1000)
+        return super().member(group, member, **fields)
 
-    @staticmethod
-    def member(group: str, member: str, **fields: Any) -> Any:
-        """A member; `classic=True` when it speaks the classic protocol."""
-        blobs = ClassicMemberMetadata(session_timeout_ms=1000) if fields.pop("classic", False) else None
-        about = {
-            "instance_id": None,
-            "rack_id": None,
-            "client_id": f"{member}-client",
-            "client_host": "/10.0.0.2",
-            "subscribed_topic_names": ("t",),
-            "subscribed_topic_regex": "",
-            "rebalance_timeout_ms": 1000,
-            "server_assignor": None,
-            "classic_member_metadata": blobs,
-        } | fields
-        value = ConsumerGroupMemberMetadataValue(version=0, **about)
-        return ConsumerGroupMemberMetadata(group_id=group, member_id=member, value=value)
-
-    @staticmethod
-    def assigned(group: str, epoch: int) -> Any:
-        value = ConsumerGroupTargetAssignmentMetadataValue(version=0, assignment_epoch=epoch)
-        return ConsumerGroupTargetAssignmentMetadata(group_id=group, value=value)
-
-    @staticmethod
-    def target(group: str, member: str, held: Held) -> Any:
-        parts = tuple(TopicPartitions(topic_id=id_, partitions=each) for id_, each in held.items())
-        value = ConsumerGroupTargetAssignmentMemberValue(version=0, topic_partitions=parts)
-        return ConsumerGroupTargetAssignmentMember(group_id=group, member_id=member, value=value)
-
-    @staticmethod
+    @classmethod
     def current(
-        group: str, member: str, epoch: int, held: Held, revoking: Held | None = None, *, state: int = 0
+        cls, group: str, member: str, epoch: int, held: Held, revoking: Held | None = None, *, state: int = 0
     ) -> Any:
-        kept, given_up = (
-            tuple(AssignedPartitions(topic_id=id_, partitions=each) for id_, each in parts.items())
-            for parts in (held, revoking or {})
+        return cls._build_current(
+            *(group, member, epoch, state),
+            assigned_partitions=_list_parts(AssignedPartitions, held),
+            partitions_pending_revocation=_list_parts(AssignedPartitions, revoking),
         )
-        value = ConsumerGroupCurrentMemberAssignmentValue(
-            version=0,
-            member_epoch=epoch,
-            previous_member_epoch=0,
-            state=state,
-            assigned_partitions=kept,
-            partitions_pending_revocation=given_up,
-        )
-        return ConsumerGroupCurrentMemberAssignment(group_id=group, member_id=member, value=value)
 
     @staticmethod
     def pattern(group: str, regex: str, *topics: str) -> Any:
@@ -301,99 +253,55 @@ class Consumer:
         return ConsumerGroupRegularExpression(group_id=group, regular_expression=regex, value=value)
 
 
-class Share:
+class Share(_NewKind):
     """The records of a share group."""
 
     kind = "share"
-    stable = 0
-    places = Consumer.places
+    member_fields: ClassVar[dict[str, Any]] = {
+        "rack_id": None,
+        "client_host": "/10.0.0.3",
+        "subscribed_topic_names": ("t",),
+    }
 
-    @staticmethod
-    def own(group: str, epoch: int) -> Any:
-        return ShareGroupMetadata(group_id=group, value=ShareGroupMetadataValue(version=0, epoch=epoch))
-
-    @staticmethod
-    def member(group: str, member: str, **fields: Any) -> Any:
-        about = {
-            "rack_id": None,
-            "client_id": f"{member}-client",
-            "client_host": "/10.0.0.3",
-            "subscribed_topic_names": ("t",),
-        } | fields
-        value = ShareGroupMemberMetadataValue(version=0, **about)
-        return ShareGroupMemberMetadata(group_id=group, member_id=member, value=value)
-
-    @staticmethod
-    def assigned(group: str, epoch: int) -> Any:
-        value = ShareGroupTargetAssignmentMetadataValue(version=0, assignment_epoch=epoch)
-        return ShareGroupTargetAssignmentMetadata(group_id=group, value=value)
-
-    @staticmethod
-    def target(group: str, member: str, held: Held) -> Any:
-        parts = tuple(TopicPartitions(topic_id=id_, partitions=each) for id_, each in held.items())
-        value = ShareGroupTargetAssignmentMemberValue(version=0, topic_partitions=parts)
-        return ShareGroupTargetAssignmentMember(group_id=group, member_id=member, value=value)
-
-    @staticmethod
+    @classmethod
     def current(
-        group: str, member: str, epoch: int, held: Held, revoking: Held | None = None, *, state: int = 0
+        cls, group: str, member: str, epoch: int, held: Held, revoking: Held | None = None, *, state: int = 0
     ) -> Any:
         """What it has to give up, a member of a share group gives up at once."""
-        parts = tuple(TopicPartitions(topic_id=id_, partitions=each) for id_, each in held.items())
-        value = ShareGroupCurrentMemberAssignmentValue(
-            version=0, member_epoch=epoch, previous_member_epoch=0, state=state, assigned_partitions=parts
-        )
-        return ShareGroupCurrentMemberAssignment(group_id=group, member_id=member, value=value)
+        kept = _list_parts(TopicPartitions, held)
+        return cls._build_current(group, member, epoch, state, assigned_partitions=kept)
 
 
-class Streams:
+class Streams(_NewKind):
     """The records of a Streams group."""
 
     kind = "streams"
     stable = 1
     places = ("0", "1")
+    member_fields: ClassVar[dict[str, Any]] = {
+        "instance_id": None,
+        "rack_id": None,
+        "client_host": "/10.0.0.4",
+        "rebalance_timeout_ms": 1000,
+        "topology_epoch": 0,
+        "process_id": "p",
+        "user_endpoint": None,
+        "client_tags": (),
+    }
 
-    @staticmethod
-    def own(group: str, epoch: int, *, validated: int = 0) -> Any:
-        value = StreamsGroupMetadataValue(
-            version=0, epoch=epoch, metadata_hash=0, validated_topology_epoch=validated
-        )
-        return StreamsGroupMetadata(group_id=group, value=value)
+    @classmethod
+    def own(cls, group: str, epoch: int, *, validated: int = 0, **fields: Any) -> Any:
+        return super().own(group, epoch, metadata_hash=0, validated_topology_epoch=validated, **fields)
 
-    @staticmethod
-    def member(group: str, member: str, **fields: Any) -> Any:
-        about = {
-            "instance_id": None,
-            "rack_id": None,
-            "client_id": f"{member}-client",
-            "client_host": "/10.0.0.4",
-            "rebalance_timeout_ms": 1000,
-            "topology_epoch": 0,
-            "process_id": "p",
-            "user_endpoint": None,
-            "client_tags": (),
-        } | fields
-        value = StreamsGroupMemberMetadataValue(version=0, **about)
-        return StreamsGroupMemberMetadata(group_id=group, member_id=member, value=value)
+    @classmethod
+    def target(cls, group: str, member: str, held: Held, *, standby: Held | None = None) -> Any:
+        active, waiting = (_list_parts(TaskIds, each, "subtopology_id") for each in (held, standby))
+        tasks = {"active_tasks": active, "standby_tasks": waiting, "warmup_tasks": ()}
+        return cls._build("TargetAssignmentMember", tasks, group_id=group, member_id=member)
 
-    @staticmethod
-    def assigned(group: str, epoch: int) -> Any:
-        value = StreamsGroupTargetAssignmentMetadataValue(version=0, assignment_epoch=epoch)
-        return StreamsGroupTargetAssignmentMetadata(group_id=group, value=value)
-
-    @staticmethod
-    def target(group: str, member: str, held: Held, *, standby: Held | None = None) -> Any:
-        active, waiting = (
-            tuple(TaskIds(subtopology_id=id_, partitions=each) for id_, each in parts.items())
-            for parts in (held, standby or {})
-        )
-        value = StreamsGroupTargetAssignmentMemberValue(
-            version=0, active_tasks=active, standby_tasks=waiting, warmup_tasks=()
-        )
-        return StreamsGroupTargetAssignmentMember(group_id=group, member_id=member, value=value)
-
-    @staticmethod
+    @classmethod
     def current(
+        cls,
         group: str,
         member: str,
         epoch: int,
@@ -404,14 +312,10 @@ class Streams:
         standby: Held | None = None,
     ) -> Any:
         kept, given_up, waiting = (
-            tuple(AssignedTasks(subtopology_id=id_, partitions=each) for id_, each in parts.items())
-            for parts in (held, revoking or {}, standby or {})
+            _list_parts(AssignedTasks, each, "subtopology_id") for each in (held, revoking, standby)
         )
-        value = StreamsGroupCurrentMemberAssignmentValue(
-            version=0,
-            member_epoch=epoch,
-            previous_member_epoch=0,
-            state=state,
+        return cls._build_current(
+            *(group, member, epoch, state),
             active_tasks=kept,
             standby_tasks=waiting,
             warmup_tasks=(),
@@ -419,7 +323,6 @@ class Streams:
             standby_tasks_pending_revocation=(),
             warmup_tasks_pending_revocation=(),
         )
-        return StreamsGroupCurrentMemberAssignment(group_id=group, member_id=member, value=value)
 
     @staticmethod
     def topology(group: str, epoch: int = 0) -> Any:

@@ -197,7 +197,7 @@ class Life:
 
     def _resubscribe(self) -> Records:
         """A member's own record moves behind those of its assignment."""
-        asked = {"subscribed_topic_names": ("t", "u"), "subscribed_topic_regex": "t.*"}
+        asked: dict[str, Any] = {"subscribed_topic_names": ("t", "u"), "subscribed_topic_regex": "t.*"}
         return [Consumer.member(self.group, name, **asked) for name in list(self.members)[:1]] + [
             self._bump()
         ]

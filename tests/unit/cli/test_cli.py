@@ -20,7 +20,7 @@ from koff.records import encode
 from koff.tracker import Tracker
 from koff.version import VERSION
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
-from tests.unit.builders import ASSIGNED_T_0_1, Share, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Share, apply, classic_group, commit
 
 
 def run(*args: str, **environment: str):
@@ -33,26 +33,23 @@ def test_the_version_and_the_commands_are_told():
         assert command in run("--help").output
 
 
-def test_a_command_is_imported_when_it_is_used():
-    shown = "import sys; from koff.cli import main; print(*sys.modules)"
+@pytest.mark.parametrize(
+    ("imported", "needs", "others"),
+    [
+        ("koff.cli", "koff.cli.root", {"koff.cli.lag", "koff.monitor", "numpy"}),
+        ("koff.cli.monitor", "koff.daemon.daemon", {"yaml", "starlette", "uvicorn"}),
+        ("koff.cli.lag, koff.cli.demo", "koff.cli.demo", {"rich", "textual"}),
+        *(
+            (f"koff.cli.{command}", "koff.client.cluster", {"confluent_kafka", "kazoo"})
+            for command in ("monitor", "lag", "group", "printer", "doctor")
+        ),
+    ],
+)
+def test_a_command_imports_only_what_it_uses(imported, needs, others):
+    shown = f"import sys, {imported}; print(*sys.modules)"
     names = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout
-    assert "koff.cli.root" in names.split()
-    assert not {"koff.cli.lag", "koff.monitor", "numpy"}.intersection(names.split())
-
-
-def test_a_monitor_without_a_file_does_not_import_yaml():
-    shown = "import sys, koff.cli.monitor; print(*sys.modules)"
-    names = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout
-    assert "koff.daemon.daemon" in names.split()
-    assert not {"yaml", "starlette", "uvicorn"}.intersection(names.split())
-
-
-@pytest.mark.parametrize("command", ["monitor", "lag", "group", "printer", "doctor"])
-def test_what_reads_from_kafka_imports_no_client_of_others(command):
-    shown = f"import sys, koff.cli.{command}; print(*sys.modules)"
-    names = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True).stdout
-    assert "koff.client.cluster" in names.split()
-    assert not {"confluent_kafka", "kazoo"}.intersection(names.split())
+    assert needs in names.split()
+    assert not others.intersection(names.split())
 
 
 @pytest.mark.parametrize("command", ["monitor", "lag", "printer"])
@@ -185,7 +182,7 @@ def withheld(monkeypatch):
             [classic_group("h", {"app": ASSIGNED_T_0_1}), commit("h", "t", 0, 4)],
         )
     ):
-        tracker.apply(partition, [key for key, _ in records], [value for _, value in records])
+        apply(tracker, *records, partition=partition)
     tracker.add_samples(ends={("t", 0): 10, ("t", 1): 10})
     bits = {
         0: np.array([0, Reason.END_NOT_CURRENT], np.uint8),
@@ -268,8 +265,7 @@ def test_only_the_chosen_groups_decide_about_the_exit_code(withheld):
 def show_missing_shares(monkeypatch, **stats):
     """`koff lag` is of a cluster with a classic group g, and the share group s, whose lags are missing."""
     tracker = Tracker()
-    records = [commit("g", "t", 0, 4), encode(Share.own("s", 1))]
-    tracker.apply(0, [key for key, _ in records], [value for _, value in records])
+    apply(tracker, commit("g", "t", 0, 4), encode(Share.own("s", 1)))
     tracker.add_samples(ends={("t", 0): 10})
     snapshot = tracker.take_snapshot()
     whole = np.array([group.type != "share" for group in snapshot.shards[0].groups])

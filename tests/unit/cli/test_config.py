@@ -72,7 +72,7 @@ def test_secrets_of_webhooks_are_masked(file, tmp_path, is_file):
     template = '{"routing_key": "hunter2", "events": $events}'
     (tmp_path / "template").write_text(template)
     webhook = {
-        "url": "https://a:1/hunter2",
+        "url": "https://a:1/x/hunter2?hunter2",
         "headers": {"Authorization": "hunter2"},
         "template": f"file:{tmp_path}/template" if is_file else template,
     }
@@ -83,6 +83,7 @@ def test_secrets_of_webhooks_are_masked(file, tmp_path, is_file):
     (shown,) = yaml.safe_load(result.output)["webhooks"]
     assert (shown["url"], shown["template"]) == ("https://a:1/********", "********")
     assert shown["headers"] == {"Authorization": "********"}
+    assert (shown["min_severity"], shown["retries"]) == ("warning", 8)
 
 
 def test_patterns_are_shown_as_they_were_written(file):

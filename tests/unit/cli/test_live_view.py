@@ -6,7 +6,6 @@ import asyncio
 import io
 import os
 import queue
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,7 +20,7 @@ from koff.cli.text_table import measure_text
 from koff.errors import ConnectError
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.serve.test_causes import Life
 from tests.unit.serve.views import take_view
 
@@ -223,8 +222,7 @@ def take_view_of_many() -> ClusterView:
     tracker = Tracker()
     names = [*HOSTILE, *(f"group-{number:03}" for number in range(600))]
     for number, name in enumerate(names):
-        key, value = commit(name, "t", 0, number)
-        tracker.apply(number % 50, [key], [value])
+        apply(tracker, commit(name, "t", 0, number), partition=number % 50)
     tracker.add_samples(ends={("t", 0): 1000})
     return take_view(tracker)
 
@@ -334,9 +332,3 @@ def test_without_color_nothing_is_styled_with_a_color(stuck, monkeypatch):
         assert styles <= {"bold", "reverse"}
 
     show(use)
-
-
-def test_textual_is_imported_only_when_the_view_starts():
-    code = "import sys, koff.cli.lag, koff.cli.demo; print({'rich', 'textual'} & set(sys.modules))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout == "set()\n"

@@ -220,6 +220,13 @@ def test_each_change_gives_a_right_file_or_an_error_of_one_line(tmp_path, first)
         (b"? [a]\n: b", ", line 1: the file has a key that is not a text"),
         (b'"a\\0": b', ", line 1: the file has a key that is not a text"),
         (b"x" * (1 << 21), " it has more than 1048576 bytes"),
+        (b"clusters: [", ", line 1, column 12: the file is not YAML"),
+        (b"clusters: []", ", line 1: clusters must be a list of clusters"),
+        (b"clusters: {a: b}", ", line 1: clusters must be a list of clusters"),
+        (b"clusters: [{? [a] : b}]", ", line 1: clusters[0] has a key that is not a text"),
+        (b"clusters: [x]", ", line 1: clusters[0] must be a mapping"),
+        (b"clusters: [{name: a, name: b, brokers: c}]", ", line 1: clusters[0] has the key name twice"),
+        (b"clusters:\nother: 1", ", line 2: the file has the unknown key other"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused_with_its_line(tmp_path, content, told):

@@ -35,43 +35,42 @@ def consumed_per_s(*commits, now_s):
     return rates.per_s.item() if rates.known[0] else None
 
 
-def test_the_produce_rate_is_of_the_span_before_the_newest_sample():
-    samples = [(0, 0), (100, 1000), (200, 1500)]
-    assert produced_per_s(*samples, span_s=100) == 5
-    assert produced_per_s(*samples, span_s=150) == pytest.approx(1000 / 150)
-    assert produced_per_s(*samples, span_s=200) == 7.5
+@pytest.mark.parametrize(
+    ("samples", "span_s", "per_s"),
+    [
+        ([(0, 0), (100, 1000), (200, 1500)], 100, 5),
+        ([(0, 0), (100, 1000), (200, 1500)], 150, 1000 / 150),
+        ([(0, 0), (100, 1000), (200, 1500)], 200, 7.5),
+        ([(0, 0), (20, 100)], 300, 5),  # a short history: of all of it
+        ([(0, 70), (20, 70)], 300, 0),
+        ([], 300, None),
+        ([(0, 5)], 300, None),
+        ([(0, 50), (10, 5)], 300, None),  # begun anew
+    ],
+)
+def test_the_produce_rate_is_of_the_span_before_the_newest_sample(samples, span_s, per_s):
+    assert produced_per_s(*samples, span_s=span_s) == (per_s and pytest.approx(per_s))
 
 
-def test_the_produce_rate_of_a_short_history_is_of_all_of_it():
-    assert produced_per_s((0, 0), (20, 100)) == 5
-    assert produced_per_s((0, 70), (20, 70)) == 0
+STEADY = [(0, 100), (5, 150), (10, 200)]
 
 
-def test_the_produce_rate_is_unknown_without_two_samples():
-    assert produced_per_s() is None
-    assert produced_per_s((0, 5)) is None
-    assert produced_per_s((0, 50), (10, 5)) is None  # begun anew
-
-
-def test_the_consume_rate_is_that_of_the_window():
-    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=10) == 10
-    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=15) == 10
-
-
-def test_the_consume_rate_of_a_silent_group_falls():
-    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=25) == 5
-    assert consumed_per_s((0, 100), (5, 150), (10, 200), now_s=1005) == pytest.approx(0.1)
-
-
-def test_what_was_consumed_after_a_reset_counts_and_the_reset_does_not():
-    assert consumed_per_s((0, 1000), (5, 0), (10, 50), now_s=10) == 5
-
-
-def test_the_consume_rate_is_unknown_without_two_commits_and_time_between_them():
-    assert consumed_per_s(now_s=10) is None
-    assert consumed_per_s((0, 100), now_s=10) is None
-    assert consumed_per_s((5, 100), (5, 200), now_s=10) is None
-    assert consumed_per_s((5, 100), (4, 200), now_s=10) is None
+@pytest.mark.parametrize(
+    ("commits", "now_s", "per_s"),
+    [
+        (STEADY, 10, 10),
+        (STEADY, 15, 10),
+        (STEADY, 25, 5),  # it falls while the group is silent
+        (STEADY, 1005, 0.1),
+        ([(0, 1000), (5, 0), (10, 50)], 10, 5),  # a reset does not count; what was consumed after it does
+        ([], 10, None),
+        ([(0, 100)], 10, None),
+        ([(5, 100), (5, 200)], 10, None),  # no time between them
+        ([(5, 100), (4, 200)], 10, None),
+    ],
+)
+def test_the_consume_rate_is_that_of_the_window(commits, now_s, per_s):
+    assert consumed_per_s(*commits, now_s=now_s) == (per_s and pytest.approx(per_s))
 
 
 def test_rates_of_many_rows_are_those_of_each_in_whatever_chunks_and_dtypes():

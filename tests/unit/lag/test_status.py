@@ -39,100 +39,74 @@ FALLING_BEHIND = [(100 + i, 50 - 5 * i, 10 + i) for i in range(10)]
 STUCK = [(100, 50 - 5 * i, 10 + i) for i in range(10)]
 
 
-def test_without_a_commit_it_is_not_found():
-    assert verdict(lag=None) == "NOTFOUND"
+IDLE = [(100 + i, 3600 + 50 - 5 * i, 0) for i in range(10)]
+BACKWARDS = [(100 + i, 5 * i, 10 + i) for i in range(10)]
 
 
-def test_without_a_known_lag_it_is_unknown():
-    assert verdict(*FALLING_BEHIND, lag=None) == "UNKNOWN"
+def after(seconds, commits):
+    """The same commits, so much longer ago."""
+    return [(offset, ago_s + seconds, lag) for offset, ago_s, lag in commits]
 
 
-@pytest.mark.parametrize("lag", [0, -5])
-def test_rule_1_caught_up_is_ok_whatever_the_window_says(lag):
-    assert verdict(*STUCK, lag=lag) == "OK"
-    assert verdict((5, 9999, -1), lag=lag) == "OK"
-    assert verdict(lag=lag, committed=5) == "OK"
-
-
-def test_rule_1_takes_an_allowed_lag():
-    assert verdict(*STUCK, lag=50, allowed_lag=50) == "OK"
-    assert verdict(*STUCK, lag=51, allowed_lag=9) == "STALL"
-    assert verdict(*STUCK, lag=51, allowed_lag=10) == "OK"  # was allowed at the first commit
-
-
-def test_rule_2_silent_for_longer_than_the_window_spans_is_stop():
-    stopped = [(offset, ago + 41, lag) for offset, ago, lag in FALLING_BEHIND]
-    assert verdict(*stopped, oldest_end=110) == "STOP"
-    assert verdict(*FALLING_BEHIND, oldest_end=110) == "WARN"
-
-
-def test_rule_2_an_end_reached_a_while_ago_means_idle_and_not_stopped():
-    idle = [(100 + i, 3600 + 50 - 5 * i, 0) for i in range(10)]
-    assert verdict(*idle, lag=5, oldest_end=109) == "OK"
-    assert verdict(*idle, lag=5, oldest_end=110) == "STOP"
-
-
-def test_rule_3_a_rewind_that_was_not_made_up_for():
-    assert verdict((100, 30, 9), (200, 25, 9), (50, 20, 9), (60, 15, 9)) == "REWIND"
-    assert verdict((100, 30, 9), (200, 25, 9), (50, 20, 9), (200, 15, 9)) == "WARN"
-
-
-def test_rule_4_caught_up_at_some_commit_is_ok():
-    assert verdict((100, 30, 9), (120, 25, 0), (125, 20, 9), (130, 15, 19)) == "OK"
-
-
-def test_rule_5_commits_that_do_not_move_are_stall():
-    assert verdict(*STUCK) == "STALL"
-
-
-def test_rule_6_falling_behind_is_warn_and_unknown_lags_are_passed_over():
-    assert verdict(*FALLING_BEHIND) == "WARN"
-    assert verdict((1, 30, 9), (2, 25, -1), (3, 20, 9), (4, 15, 10)) == "WARN"
-
-
-def test_rule_7_catching_up_is_ok():
-    assert verdict((1, 30, 9), (2, 25, -1), (3, 20, 8), (4, 15, 10)) == "OK"
-
-
-def test_trap_one_commit_spans_no_time_and_is_not_stopped_at_once():
-    assert verdict((100, 2, 50), oldest_end=150) == "UNKNOWN"
-    assert verdict((100, 601, 50), oldest_end=150) == "STOP"
-    assert verdict((100, 301, 50), oldest_end=150, assumed_span_ms=300_000) == "STOP"
-    assert verdict((100, 2, 50), oldest_end=150, min_commits=1) == "STOP"
-
-
-def test_trap_one_commit_neither_stalls_nor_warns():
-    assert verdict((100, 2, 50)) == "UNKNOWN"
-    assert verdict((100, 9, 50), (100, 2, 50)) == "UNKNOWN"
-
-
-@pytest.mark.parametrize("lags", [[0] * 10, [*range(10, 0, -1)]])
-def test_trap_ends_not_watched_for_long_enough_prove_no_stop_and_no_health(lags):
-    idle = [(100 + i, 3600 + 50 - 5 * i, lags[i]) for i in range(10)]
-    assert verdict(*idle, lag=5, oldest_end=-1) == "UNKNOWN"
-    assert verdict(*idle, lag=5, oldest_end=100) == "OK"
-
-
-def test_trap_what_was_wrong_before_a_silence_is_not_unknown_for_want_of_ends():
-    for window, bad in ((STUCK, "STALL"), (FALLING_BEHIND, "WARN")):
-        assert verdict(*[(offset, ago + 60, lag) for offset, ago, lag in window], oldest_end=-1) == bad
+@pytest.mark.parametrize(
+    ("commits", "settings", "expected"),
+    [
+        ([], {"lag": None}, "NOTFOUND"),
+        (FALLING_BEHIND, {"lag": None}, "UNKNOWN"),
+        # Rule 1: caught up is OK, whatever the window says. There may be an allowed lag.
+        *((STUCK, {"lag": lag}, "OK") for lag in (0, -5)),
+        *(([(5, 9999, -1)], {"lag": lag}, "OK") for lag in (0, -5)),
+        *(([], {"lag": lag, "committed": 5}, "OK") for lag in (0, -5)),
+        (STUCK, {"lag": 50, "allowed_lag": 50}, "OK"),
+        (STUCK, {"lag": 51, "allowed_lag": 9}, "STALL"),
+        (STUCK, {"lag": 51, "allowed_lag": 10}, "OK"),  # was allowed at the first commit
+        # Rule 2: silent for longer than the window spans is STOP, and not if the end was reached: it is idle.
+        (after(41, FALLING_BEHIND), {"oldest_end": 110}, "STOP"),
+        (FALLING_BEHIND, {"oldest_end": 110}, "WARN"),
+        (IDLE, {"lag": 5, "oldest_end": 109}, "OK"),
+        (IDLE, {"lag": 5, "oldest_end": 110}, "STOP"),
+        # Rule 3: a rewind that was not made up for.
+        ([(100, 30, 9), (200, 25, 9), (50, 20, 9), (60, 15, 9)], {}, "REWIND"),
+        ([(100, 30, 9), (200, 25, 9), (50, 20, 9), (200, 15, 9)], {}, "WARN"),
+        # Rule 4: caught up at some commit is OK.
+        ([(100, 30, 9), (120, 25, 0), (125, 20, 9), (130, 15, 19)], {}, "OK"),
+        # Rule 5: commits that do not move are STALL.
+        (STUCK, {}, "STALL"),
+        # Rule 6: falling behind is WARN, and unknown lags are passed over.
+        (FALLING_BEHIND, {}, "WARN"),
+        ([(1, 30, 9), (2, 25, -1), (3, 20, 9), (4, 15, 10)], {}, "WARN"),
+        # Rule 7: catching up is OK.
+        ([(1, 30, 9), (2, 25, -1), (3, 20, 8), (4, 15, 10)], {}, "OK"),
+        # Trap: one commit spans no time. It is not stopped at once, and neither stalls nor warns.
+        ([(100, 2, 50)], {"oldest_end": 150}, "UNKNOWN"),
+        ([(100, 601, 50)], {"oldest_end": 150}, "STOP"),
+        ([(100, 301, 50)], {"oldest_end": 150, "assumed_span_ms": 300_000}, "STOP"),
+        ([(100, 2, 50)], {"oldest_end": 150, "min_commits": 1}, "STOP"),
+        ([(100, 2, 50)], {}, "UNKNOWN"),
+        ([(100, 9, 50), (100, 2, 50)], {}, "UNKNOWN"),
+        # Trap: ends that were not watched for long enough prove no stop and no health.
+        (IDLE, {"lag": 5, "oldest_end": -1}, "UNKNOWN"),
+        (IDLE, {"lag": 5, "oldest_end": 100}, "OK"),
+        ([(o, ago, 10 - i) for i, (o, ago, _) in enumerate(IDLE)], {"lag": 5, "oldest_end": -1}, "UNKNOWN"),
+        ([(o, ago, 10 - i) for i, (o, ago, _) in enumerate(IDLE)], {"lag": 5, "oldest_end": 100}, "OK"),
+        # Trap: what was wrong before a silence is not unknown for want of ends.
+        (after(60, STUCK), {"oldest_end": -1}, "STALL"),
+        (after(60, FALLING_BEHIND), {"oldest_end": -1}, "WARN"),
+        # Trap: lags from before the monitor make no warning.
+        ([(o, ago, -1) for o, ago, _ in FALLING_BEHIND], {}, "UNKNOWN"),
+        # Trap: times that run backwards span nothing.
+        (BACKWARDS, {"oldest_end": 200}, "STOP"),
+        (after(-46, BACKWARDS), {"oldest_end": 200}, "WARN"),
+    ],
+)
+def test_each_rule_and_each_trap_has_its_verdict(commits, settings, expected):
+    assert verdict(*commits, **settings) == expected
 
 
 def test_trap_a_silence_ends_where_the_commits_are_known_to():
     window = [Commit(100 + i, NOW - 1000 * (100 - 5 * i), 20 - i) for i in range(10)]  # spans 45 s, 55 s ago
     rows, known_until_ms = [(window, 50, 109, 120)] * 2, np.array([NOW, NOW - 20_000])
     assert verdicts(rows, now_ms=known_until_ms) == ["STOP", "OK"]
-
-
-def test_trap_lags_from_before_the_monitor_make_no_warning():
-    unknown = [(100 + i, 50 - 5 * i, -1) for i in range(10)]
-    assert verdict(*unknown) == "UNKNOWN"
-
-
-def test_trap_times_that_run_backwards_span_nothing():
-    backwards = [(100 + i, 5 * i, 10 + i) for i in range(10)]
-    assert verdict(*backwards, oldest_end=200) == "STOP"
-    assert verdict(*[(o, ago - 46, lag) for o, ago, lag in backwards], oldest_end=200) == "WARN"
 
 
 def random_row(rng):

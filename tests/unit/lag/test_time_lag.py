@@ -49,73 +49,52 @@ def age(history, committed, now_s, start=None, reach_s=None):
 STEADY = [(10 * i, 1000 * i) for i in range(7)]
 
 
-def test_a_group_at_the_end_is_not_late():
-    assert age(watched(*STEADY), 6000, 60) == 0
+IDLE_DAY = [(10 * i, 100) for i in range(8640)]
+RESET = [*STEADY, (70, 40), (80, 50)]
+BURST, LATE_BURST = [(0, 100), (10, 600)], [*IDLE_DAY, (86_400, 5100), (86_410, 10_100)]
+ALMOST_IDLE = [(0, 1_000_000), (10, 1_000_001), (20, 1_000_001), (30, 1_000_002)]
+FLAT = [(0, 5), (10, 5), (20, 5), (30, 5)]
 
 
-@pytest.mark.parametrize(("committed", "expected"), [(5000, 10), (4500, 15), (1, 60), (5999, 0)])
-def test_within_the_window_the_age_lies_on_the_line_between_samples(committed, expected):
-    assert age(watched(*STEADY), committed, 60) == pytest.approx(expected, abs=0.02)
+def about(seconds, abs_s=0.1):
+    return pytest.approx(seconds, abs=abs_s)
 
 
-def test_age_grows_between_samples_while_nothing_is_committed():
-    history = watched(*STEADY)
-    assert age(history, 5000, 64) - age(history, 5000, 60) == pytest.approx(4)
-
-
-# The five known faults of kafka-lag-exporter (PEERS.md)
-
-
-def test_fault_138_a_commit_above_the_newest_sample_is_no_lag_and_never_negative():
-    assert age(watched(*STEADY), 6010, 60) == 0
-    assert age(watched(*STEADY), 10**15, 60) == 0
-
-
-@pytest.mark.parametrize("committed", [0, 3, 4, 5, 6])
-def test_fault_a_flat_table_divides_nothing_by_zero(committed):
-    flat = watched((0, 5), (10, 5), (20, 5), (30, 5))
-    assert age(flat, committed, 30) == (0 if committed >= 5 else ">= 30")
-
-
-def test_fault_an_offset_reset_starts_anew_and_is_not_refused_until_passed():
-    reset = watched(*STEADY, (70, 40), (80, 50))
-    assert age(reset, 50, 80) == 0
-    assert age(reset, 40, 80) == pytest.approx(10, abs=1)
-    assert age(reset, 30, 80) == ">= 10"
-    assert age(reset, 5000, 80) == 0
-
-
-def test_fault_496_below_the_window_nothing_is_extrapolated_but_bounded():
-    almost_idle = watched((0, 1_000_000), (10, 1_000_001), (20, 1_000_001), (30, 1_000_002))
-    assert age(almost_idle, 0, 30) == ">= 30"
-    assert age(almost_idle, 999_999, 30) == ">= 30"
-    assert age(almost_idle, 1_000_000, 30) == pytest.approx(25)
-
-
-def test_fault_121_a_burst_after_an_idle_day_is_as_old_as_the_burst():
-    idle = [(10 * i, 100) for i in range(8640)]
-    burst = watched(*idle, (86_400, 5100), (86_410, 10_100))
-    assert age(burst, 100, 86_410) == pytest.approx(20, abs=0.1)
-    assert age(burst, 5100, 86_410) == pytest.approx(10, abs=0.1)
-    assert age(burst, 99, 86_410) == ">= 86410"
-
-
-# What else may come
-
-
-def test_a_burst_before_an_idle_hour_is_as_old_as_the_burst():
-    history = watched((0, 100), (10, 600), *((20 + 10 * i, 600) for i in range(360)))
-    assert age(history, 100, 3610) == pytest.approx(3610, abs=0.1)
-    assert age(history, 599, 3610) == pytest.approx(3600, abs=0.1)
-
-
-def test_a_single_record_counts_as_produced_in_the_middle_between_samples():
-    assert age(watched((0, 7), (10, 8)), 7, 10) == pytest.approx(5)
-
-
-def test_one_sample_knows_the_end_and_bounds_the_rest():
-    assert age(watched((0, 5)), 5, 20) == 0
-    assert age(watched((0, 5)), 4, 20) == ">= 20"
+@pytest.mark.parametrize(
+    ("samples", "now_s", "expected"),
+    [
+        # A group at the end is not late. Within the window, the age lies on the line between samples.
+        (STEADY, 60, {6000: 0, 5999: about(0, 0.02), 5000: about(10), 4500: about(15), 1: about(60, 0.02)}),
+        # It grows while nothing is committed.
+        (STEADY, 64, {5000: about(14)}),
+        # A single record counts as produced in the middle between samples.
+        ([(0, 7), (10, 8)], 10, {7: about(5)}),
+        # One sample knows the end, and bounds the rest.
+        ([(0, 5)], 20, {5: 0, 4: ">= 20"}),
+        # A burst before an idle hour is as old as the burst.
+        (BURST + [(20 + 10 * i, 600) for i in range(360)], 3610, {100: about(3610), 599: about(3600)}),
+        # A partition that could not be sampled keeps its history.
+        ([(0, 0), (10, 100), (20, UNKNOWN), (30, 300)], 30, {200: about(10)}),
+        # Equal times and a clock that goes back break nothing.
+        ([(0, 5), (0, 6), (0, 9), (10, 19)], 10, {5: about(10), 9: about(10, 1)}),
+        ([(0, 5), (100, 6), (50, 7), (110, 8)], 110, {7: about(5)}),
+        ([(0, 5), (100, 6), (50, 7), (110, 8)], 40, {6: 0}),
+        # The five known faults of kafka-lag-exporter (PEERS.md).
+        # 138: a commit above the newest sample is no lag, and never negative.
+        (STEADY, 60, {6010: 0, 10**15: 0}),
+        # A flat table divides nothing by zero.
+        (FLAT, 30, {0: ">= 30", 3: ">= 30", 4: ">= 30", 5: 0, 6: 0}),
+        # An offset reset starts anew, and is not refused until passed.
+        (RESET, 80, {50: 0, 40: about(10, 1), 30: ">= 10", 5000: 0}),
+        # 496: below the window nothing is extrapolated, but bounded.
+        (ALMOST_IDLE, 30, {0: ">= 30", 999_999: ">= 30", 1_000_000: about(25)}),
+        # 121: a burst after an idle day is as old as the burst.
+        (LATE_BURST, 86_410, {100: about(20), 5100: about(10), 99: ">= 86410"}),
+    ],
+)
+def test_a_time_lag_is_the_age_of_the_next_record_or_a_bound_of_it(samples, now_s, expected):
+    history = watched(*samples)
+    assert {committed: age(history, committed, now_s) for committed in expected} == expected
 
 
 def test_without_commit_or_sample_or_row_the_time_lag_is_unknown():
@@ -128,23 +107,9 @@ def test_without_commit_or_sample_or_row_the_time_lag_is_unknown():
 
 
 def test_records_that_have_left_the_log_do_not_age():
-    assert age(watched(*STEADY), 1000, 60, start=4000) == pytest.approx(20, abs=0.02)
+    assert age(watched(*STEADY), 1000, 60, start=4000) == about(20, 0.02)
     assert age(watched(*STEADY), 1000, 60, start=6000) == 0
-    assert age(watched(*STEADY), 4000, 60, start=UNKNOWN) == pytest.approx(20, abs=0.02)
-
-
-def test_equal_times_and_a_clock_that_goes_back_break_nothing():
-    same = watched((0, 5), (0, 6), (0, 9), (10, 19))
-    assert age(same, 5, 10) == pytest.approx(10)
-    assert age(same, 9, 10) == pytest.approx(10, abs=1)
-    back = watched((0, 5), (100, 6), (50, 7), (110, 8))
-    assert age(back, 7, 110) == pytest.approx(5)
-    assert age(back, 6, 40) == 0
-
-
-def test_a_partition_that_could_not_be_sampled_keeps_its_history():
-    history = watched((0, 0), (10, 100), (20, UNKNOWN), (30, 300))
-    assert age(history, 200, 30) == pytest.approx(10, abs=0.1)
+    assert age(watched(*STEADY), 4000, 60, start=UNKNOWN) == about(20, 0.02)
 
 
 def test_partitions_do_not_mix_and_rounds_may_cover_some_only():

@@ -96,24 +96,24 @@ def place(at_ms, position, count=3, newest_ms=1000, newest_position=50, min_dist
     )
 
 
-def test_a_commit_far_enough_from_its_predecessor_is_appended():
-    assert place(1100, 51) is Placement.APPEND
-
-
-def test_a_commit_close_to_its_predecessor_or_before_it_in_time_overwrites_it():
-    assert place(1099, 51) is Placement.OVERWRITE
-    assert place(900, 51) is Placement.OVERWRITE
-    assert place(999, 51, min_distance_ms=0) is Placement.OVERWRITE
-    assert place(1000, 51, min_distance_ms=0) is Placement.APPEND
-
-
-def test_a_commit_read_again_is_dropped():
-    assert place(5000, 50) is Placement.DROP
-    assert place(5000, 49) is Placement.DROP
-
-
-def test_the_first_commit_is_appended_whatever_the_empty_slot_holds():
-    assert place(1000, 7, count=0) is Placement.APPEND
+@pytest.mark.parametrize(
+    ("given", "placement"),
+    [
+        ({"at_ms": 1100, "position": 51}, Placement.APPEND),
+        ({"at_ms": 1099, "position": 51}, Placement.OVERWRITE),
+        ({"at_ms": 900, "position": 51}, Placement.OVERWRITE),
+        ({"at_ms": 999, "position": 51, "min_distance_ms": 0}, Placement.OVERWRITE),
+        ({"at_ms": 1000, "position": 51, "min_distance_ms": 0}, Placement.APPEND),
+        ({"at_ms": 5000, "position": 50}, Placement.DROP),  # read again
+        ({"at_ms": 5000, "position": 49}, Placement.DROP),
+        (
+            {"at_ms": 1000, "position": 7, "count": 0},
+            Placement.APPEND,
+        ),  # the slots of an empty window are rubbish
+    ],
+)
+def test_a_commit_is_appended_or_overwrites_one_that_is_too_close_and_counts_once(given, placement):
+    assert place(**given) is placement
 
 
 def test_the_sum_of_steps_of_the_largest_offsets_is_not_below_zero():

@@ -1,16 +1,22 @@
-"""Requests to a server: whole ones, and bytes on a socket."""
+"""Requests to a server: whole ones, and bytes on a socket, with TLS where the server has it."""
 
 from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
+from koff.kafkatest import wait_until
 from koff.serve.http import Server
+from tests.unit.serve.certificates import build_client_context
 
 TIMEOUT_S = 60.0
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: koff\r\n\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n"
 
 
 def find_address(server: Server) -> tuple[str, int]:
@@ -18,11 +24,28 @@ def find_address(server: Server) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def open_client(
+    server: Server, context: ssl.SSLContext | None = None, **options: Any
+) -> http.client.HTTPConnection:
+    """A client of the server, which trusts the authority of tests unless `context` is given."""
+    if server.url.startswith("https:"):
+        return http.client.HTTPSConnection(
+            *find_address(server), context=context or build_client_context(), timeout=TIMEOUT_S, **options
+        )
+    return http.client.HTTPConnection(*find_address(server), timeout=TIMEOUT_S, **options)
+
+
 def request(
-    server: Server, path: str, *, method: str = "GET", body: bytes | None = None, **headers: str
+    server: Server,
+    path: str,
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
+    context: ssl.SSLContext | None = None,
+    **headers: str,
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
     """Status, headers and body of a response."""
-    with closing(http.client.HTTPConnection(*find_address(server), timeout=TIMEOUT_S)) as connection:
+    with closing(open_client(server, context)) as connection:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, body=body, headers=named)
         response = connection.getresponse()
@@ -41,6 +64,30 @@ def connect(
         connection.connect(find_address(server))
         connection.sendall(sent)
         yield connection
+
+
+@contextmanager
+def dial(
+    server: Server, sent: bytes = b"", *, context: ssl.SSLContext | None = None, **options: Any
+) -> Iterator[socket.socket]:
+    """As `connect`; where the server has TLS, after the handshake."""
+    if not server.url.startswith("https:"):
+        with connect(server, sent, **options) as plain:
+            yield plain
+        return
+    with connect(server, **options) as plain:
+        wrapped = (context or build_client_context()).wrap_socket(plain, server_hostname="127.0.0.1")
+        with wrapped:
+            wrapped.sendall(sent)
+            yield wrapped
+
+
+def count_connections(server: Server) -> int:
+    return len(server._uvicorn.server_state.connections)
+
+
+def wait_until_all_are_gone(server: Server) -> None:
+    wait_until(lambda: not count_connections(server), what="the end of the connections")
 
 
 def read_all(connection: socket.socket) -> bytes:

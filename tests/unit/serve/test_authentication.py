@@ -6,11 +6,9 @@ import asyncio
 import base64
 import hashlib
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,9 +20,7 @@ from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
-from koff.serve import access as access_module
 from koff.serve import passwords as passwords_module
 from koff.serve.access import Access, AccessConf, Rules
 from koff.serve.authentication import Authenticated
@@ -46,25 +42,6 @@ API = "/api/v1/nothing"
 
 def log_in(user: str = "alice", password: str = PASSWORD) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
-@pytest.fixture
-def serve(source: Source, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts a server with these texts as its files."""
-    with ExitStack() as open_:
-
-        def start(*, web: str | None = None, tokens: str | None = None, **conf: Any) -> Server:
-            for name, text in (("web", web), ("tokens", tokens)):
-                if text is not None:
-                    (tmp_path / name).write_text(text)
-            access = AccessConf(
-                tmp_path / "web" if web is not None else None,
-                tmp_path / "tokens" if tokens is not None else None,
-                **conf,
-            )
-            return open_.enter_context(Server(source, ServeConf("127.0.0.1:0", access)))
-
-        yield start
 
 
 @pytest.fixture
@@ -216,9 +193,9 @@ def test_wrong_passwords_delay_no_client_that_has_logged_in(
 def test_the_server_stops_while_a_password_is_checked(
     serve: Callable[..., Server], source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "web").write_text(USERS)
+    (tmp_path / "web.yml").write_text(USERS)
     with hold_checks(monkeypatch) as has_begun:
-        with Server(source, ServeConf("127.0.0.1:0", AccessConf(tmp_path / "web"))) as server:
+        with Server(source, ServeConf("127.0.0.1:0", AccessConf(tmp_path / "web.yml"))) as server:
             sent = f"GET /metrics HTTP/1.1\r\nHost: k\r\nAuthorization: {log_in()}\r\n\r\n".encode()
             with connect(server, sent):
                 has_begun.wait(TIMEOUT_S)
@@ -322,29 +299,18 @@ def test_no_header_lets_in_but_the_right_one(headers: list[bytes]) -> None:
 # Files that change.
 
 
-@pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[dict[str, Any]]]:
-    """Looks for changes all the time. What was logged until now."""
-    monkeypatch.setattr(access_module, "LOOK_S", 0.02)
-    written = StringIO()
-    monkeypatch.setattr(sys, "stderr", written)
-    set_up_logs("json", "info")
-    return lambda: [json.loads(line) for line in written.getvalue().splitlines()]
-
-
-@pytest.mark.usefixtures("logged")
 def test_users_and_tokens_change_with_the_files(serve: Callable[..., Server], tmp_path: Path) -> None:
     server = serve(web=USERS, tokens=TOKENS)
     bearer = f"Bearer {TOKEN}"
     assert [get(server, API, login)[0] for login in (log_in(), bearer)] == [404, 404]
-    (tmp_path / "web").write_text(USERS.replace("alice", "bob"))
+    (tmp_path / "web.yml").write_text(USERS.replace("alice", "bob"))
     (tmp_path / "tokens").write_text(TOKENS.replace(TOKEN, "another-token-of-grafana"))
     wait_until(lambda: get(server, API, bearer)[0] == 401, what="the end of the token")
     wait_until(lambda: get(server, API, log_in())[0] == 401, what="the end of the user")
     assert get(server, API, log_in("bob"))[0] == 404
     # A file that is replaced, as Kubernetes does.
     (tmp_path / "new").write_text(USERS)
-    (tmp_path / "new").replace(tmp_path / "web")
+    (tmp_path / "new").replace(tmp_path / "web.yml")
     wait_until(lambda: get(server, API, log_in())[0] == 404, what="the user who is back")
 
 
@@ -362,12 +328,12 @@ def test_a_wrong_file_changes_nothing_and_is_logged_once(
         return [line["why"] for line in logged() if line["level"] == "error"]
 
     if broken is None:
-        (tmp_path / "web").unlink()
+        (tmp_path / "web.yml").unlink()
     else:
-        (tmp_path / "web").write_text(broken)
+        (tmp_path / "web.yml").write_text(broken)
     wait_until(list_errors, what="the error")
     assert get(server, "/metrics", log_in())[0] == 200
     assert get(server, "/metrics")[0] == 401
-    (tmp_path / "web").write_text(USERS.replace("alice", "bob"))
+    (tmp_path / "web.yml").write_text(USERS.replace("alice", "bob"))
     wait_until(lambda: get(server, "/metrics", log_in("bob"))[0] == 200, what="the right file")
     assert len(set(list_errors())) == len(list_errors())

@@ -16,7 +16,7 @@ from koff.view.cause_texts import Finding
 from koff.view.causes import MOST_OFFSETS
 from koff.view.cluster_view import ClusterView, MonitorStats
 from koff.view.verdicts import attach_verdicts
-from tests.unit.builders import assign, classic_group, commit
+from tests.unit.builders import apply, assign, classic_group, commit
 from tests.unit.serve.views import NOW_MS, READY
 
 STEP_S = 10
@@ -47,8 +47,7 @@ class Life:
         self.apply([classic_group("g", members, generation=self.generation, since_ms=self.now_ms)])
 
     def apply(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:
-        keys, values = zip(*pairs, strict=True)
-        self.tracker.apply(0, list(keys), list(values), seen_at_ms=self.now_ms)
+        apply(self.tracker, *pairs, seen_at_ms=self.now_ms)
 
     def pass_s(
         self, seconds: int, *, reads: dict[int, float] | None = None, commits: Iterable[int] = range(4)
@@ -63,11 +62,7 @@ class Life:
                 self.ends[partition] += self.rates[partition] * STEP_S
                 most = self.committed[partition] + round((reads or {}).get(partition, 1e6) * STEP_S)
                 self.committed[partition] = min(self.ends[partition], most)
-            if pairs := [
-                commit("g", "t", partition, self.committed[partition], at=self.now_ms)
-                for partition in commits
-            ]:
-                self.apply(pairs)
+            self.apply(commit("g", "t", at, self.committed[at], at=self.now_ms) for at in commits)
             self.sample()
             self.events += self.changes.compare(self.take_view(), self.now_ms)
 

@@ -21,7 +21,8 @@ from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
-from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, classic_group, commit, consumer_group
+from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, apply, classic_group, commit, consumer_group
+from tests.unit.serve.served import values
 from tests.unit.serve.test_families import needs_promtool
 from tests.unit.serve.views import NOW_MS, Row, Source, take_view, withhold
 
@@ -120,7 +121,7 @@ def fill_tracker() -> Tracker:
         commit("g", "t", 1, 6),
         commit("h", "u", 0, 2),
     ]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
+    apply(tracker, *pairs, seen_at_ms=NOW_MS)
     ends = {("t", 0): 10, ("t", 1): 5, ("u", 0): 7}
     tracker.add_samples(ends=ends, starts={("t", 0): 1, ("t", 1): 2}, at_ms=NOW_MS)
     return tracker
@@ -139,11 +140,6 @@ def render(shown: ClusterView | None = None, **conf: Any) -> str:
     conf = {"families": (), "compat": BOTH, **conf}
     text = "".join(Exposition(MetricsConf(**conf)).render_chunks(shown or view()))
     return text[text.index("# HELP kminion_") :] if "kminion_" in text else ""
-
-
-def select(text: str, name: str) -> dict[str, str]:
-    """The numbers of a family by the labels after the cluster."""
-    return dict(re.findall(rf'^{name}{{cluster="c",?(.*)}} (.*)$', text, re.MULTILINE))
 
 
 def test_every_family_as_it_is_served() -> None:
@@ -183,14 +179,14 @@ def test_an_exporter_that_koff_does_not_know_is_refused() -> None:
     ],
 )
 def test_what_depends_on_an_end_offset_that_is_not_current_is_absent(name: str, left: int) -> None:
-    assert len(select(render(view({("g", "t", 0): Reason.END_NOT_CURRENT})), name)) == left
+    assert len(values(render(view({("g", "t", 0): Reason.END_NOT_CURRENT})), name)) == left
 
 
 def test_what_depends_on_a_commit_that_is_not_current_is_absent() -> None:
     text = render(view({("g", "t", 0): Reason.COMMITS_NOT_CURRENT}))
-    assert len(select(text, "kafka_consumergroup_current_offset")) == 2
+    assert len(values(text, "kafka_consumergroup_current_offset")) == 2
     for name in ("kafka_consumergroup_current_offset_sum", "kminion_kafka_consumer_group_topic_offset_sum"):
-        assert list(select(text, name).values()) == ["2"]
+        assert list(values(text, name).values()) == [2]
 
 
 def test_of_a_group_that_is_not_current_nothing_is_served() -> None:
@@ -204,8 +200,8 @@ def test_of_a_group_that_is_not_current_nothing_is_served() -> None:
 def test_the_size_of_a_topic_is_absent_if_that_of_a_broker_is_missing() -> None:
     facts = replace(FACTS, log_sizes={1: SIZES[1], 2: SIZES[2]})
     text = render(replace(view(), facts=facts))
-    assert select(text, "kminion_kafka_topic_log_dir_size_total_bytes") == {}
-    assert len(select(text, "kminion_kafka_broker_log_dir_size_total_bytes")) == 2
+    assert values(text, "kminion_kafka_topic_log_dir_size_total_bytes") == {}
+    assert len(values(text, "kminion_kafka_broker_log_dir_size_total_bytes")) == 2
 
 
 def test_partitions_of_groups_with_topic_ids_are_counted() -> None:
@@ -213,17 +209,16 @@ def test_partitions_of_groups_with_topic_ids_are_counted() -> None:
     tracker.identify_topics({"named": TOPIC_ID})
     members = {"a": (5, 0), "b": (5, 0)}
     pairs = [*consumer_group("g", epoch=5, assignment_epoch=5, members=members), commit("g", "named", 3, 1)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     text = render(take_view(tracker))
     for name in ("members", "assigned_partitions"):
-        served = select(text, f"kminion_kafka_consumer_group_topic_{name}")
-        assert served == {'group_id="g",topic_name="named"': "2"}
+        served = values(text, f"kminion_kafka_consumer_group_topic_{name}")
+        assert served == {'group_id="g",topic_name="named"': 2}
 
 
 def test_names_are_escaped_and_static_labels_are_there() -> None:
     tracker = Tracker()
-    key, value = commit('a"\\\n', 't"', 0, 1)
-    tracker.apply(0, [key], [value])
+    apply(tracker, commit('a"\\\n', 't"', 0, 1))
     tracker.add_samples(ends={('t"', 0): 3})
     text = render(replace(take_view(tracker), labels={"region": "eu"}))
     labels = 'consumergroup="a\\"\\\\\\n",topic="t\\"",partition="0"'
@@ -233,8 +228,7 @@ def test_names_are_escaped_and_static_labels_are_there() -> None:
 def test_labels_follow_new_groups_and_another_name_of_the_cluster() -> None:
     tracker, exposition = fill_tracker(), Exposition(MetricsConf(families=(), compat=BOTH))
     "".join(exposition.render_chunks(take_view(tracker)))
-    key, value = commit("new", "v", 0, 1)
-    tracker.apply(0, [key], [value])
+    apply(tracker, commit("new", "v", 0, 1))
     tracker.add_samples(ends={("v", 0): 3})
     shown = replace(take_view(tracker), facts=ClusterFacts(1, {"v": TopicFacts(1, 1)}))
     text = "".join(exposition.render_chunks(shown))
@@ -275,7 +269,7 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
 def test_a_sum_that_does_not_fit_is_absent() -> None:
     tracker, largest = fill_tracker(), 2**63 - 1
     pairs = [commit("g", "t", 0, largest), commit("g", "t", 1, largest)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
+    apply(tracker, *pairs, seen_at_ms=NOW_MS)
     tracker.add_samples(ends={("t", 0): largest, ("t", 1): largest}, at_ms=NOW_MS)
     text = render(replace(take_view(tracker), facts=FACTS))
     assert (

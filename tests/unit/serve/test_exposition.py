@@ -14,9 +14,9 @@ from koff.records import encode
 from koff.serve.exposition import Exposition
 from koff.serve.families import FAMILIES
 from koff.tracker import Tracker
-from koff.view.cluster_view import ClusterView
 from koff.view.growth import MOST, Growth
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, classic_group, commit, note_records
+from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit, note_records
+from tests.unit.serve.served import text, values
 from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold
 
 EXPECTED = """\
@@ -87,14 +87,6 @@ koff_partition_produced_per_second{cluster="c",topic="t",partition="1"} 0.0
 koff_rows_withheld{cluster="c",reason="commits_not_current"} 0
 koff_rows_withheld{cluster="c",reason="end_not_current"} 0
 """
-
-
-def apply(tracker: Tracker, *pairs, partition: int = 0) -> None:
-    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
-
-
-def text(view: ClusterView, exposition: Exposition | None = None) -> str:
-    return "".join((exposition or Exposition(EVERYTHING)).render_chunks(view))
 
 
 def test_every_family_as_it_is_served():
@@ -355,12 +347,6 @@ def test_static_members_that_are_away_are_not_counted():
     assert 'koff_group_members{cluster="c",group="g"} 1\n' in text(take_view(tracker))
 
 
-def values(served: str, name: str) -> dict[str, float]:
-    """The numbers of a family by the labels after the cluster."""
-    found = re.findall(rf'^{name}{{cluster="c",?(.*)}} (.*)$', served, re.MULTILINE)
-    return {labels: float(number) for labels, number in found}
-
-
 def test_counters_have_their_total_and_grow_with_commits_and_records_but_not_with_resets():
     tracker, exposition = Tracker(), Exposition(EVERYTHING)
     consumed, produced = "koff_group_topic_consumed_total", "koff_topic_messages_total"
@@ -428,13 +414,11 @@ def test_a_counter_catches_up_after_it_was_absent():
 def test_commits_are_counted_as_they_are_made_but_not_in_the_history():
     tracker, exposition = Tracker(), Exposition(EVERYTHING)
     name, commits = "koff_group_commits_total", [commit("g", "t", p % 3, p) for p in range(100)]
-    tracker.apply(0, [key for key, _ in commits], [value for _, value in commits], is_live=False)
+    apply(tracker, *commits, is_live=False)
     assert values(text(take_view(tracker), exposition), name) == {}
     for count in (3, 100):  # few records are applied one by one
-        few = commits[:count]
-        tracker.apply(0, [key for key, _ in few], [value for _, value in few], seen_at_ms=NOW_MS)
-    deleted = commit("g", "t", 0, None)
-    tracker.apply(0, [deleted[0]], [deleted[1]], seen_at_ms=NOW_MS)
+        apply(tracker, *commits[:count], seen_at_ms=NOW_MS)
+    apply(tracker, commit("g", "t", 0, None), seen_at_ms=NOW_MS)
     assert values(text(take_view(tracker), exposition), name) == {'group="g"': 103}
     assert values(text(withhold(tracker, {}, stale_groups="g"), exposition), name) == {}
 

@@ -26,7 +26,7 @@ from koff.view.cluster_view import (
     StoredTable,
     TopicFacts,
 )
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit, note_records
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit, note_records
 from tests.unit.serve.metrics_page import BLOCK, PAGE, SIZES, fill_page
 from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source, judge
 
@@ -65,7 +65,7 @@ def render_everything(form: Format) -> bytes:
     for offset, at_ms in ((1, NOW_MS - 10_000), (4, NOW_MS)):
         pairs += [commit("g", "t", partition, offset, at=at_ms) for partition in (0, 1)]
         pairs.append(commit("rewound", "t", 0, 10 - offset, at=at_ms))
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS)
+    apply(tracker, *pairs, seen_at_ms=NOW_MS)
     places = [("t", 0), ("t", 1)]
     for end, at_ms in ((6, NOW_MS - 10_000), (10, NOW_MS)):
         tracker.add_samples(ends=dict.fromkeys(places, end), starts=dict.fromkeys(places, 1), at_ms=at_ms)

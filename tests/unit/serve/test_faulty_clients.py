@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import socket
-import sys
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,56 +13,27 @@ from typing import Any
 
 import pytest
 
-from koff.cli.options import set_up_logs
 from koff.kafkatest import wait_until
 from koff.serve import protocol as protocol_module
 from koff.serve.exposition import Exposition
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.view.cluster_view import ClusterView
-from tests.unit.serve.requests import TIMEOUT_S, connect, exchange, read_all, read_response, request, reset
+from tests.unit.serve.requests import (
+    HEALTH,
+    SCRAPE,
+    TIMEOUT_S,
+    connect,
+    dial,
+    exchange,
+    read_all,
+    read_response,
+    request,
+    reset,
+    wait_until_all_are_gone,
+)
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
-SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: koff\r\n\r\n"
 HALF = b"GET /metrics HTTP/1.1\r\nHost: ko"
-MORE_THAN_BUFFERS_HOLD = 60_000
-LONG_S = 3600.0
-
-
-@pytest.fixture(scope="module")
-def large_view() -> ClusterView:
-    return take_view(fill_tracker(partitions=MORE_THAN_BUFFERS_HOLD))
-
-
-@pytest.fixture
-def large(source: Source, large_view: ClusterView) -> None:
-    """A body that is larger than the buffers of a connection."""
-    source.views = [large_view]
-
-
-@pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets limits of the protocol; those that are not named can not be the reason for what happens."""
-
-    def set_limits(**named: float) -> None:
-        for name, value in {"REQUEST_S": LONG_S, "RESPONSE_S": LONG_S, **named}.items():
-            monkeypatch.setattr(protocol_module, name, value)
-
-    return set_limits
-
-
-@pytest.fixture
-def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What was logged until now. Each line of standard error must be JSON."""
-    written = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", written)
-    set_up_logs("json", "debug")
-
-    def read_lines() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in written.getvalue().splitlines()]
-
-    yield read_lines
-    read_lines()
 
 
 @contextmanager
@@ -128,28 +97,29 @@ def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server: Ser
 
 
 @pytest.mark.usefixtures("large")
-def test_a_client_that_stops_reading_is_disconnected(server: Server, limits: Callable[..., None]) -> None:
-    limits(RESPONSE_S=0.2)
-    with connect(server, SCRAPE, received_bytes=4096) as slow:
+def test_a_client_that_stops_reading_is_disconnected(
+    either_server: Server, limits: Callable[..., None]
+) -> None:
+    limits(RESPONSE_S=0.3)
+    with dial(either_server, SCRAPE, received_bytes=4096) as slow:
         slow.recv(12)
-        uvicorn_server = server._uvicorn
-        wait_until(lambda: not uvicorn_server.server_state.connections, what="the end of the connection")
-    assert request(server, "/metrics")[0] == 200
+        wait_until_all_are_gone(either_server)
+    assert request(either_server, "/metrics")[0] == 200
 
 
 @pytest.mark.usefixtures("large")
-def test_a_client_that_trickles_is_disconnected(server: Server, limits: Callable[..., None]) -> None:
+def test_a_client_that_trickles_is_disconnected(either_server: Server, limits: Callable[..., None]) -> None:
     limits(RESPONSE_S=0.5)
-    with connect(server, SCRAPE, received_bytes=4096) as slow:
+    with dial(either_server, SCRAPE, received_bytes=4096) as slow:
 
         def trickle() -> bool:
             try:
                 return slow.recv(300) == b""
-            except ConnectionError:
+            except (ssl.SSLError, ConnectionError):
                 return True
 
         wait_until(trickle, timeout_s=60, what="the end of the connection")
-    assert request(server, "/metrics")[0] == 200
+    assert request(either_server, "/metrics")[0] == 200
 
 
 @pytest.mark.usefixtures("large")
@@ -161,7 +131,7 @@ def test_a_client_that_reads_all_in_time_is_not_disconnected_later(
         assert read_response(slow)[0] == 200
         (connection,) = server._uvicorn.server_state.connections
         wait_until(lambda: not connection._deadlines, what="the end of the deadline")
-        slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n")
+        slow.sendall(HEALTH)
         assert slow.recv(12) == b"HTTP/1.1 200"
 
 
@@ -216,7 +186,7 @@ def test_the_second_request_of_a_connection_has_its_own_deadline(
     with connect(server) as connection:
         began_s = time.monotonic()
         while time.monotonic() - began_s < 3.0:  # for longer than the limit of one request
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n")
+            connection.sendall(HEALTH)
             assert read_response(connection) == (200, b"ok\n")
         connection.sendall(HALF)
         assert read_all(connection) == b""
@@ -225,13 +195,13 @@ def test_the_second_request_of_a_connection_has_its_own_deadline(
 def test_many_idle_connections_do_not_keep_out_a_scrape(server: Server, limits: Callable[..., None]) -> None:
     limits(CLIENT_CONNECTIONS=1000, ALL_CONNECTIONS=5)
     with ExitStack() as open_:
-        used = open_.enter_context(connect(server, b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n"))
+        used = open_.enter_context(connect(server, HEALTH))
         assert read_response(used) == (200, b"ok\n")
         for _ in range(20):
             open_.enter_context(connect(server))
         assert request(server, "/metrics")[0] == 200
         # A connection that has served a request is closed last.
-        used.sendall(b"GET /healthz HTTP/1.1\r\nHost: koff\r\n\r\n")
+        used.sendall(HEALTH)
         assert read_response(used) == (200, b"ok\n")
 
 
@@ -257,21 +227,20 @@ def test_a_client_whose_connections_are_all_served_gets_no_more(
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("accepted", [b"identity", b"gzip"])
 def test_an_aborted_scrape_leaves_only_lines_of_json(
-    server: Server, stderr: Callable[[], list[dict[str, Any]]], accepted: bytes
+    server: Server, logged: Callable[[], list[dict[str, Any]]], accepted: bytes
 ) -> None:
     scrape = SCRAPE[:-2] + b"Accept-Encoding: %b\r\n\r\n" % accepted
     for _ in range(5):
         with connect(server, scrape, received_bytes=4096) as aborted:
             aborted.recv(12)
             reset(aborted)
-    connections = server._uvicorn.server_state.connections
-    wait_until(lambda: not connections, what="the end of the connections")
+    wait_until_all_are_gone(server)
     assert request(server, "/metrics")[0] == 200
-    assert not [line for line in stderr() if line["level"] != "debug"]
+    assert not logged()
 
 
 def test_clients_that_go_away_during_a_render_do_not_end_it(
-    server: Server, monkeypatch: pytest.MonkeyPatch, stderr: Callable[[], list[dict[str, Any]]]
+    server: Server, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
     with connect(server) as waiting:
         with hold_renders(monkeypatch) as begun:
@@ -282,7 +251,7 @@ def test_clients_that_go_away_during_a_render_do_not_end_it(
                     reset(aborted)
         assert waiting.recv(12) == b"HTTP/1.1 200"
     assert request(server, "/metrics")[0] == 200
-    assert not [line for line in stderr() if line["level"] != "debug"]
+    assert not logged()
 
 
 @pytest.mark.parametrize("sent", [SCRAPE, b"GET /metrics HTTP/1.0\r\n\r\n"])
@@ -316,12 +285,14 @@ def test_the_body_of_a_request_is_not_a_second_request(server: Server, body: byt
     assert received.endswith(b"ready\n")
 
 
-def test_requests_that_are_sent_together_are_answered_in_order(server: Server) -> None:
-    sent = b"".join(
+def test_requests_that_are_sent_together_are_answered_in_order(either_server: Server) -> None:
+    sent = b"GET /healthz HTTP/1.1\r\nHost: k\r\nContent-Length: 5\r\n\r\nhello"
+    sent += b"".join(
         b"GET %b HTTP/1.1\r\nHost: koff\r\n\r\n" % path for path in (b"/metrics", b"/x", b"/readyz")
     )
-    received = exchange(server, sent + b"GET /healthz HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n")
-    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"404", b"200", b"200"]
+    with dial(either_server, sent + HEALTH[:-2] + b"Connection: close\r\n\r\n") as connection:
+        received = read_all(connection)
+    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"200", b"404", b"200", b"200"]
     assert received.endswith(b"ok\n")
 
 
@@ -360,7 +331,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(server: Server, method: bytes, acce
     ],
 )
 def test_what_is_no_request_for_a_page_gets_a_short_plain_answer(
-    server: Server, stderr: Callable[[], list[dict[str, Any]]], sent: bytes
+    server: Server, logged: Callable[[], list[dict[str, Any]]], sent: bytes
 ) -> None:
     received = exchange(server, sent)
     head, _, body = received.partition(b"\r\n\r\n")
@@ -369,7 +340,7 @@ def test_what_is_no_request_for_a_page_gets_a_short_plain_answer(
     assert len(received) < 1000
     assert not re.search(rb"Traceback|File |\.py|koff/|evil", body)
     assert request(server, "/metrics")[0] == 200
-    assert not [line for line in stderr() if line["level"] != "debug"]
+    assert not logged()
 
 
 @pytest.mark.parametrize(
@@ -399,7 +370,7 @@ def test_a_head_without_end_is_refused(
 
 
 def test_a_body_that_turns_out_to_be_wrong_ends_the_connection(
-    server: Server, stderr: Callable[[], list[dict[str, Any]]]
+    server: Server, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
     with connect(
         server, b"GET /healthz HTTP/1.1\r\nHost: koff\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -407,7 +378,7 @@ def test_a_body_that_turns_out_to_be_wrong_ends_the_connection(
         assert connection.recv(12) == b"HTTP/1.1 200"
         connection.sendall(b"no size of a chunk\r\n")
         wait_until(lambda: is_closed(connection), what="the end of the connection")
-    assert not [line for line in stderr() if line["level"] != "debug"]
+    assert not logged()
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/", "/nowhere"])
@@ -424,7 +395,7 @@ def test_a_head_request_gets_the_head_only(server: Server, path: str) -> None:
 
 
 def test_an_error_while_rendering_is_logged_and_not_shown(
-    server: Server, monkeypatch: pytest.MonkeyPatch, stderr: Callable[[], list[dict[str, Any]]]
+    server: Server, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ValueError("a fault of koff")
@@ -435,7 +406,7 @@ def test_an_error_while_rendering_is_logged_and_not_shown(
     assert (status, body) == (500, b"Internal Server Error")
     assert headers["Content-Type"].startswith("text/plain")
     assert request(server, "/metrics")[0] == 200
-    (line,) = [line for line in stderr() if line["level"] != "debug"]
+    (line,) = logged()
     assert line["level"] == "error"
     assert "ValueError: a fault of koff" in line["exception"]
 

@@ -9,17 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from koff.serve import protocol as protocol_module
-from koff.serve.access import AccessConf
 from koff.serve.http import Server
-from koff.serve.listening import ServeConf
-from tests.unit.serve.certificates import build_client_context, write_server_files
-from tests.unit.serve.requests import TIMEOUT_S, find_address
+from tests.unit.serve.requests import TIMEOUT_S, find_address, open_client
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
 FLOOD = 2000
@@ -28,22 +23,13 @@ OTHER = "127.0.0.2"
 SENT = (b"", b"\r\n", b"GET /metrics HTTP/1.1\r\nHost: ko", b"\x16\x03\x01\x02\x00", b"\xff" * 100)
 
 
-@pytest.fixture(params=["plain", "tls"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    file = None
-    if request.param == "tls":
-        file = tmp_path / "web.yml"
-        file.write_text(write_server_files(tmp_path))
-    source = Source(take_view(fill_tracker(partitions=20_000)))
-    with Server(source, ServeConf("127.0.0.1:0", AccessConf(file))) as server:
-        yield server
+@pytest.fixture
+def source() -> Source:
+    return Source(take_view(fill_tracker(partitions=20_000)))
 
 
 def connect_other(server: Server) -> http.client.HTTPConnection:
-    options: dict[str, Any] = {"timeout": TIMEOUT_S, "source_address": (OTHER, 0)}
-    if server.url.startswith("https"):
-        return http.client.HTTPSConnection(*find_address(server), context=build_client_context(), **options)
-    return http.client.HTTPConnection(*find_address(server), **options)
+    return open_client(server, source_address=(OTHER, 0))
 
 
 def time_scrape(connection: http.client.HTTPConnection) -> float:
@@ -78,7 +64,8 @@ def flooding(server: Server) -> Iterator[Callable[[], bool]]:
             thread.join(TIMEOUT_S)
 
 
-def test_two_thousand_connections_do_not_slow_the_scrapes_of_another_client(server: Server) -> None:
+def test_two_thousand_connections_do_not_slow_the_scrapes_of_another_client(either_server: Server) -> None:
+    server = either_server
     connections = server._uvicorn.server_state.connections
     with closing(connect_other(server)) as kept:
         time_scrape(kept)

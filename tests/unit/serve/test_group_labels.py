@@ -13,7 +13,7 @@ from koff.serve.labels import derive_labels
 from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
 from tests.unit.serve.views import take_view
 
 TEAM, CONNECTOR = re.compile(r"^(?P<team>[^.]+)\."), re.compile("^connect-(?P<connector>.+)")
@@ -48,7 +48,7 @@ def fill_tracker() -> Tracker:
     tracker = Tracker()
     pairs = [classic_group(name, {"app": ASSIGNED_T_0_1}) for name in ("pay.x", "other")]
     pairs += [commit(name, "t", 0, 1) for name in ("pay.x", "other")]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=1)
+    apply(tracker, *pairs, seen_at_ms=1)
     tracker.add_samples(ends={("t", 0): 9})
     return tracker
 
@@ -81,8 +81,7 @@ def test_labels_follow_new_patterns_and_new_groups() -> None:
     "".join(exposition.render_chunks(take_labelled(tracker)))
     text = "".join(exposition.render_chunks(take_labelled(tracker, TEAM)))
     assert list_teams(text) == {("pay.x", "pay"), ("other", None)}
-    key, value = commit("new.y", "t", 0, 1)
-    tracker.apply(0, [key], [value])
+    apply(tracker, commit("new.y", "t", 0, 1))
     text = "".join(exposition.render_chunks(take_labelled(tracker, TEAM)))
     assert ("new.y", "new") in list_teams(text)
     assert list_teams("".join(exposition.render_chunks(take_labelled(tracker)))) == {

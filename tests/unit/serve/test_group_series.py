@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
@@ -12,30 +12,18 @@ from koff.serve.exposition import Exposition
 from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
-from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
+from tests.unit.serve.served import text, values
 from tests.unit.serve.views import EVERYTHING, NOW_MS, take_view, withhold
 
 NOTHING = bytes.fromhex("0000 00000000 ffffffff")
 
 
-def apply(tracker: Tracker, *pairs: Pair) -> None:
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=NOW_MS - 5000)
-
-
-def text(view: ClusterView, exposition: Exposition | None = None) -> str:
-    return "".join((exposition or Exposition(EVERYTHING)).render_chunks(view))
-
-
-def values(served: str, name: str) -> dict[str, float]:
-    """The numbers of a family by the labels after the cluster."""
-    found = re.findall(rf'^{name}{{cluster="c",?(.*)}} (.*)$', served, re.MULTILINE)
-    return {labels: float(number) for labels, number in found}
-
-
 def two_partitions(committed: tuple[int, int], *, start: int = 0, end: int = 100) -> Tracker:
     """Group g on two partitions of t with these commits."""
     tracker = Tracker()
-    apply(tracker, *(commit("g", "t", partition, offset) for partition, offset in enumerate(committed)))
+    commits = (commit("g", "t", partition, offset) for partition, offset in enumerate(committed))
+    apply(tracker, *commits, seen_at_ms=NOW_MS - 5000)
     partitions = [("t", 0), ("t", 1)]
     tracker.add_samples(
         ends=dict.fromkeys(partitions, end), starts=dict.fromkeys(partitions, start), at_ms=NOW_MS
@@ -56,24 +44,20 @@ def margins(view: ClusterView) -> tuple[float | None, ...]:
     return tuple(values(served, name).get('group="g"') for name in (LOST, MARGIN, RATIO))
 
 
-def test_the_margin_is_that_of_the_partition_with_a_lag_that_is_nearest_to_its_log_start() -> None:
-    assert margins(take_view(two_partitions((60, 30), start=20))) == (0, 10, 0.125)
-
-
-def test_a_log_from_which_nothing_was_deleted_yet_shows_no_danger() -> None:
-    assert margins(take_view(two_partitions((60, 3)))) == (0, 3, 1)
-
-
-def test_records_that_were_lost_are_summed_and_leave_no_margin() -> None:
-    assert margins(take_view(two_partitions((5, 12), start=20))) == (23, 0, 0)
-
-
-def test_a_group_without_a_lag_cannot_lose_records() -> None:
-    assert margins(take_view(two_partitions((100, 100), start=100))) == (0, None, 1)
-
-
-def test_a_log_that_lost_all_its_records_has_no_margin() -> None:
-    assert margins(take_view(two_partitions((90, 100), start=100))) == (10, 0, 0)
+@pytest.mark.parametrize(
+    ("committed", "start", "expected"),
+    [
+        ((60, 30), 20, (0, 10, 0.125)),
+        ((60, 3), 0, (0, 3, 1)),  # nothing was deleted yet: no danger
+        ((5, 12), 20, (23, 0, 0)),  # records that were lost are summed
+        ((100, 100), 100, (0, None, 1)),  # without a lag, nothing can be lost
+        ((90, 100), 100, (10, 0, 0)),  # a log that lost all its records
+    ],
+)
+def test_the_margin_is_that_of_the_partition_with_a_lag_that_is_nearest_to_its_log_start(
+    committed: tuple[int, int], start: int, expected: tuple[float | None, ...]
+) -> None:
+    assert margins(take_view(two_partitions(committed, start=start))) == expected
 
 
 def test_the_margin_is_absent_while_a_log_start_or_a_lag_is_not_known() -> None:
@@ -141,11 +125,8 @@ def test_a_rebalance_is_a_generation_that_grows() -> None:
     served = text(take_view(tracker), exposition)
     assert values(served, "koff_group_epoch") == {'group="g"': 7}
     assert values(served, "koff_group_rebalances_total") == {'group="g"': 0}
-    key, value = classic_group("g", {"a": ASSIGNED_T_0_1})
-    assert value is not None
-    generation = value.index((7).to_bytes(4, "big"))
-    grown = value[:generation] + (9).to_bytes(4, "big") + value[generation + 4 :]
-    apply(tracker, (key, grown), commit("new", "t", 0, 1))  # another group makes other labels
+    grown = classic_group("g", {"a": ASSIGNED_T_0_1}, generation=9)
+    apply(tracker, grown, commit("new", "t", 0, 1))  # another group makes other labels
     served = text(take_view(tracker), exposition)
     assert values(served, "koff_group_epoch") == {'group="g"': 9}
     assert values(served, "koff_group_rebalances_total") == {'group="g"': 2}
@@ -173,8 +154,7 @@ def test_the_info_of_a_group_has_its_coordinator_and_escapes_what_members_say() 
 def test_groups_whose_commits_a_transaction_may_hold_back_are_named() -> None:
     tracker, name = Tracker(), "koff_group_commits_held_back"
     for partition, group in enumerate("gh"):
-        key, value = commit(group, "t", 0, 1)
-        tracker.apply(partition, [key], [value])
+        apply(tracker, commit(group, "t", 0, 1), partition=partition)
     view = take_view(tracker)
     assert values(text(view), name) == {}
     view = replace(view, stats=replace(view.stats, held_back_partitions=frozenset({1})))

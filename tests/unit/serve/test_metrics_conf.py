@@ -14,7 +14,7 @@ from koff.serve.families import FAMILIES
 from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.serve.views import NOW_MS, build_view, withhold
 
 
@@ -25,7 +25,7 @@ def fill_tracker() -> Tracker:
     places = [("t", 0), ("t", 1), ("u", 0), ("u", 1)]
     for partition, (group, own) in enumerate(lags.items()):
         pairs = [commit(group, *place, 1000 - lag) for place, lag in zip(places, own, strict=True)]
-        tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
+        apply(tracker, *pairs, partition=partition)
     ends, starts = dict.fromkeys(places, 1000), dict.fromkeys(places, 5)
     tracker.add_samples(ends=ends, starts=starts, at_ms=NOW_MS)
     return tracker
@@ -122,7 +122,7 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
 def fill_tracker_of_one_shard() -> Tracker:
     tracker = Tracker()
     pairs = [commit("g", topic, partition, 5) for topic in "tu" for partition in range(5)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *pairs)
     places = [(topic, partition) for topic in "tu" for partition in range(5)]
     tracker.add_samples(ends=dict.fromkeys(places, 9), starts=dict.fromkeys(places, 1), at_ms=NOW_MS)
     return tracker
@@ -134,8 +134,7 @@ def test_what_is_kept_follows_the_lags() -> None:
         Exposition(MetricsConf(families=("koff_group_total_lag",), max_series=1)),
     )
     assert 'group="c-test"} 927\n' in "".join(exposition.render_chunks(take_view(tracker)))
-    pairs = [commit("c-test", "u", 1, 1000)]
-    tracker.apply(2, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, commit("c-test", "u", 1, 1000), partition=2)
     served = "".join(exposition.render_chunks(take_view(tracker)))
     assert re.findall(r"koff_group_total_lag{.*", served) == [
         'koff_group_total_lag{cluster="c",group="b"} 260'

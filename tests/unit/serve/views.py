@@ -13,7 +13,7 @@ from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import Snapshot, Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness, StoredTable, Views
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 
 NOW_MS = 1_800_000_000_000
 READY = Readiness(True, "ready")
@@ -24,8 +24,7 @@ Row = tuple[str, str, int]
 def fill_tracker(partitions: int = 1) -> Tracker:
     """Group g, 6 behind on each partition of t."""
     tracker = Tracker()
-    pairs = [commit("g", "t", partition, 4) for partition in range(partitions)]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, *(commit("g", "t", partition, 4) for partition in range(partitions)))
     tracker.add_samples(ends={("t", partition): 10 for partition in range(partitions)})
     return tracker
 
@@ -49,15 +48,27 @@ def judge(view: ClusterView) -> ClusterView:
 
 
 def withhold(tracker: Tracker, rows: Mapping[Row, Reason], stale_groups: Collection[str] = ()) -> ClusterView:
-    """A view of a tracker with one shard, in which these rows are withheld, and these groups not current."""
-    snapshot = tracker.take_snapshot(NOW_MS)
-    shard, places = snapshot.shards[0], snapshot.partitions
-    bits = [
-        rows.get((shard.groups[group].name, places.topic[at], places.partition[at]), 0)
-        for group, at in zip(shard.group, shard.partition, strict=True)
-    ]
-    current = np.array([group.name not in stale_groups for group in shard.groups], np.bool_)
-    return build_view(snapshot.withhold({0: np.array(bits, np.uint8)}, {0: current}))
+    """A view of a tracker in which these rows are withheld, and these groups not current."""
+    return build_view(withhold_rows(tracker.take_snapshot(NOW_MS), rows, stale_groups))
+
+
+def withhold_rows(
+    snapshot: Snapshot,
+    rows: Mapping[Row, Reason],
+    stale_groups: Collection[str] = (),
+    partial_groups: Collection[str] = (),
+) -> Snapshot:
+    """The snapshot with these rows withheld, these groups not current, and rows of these groups missing."""
+    places, bits, current, whole = snapshot.partitions, {}, {}, {}
+    for number, shard in snapshot.shards.items():
+        found = [
+            rows.get((shard.groups[group].name, places.topic[at], places.partition[at]), 0)
+            for group, at in zip(shard.group, shard.partition, strict=True)
+        ]
+        bits[number] = np.array(found, np.uint8)
+        current[number] = np.array([group.name not in stale_groups for group in shard.groups], np.bool_)
+        whole[number] = np.array([group.name not in partial_groups for group in shard.groups], np.bool_)
+    return snapshot.withhold(bits, current, None, whole)
 
 
 class Source:

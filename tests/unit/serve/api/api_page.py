@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from koff.tracker import Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
 from tests.unit.serve.api.clusters import NOW_MS, Clusters, build_view
 
 PAGE = Path(__file__).parents[4] / "docs" / "api.md"
@@ -27,7 +27,7 @@ def build_example() -> Clusters:
         pairs.append(
             classic_group("payments", {"payments-1": ASSIGNED_T_0_1.replace(b"\x00\x01t", b"\x00\x06orders")})
         )
-        tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=at_ms)
+        apply(tracker, *pairs, seen_at_ms=at_ms)
         ends = dict.fromkeys(places, 1000 + second * 3)
         tracker.add_samples(ends=ends, starts=dict.fromkeys(places, 0), stables=ends, at_ms=at_ms)
     return Clusters(build_view(tracker.take_snapshot(NOW_MS), "prod"))

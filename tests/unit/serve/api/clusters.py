@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 from koff.lag import Reason
 from koff.records import encode
 from koff.records.placement import group_partition
@@ -24,21 +22,19 @@ from koff.view.cluster_view import (
     TopicFacts,
     Views,
 )
+from tests.unit import builders
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Pair, Share, classic_group, commit
-from tests.unit.serve.views import judge
+from tests.unit.serve.views import NOW_MS, READY, Row, judge, withhold_rows
 
-NOW_MS = 1_800_000_000_000
-READY, DOWN = Readiness(True, "ready"), Readiness(False, "not ready: no broker responds")
+DOWN = Readiness(False, "not ready: no broker responds")
 ODD = "a/b%2F c.d\n\u00e9\u6f22?#&+\"<script>'"
 """A name with everything that means something in a URL, in JSON or in HTML."""
 FACTS = ClusterFacts(3, {"t": TopicFacts(3, 2, 1, 2), "unread": TopicFacts(6, 3)}, (1, 2, -1) * 20)
-Row = tuple[str, str, int]
 
 
 def apply(tracker: Tracker, group: str, *pairs: Pair) -> None:
     """Applies records of a group, in the partition that it belongs to."""
-    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-    tracker.apply(group_partition(group, 50), keys, values, seen_at_ms=NOW_MS - 5_000)
+    builders.apply(tracker, *pairs, partition=group_partition(group, 50), seen_at_ms=NOW_MS - 5_000)
 
 
 def fill_tracker() -> Tracker:
@@ -107,16 +103,7 @@ def withhold(
 ) -> ClusterView:
     """A view with these rows withheld, these groups not current, and rows of these groups missing."""
     snapshot = fill_tracker().take_snapshot(NOW_MS)
-    places, bits, current, whole = snapshot.partitions, {}, {}, {}
-    for number, shard in snapshot.shards.items():
-        found = [
-            rows.get((shard.groups[group].name, places.topic[at], places.partition[at]), Reason(0))
-            for group, at in zip(shard.group, shard.partition, strict=True)
-        ]
-        bits[number] = np.array(found, np.uint8)
-        current[number] = np.array([group.name not in stale_groups for group in shard.groups], np.bool_)
-        whole[number] = np.array([group.name not in partial_groups for group in shard.groups], np.bool_)
-    return build_view(snapshot.withhold(bits, current, None, whole))
+    return build_view(withhold_rows(snapshot, rows, stale_groups, partial_groups))
 
 
 EMPTY = build_view(Tracker().take_snapshot(NOW_MS), "empty", facts=ClusterFacts())

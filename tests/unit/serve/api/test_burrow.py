@@ -11,7 +11,7 @@ import pytest
 from koff.lag import Reason
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, TopicFacts
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.serve.api.clusters import (
     AWAY,
     EMPTY,
@@ -23,11 +23,6 @@ from tests.unit.serve.api.clusters import (
     take_view,
     withhold,
 )
-
-
-@pytest.fixture(scope="module")
-def clusters() -> Clusters:
-    return Clusters(take_view())
 
 
 def about(*names: str) -> dict[str, str]:
@@ -202,9 +197,7 @@ def test_nothing_is_denied_of_a_cluster_that_is_down(what: tuple[str, ...]) -> N
 
 def test_a_partition_without_a_lag_is_left_out_and_counted() -> None:
     tracker = Tracker()
-    for topic, offset in (("t", 4), ("gone", 9)):
-        key, value = commit("g", topic, 0, offset)
-        tracker.apply(0, [key], [value])
+    apply(tracker, commit("g", "t", 0, 4), commit("g", "gone", 0, 9))
     tracker.add_samples(ends={("t", 0): 10})
     status = Clusters(build_view(tracker.take_snapshot(NOW_MS))).burrow("c", "consumer", "g", "lag")[1][
         "status"
@@ -215,8 +208,7 @@ def test_a_partition_without_a_lag_is_left_out_and_counted() -> None:
 
 def test_a_partition_with_an_absurd_number_makes_no_list_up_to_it() -> None:
     tracker = Tracker()
-    key, value = commit("g", "t", 2**31 - 1, 4)
-    tracker.apply(0, [key], [value])
+    apply(tracker, commit("g", "t", 2**31 - 1, 4))
     tracker.add_samples(ends={("t", 2**31 - 1): 10})
     clusters = Clusters(build_view(tracker.take_snapshot(NOW_MS)))
     assert clusters.burrow("c", "consumer", "g")[1]["topics"] == {}

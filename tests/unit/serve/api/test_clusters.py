@@ -12,7 +12,7 @@ from koff.serve.api import topic_columns
 from koff.serve.api.group_columns import select_places
 from koff.tracker import Snapshot, Tracker
 from koff.view.cluster_view import MonitorStats
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.serve.api.clusters import (
     AWAY,
     EMPTY,
@@ -23,11 +23,6 @@ from tests.unit.serve.api.clusters import (
     take_view,
     withhold,
 )
-
-
-@pytest.fixture(scope="module")
-def clusters() -> Clusters:
-    return Clusters(take_view())
 
 
 def test_clusters_say_whether_they_are_ready() -> None:
@@ -141,8 +136,7 @@ def test_a_topic_has_the_offsets_of_its_partitions_and_its_readers(clusters: Clu
 def test_readers_of_a_topic_cost_only_their_rows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Tracker()
     for topic in ("t", "u", "v"):
-        key, value = commit("g", topic, 0, 4)
-        tracker.apply(0, [key], [value])
+        apply(tracker, commit("g", topic, 0, 4))
         tracker.add_samples(ends={(topic, 0): 10})
     selected = []
 

@@ -35,11 +35,6 @@ LEFT_OUT = {"cluster", "group", "state", "lag_to_stable"}
 ALL = {*LAGS, "empty", "consumer"}
 
 
-@pytest.fixture(scope="module")
-def clusters() -> Clusters:
-    return Clusters(take_view())
-
-
 def list_names(clusters: Clusters, query: str) -> list[str]:
     return [group["group"] for group in clusters.get("groups", query=query)["groups"]]
 

@@ -11,7 +11,7 @@ import pytest
 from koff.lag import Reason
 from koff.serve.api.endpoints import ENDPOINTS, ApiEndpoint
 from koff.tracker import Snapshot, Tracker
-from tests.unit.builders import Pair, classic_group, commit
+from tests.unit.builders import apply, classic_group, commit
 from tests.unit.serve.api.clusters import AWAY, EMPTY, LAGS, ODD, Clusters, build_view, take_view, withhold
 
 jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="needs schemathesis: pip install '.[dev]'")
@@ -20,8 +20,7 @@ jsonschema_rs = pytest.importorskip("jsonschema_rs", reason="needs schemathesis:
 def take_snapshot_without_time() -> Snapshot:
     """Groups of which nothing is known but commits and members."""
     tracker = Tracker()
-    pairs: list[Pair] = [commit("simple", "t", 0, 4), commit("lost", "t", 0, -1), classic_group("empty", {})]
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs])
+    apply(tracker, commit("simple", "t", 0, 4), commit("lost", "t", 0, -1), classic_group("empty", {}))
     return tracker.take_snapshot()
 
 

@@ -16,7 +16,7 @@ from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import Views
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.serve.api.clusters import ODD, Clusters, build_view, take_view
 from tests.unit.serve.requests import request
 
@@ -41,16 +41,9 @@ NAMES = [
 
 
 @pytest.fixture(scope="module")
-def clusters() -> Clusters:
-    return Clusters(take_view())
-
-
-@pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     tracker = Tracker()
-    for name in NAMES:
-        key, value = commit(name, "t", 0, 4)
-        tracker.apply(0, [key], [value])
+    apply(tracker, *(commit(name, "t", 0, 4) for name in NAMES))
     source = Clusters(build_view(tracker.take_snapshot(0), "c/d"), take_view())
     with Server(source, ServeConf("127.0.0.1:0")) as server:
         yield server
@@ -172,9 +165,7 @@ def test_what_is_not_known_by_name_is_not_found_and_says_what_there_is(clusters:
         assert problem["detail"] == f"there is no {kind} named 'x'"
     assert ODD in clusters.request("/api/v1/clusters/c/groups/x").problem["known"]
     tracker = Tracker()
-    for number in range(21):
-        key, value = commit(f"g{number}", "t", 0, 1)
-        tracker.apply(0, [key], [value])
+    apply(tracker, *(commit(f"g{number}", "t", 0, 1) for number in range(21)))
     many = Clusters(build_view(tracker.take_snapshot(0)))
     assert "known" not in many.request("/api/v1/clusters/c/groups/x").problem
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from koff.lag import Reason
@@ -17,8 +16,8 @@ from koff.tracker import Rule, ShownNames, Tracker
 from koff.tracker.topic_partitions import fold_topic_id
 from koff.view import wording
 from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
-from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit, consumer_group
-from tests.unit.serve.views import NOW_MS, READY
+from tests.unit.builders import ASSIGNED_T_0_1, Pair, apply, classic_group, commit, consumer_group
+from tests.unit.serve.views import NOW_MS, READY, Row, withhold_rows
 
 NOT_READY = Readiness(False, "not ready: the cluster does not answer")
 NO_VIEW = ClusterView("c", Tracker().take_snapshot(0), NOT_READY, MonitorStats(up=False))
@@ -39,9 +38,7 @@ class Watched:
         self.denied: frozenset[str] = frozenset()
 
     def apply(self, *pairs: Pair, shard: int = 0) -> None:
-        self.tracker.apply(
-            shard, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=self.now_ms
-        )
+        apply(self.tracker, *pairs, partition=shard, seen_at_ms=self.now_ms)
 
     def commit(
         self, group: str, offset: int | None, *, topic: str = "t", partition: int = 0, shard: int = 0
@@ -227,10 +224,8 @@ def test_a_shard_that_is_not_current_at_the_first_view_is_learned_without_an_eve
 def withhold_group(watched: Watched, name: str) -> ClusterView:
     """A view in which one group of shard 0 is not current, and the others are."""
     view = watched.take_view()
-    shard = view.snapshot.shards[0]
-    current = np.array([group.name != name for group in shard.groups])
-    bits = np.where(current[shard.group], 0, int(BLIND)).astype(np.uint8)
-    return replace(view, snapshot=view.snapshot.withhold({0: bits}, {0: current}))
+    rows: dict[Row, Reason] = {(name, topic, 0): BLIND for topic in watched.topics}
+    return replace(view, snapshot=withhold_rows(view.snapshot, rows, [name]))
 
 
 def test_a_group_that_is_not_current_is_not_compared_and_the_others_are(watched):

@@ -108,14 +108,20 @@ def webhooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhooks]:
     made.stop()
 
 
+def deliver(webhooks: Webhooks, receiver: Receiver, *events: ClusterEvent, **conf: Any) -> None:
+    """Sends the events to the receiver alone, from now on."""
+    webhooks.configure([WebhookConf(url=receiver.url, **conf)])
+    webhooks.send(list(events))
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     wait_until(condition, every_s=0.01, what="the webhook")
 
 
 def test_events_are_posted_as_json_with_headers(webhooks):
     with receiving(200) as receiver:
-        webhooks.configure([WebhookConf(url=receiver.url, headers={"Authorization": "Bearer x"})])
-        webhooks.send([make_event(1, topic="t", partition=3, details={"offsets": 5})])
+        event = make_event(1, topic="t", partition=3, details={"offsets": 5})
+        deliver(webhooks, receiver, event, headers={"Authorization": "Bearer x"})
         wait_for(lambda: webhooks.counts.requests["ok"] == 1)
     path, headers, body = receiver.requests[0]
     assert path == f"/hook/{SECRET}?token={SECRET}"
@@ -171,8 +177,8 @@ def test_a_template_for_one_event_opens_and_resolves_by_its_key(webhooks):
     ended = make_event(2, key="k", kind="incident_closed", severity=Severity.INFO, ends=Severity.WARNING)
     given = [make_event(1, key="k"), ended, make_event(3), replace(ended, ends=None)]
     with receiving(200) as receiver:
-        webhooks.configure([WebhookConf(url=receiver.url, template=template)])
-        webhooks.send(given)  # what only informs is below the least severity, unless it ends what was not
+        # What only informs is below the least severity, unless it ends what was not.
+        deliver(webhooks, receiver, *given, template=template)
         wait_for(lambda: webhooks.counts.requests["ok"] == 3)
     assert [json.loads(body) for _, _, body in receiver.requests] == [
         {"key": "k", "action": "trigger", "severity": "error", "text": "event 1"},
@@ -184,8 +190,7 @@ def test_a_template_for_one_event_opens_and_resolves_by_its_key(webhooks):
 @pytest.mark.parametrize("failure", [500, 503, 429, 408, "drop"])
 def test_a_failure_is_sent_again(webhooks, failure):
     with receiving(failure, failure, 204) as receiver, capture_logs() as logs:
-        webhooks.configure([WebhookConf(url=receiver.url)])
-        webhooks.send([make_event()])
+        deliver(webhooks, receiver, make_event())
         wait_for(lambda: webhooks.counts.requests["ok"] == 1)
     assert receiver.list_ids() == ["1-1"] * 3
     assert webhooks.counts.requests == {"ok": 1, "failed": 2, "refused": 0}
@@ -196,8 +201,7 @@ def test_a_failure_is_sent_again(webhooks, failure):
 @pytest.mark.parametrize("status", [400, 401, 404, 301, 302, 307])
 def test_what_is_refused_or_redirected_is_not_sent_again(webhooks, status):
     with receiving(status, 200) as receiver, capture_logs() as logs:
-        webhooks.configure([WebhookConf(url=receiver.url)])
-        webhooks.send([make_event(1)])
+        deliver(webhooks, receiver, make_event(1))
         wait_for(lambda: webhooks.counts.dropped == 1)
         webhooks.send([make_event(2)])
         wait_for(lambda: webhooks.counts.requests["ok"] == 1)
@@ -237,8 +241,7 @@ def test_a_receiver_that_is_slow_delays_no_other_and_no_stop(webhooks, fault):
 @pytest.mark.parametrize("fault", ["hang", "trickle"])
 def test_a_receiver_that_is_slow_is_a_failure_after_the_timeout(webhooks, fault):
     with receiving(fault, 200) as receiver:
-        webhooks.configure([WebhookConf(url=receiver.url, timeout_s=1.0)])
-        webhooks.send([make_event()])
+        deliver(webhooks, receiver, make_event(), timeout_s=1.0)
         wait_for(lambda: webhooks.counts.requests["ok"] == 1)
     assert webhooks.counts.requests["failed"] >= 1  # more on a busy machine
 
@@ -281,8 +284,7 @@ def test_events_are_posted_with_tls(webhooks, monkeypatch):
 
 def test_a_header_of_the_configuration_replaces_that_of_koff(webhooks):
     with receiving(200) as receiver:
-        webhooks.configure([WebhookConf(url=receiver.url, headers={"content-type": "text/x"})])
-        webhooks.send([make_event()])
+        deliver(webhooks, receiver, make_event(), headers={"content-type": "text/x"})
         wait_for(lambda: len(receiver.requests) == 1)
     assert [line for line in receiver.header_lines[0] if line[0].lower() == "content-type"] == [
         ("content-type", "text/x")
@@ -306,8 +308,7 @@ def test_the_oldest_events_are_dropped_if_too_many_wait(webhooks, monkeypatch):
     monkeypatch.setattr(webhook_module, "MOST_WAITING", 5)
     monkeypatch.setattr(webhook_module, "AT_ONCE", 2)
     with receiving("hang", 200) as receiver:
-        webhooks.configure([WebhookConf(url=receiver.url, timeout_s=3600)])
-        webhooks.send([make_event(0)])
+        deliver(webhooks, receiver, make_event(0), timeout_s=3600)
         wait_for(lambda: len(receiver.requests) == 1)
         webhooks.send([make_event(number) for number in range(1, 10)])
         assert webhooks.counts.dropped == 4

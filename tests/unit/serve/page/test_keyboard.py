@@ -8,7 +8,7 @@ from koff.kafkatest import wait_until
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from tests.chromium import Tab, found
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.serve.page.shown import (
     Shown,
     click,
@@ -163,8 +163,7 @@ def test_the_copy_button_says_that_it_did_not_work(tab: Tab, page: str):
 @pytest.mark.parametrize("name", [" ", "\u200b", "\t\n"])
 def test_a_name_of_blanks_can_be_seen_and_opened(tab: Tab, name: str):
     tracker = fill_tracker()
-    key, value = commit(name, "t", 0, 1)
-    tracker.apply(1, [key], [value])
+    apply(tracker, commit(name, "t", 0, 1), partition=1)
     with Server(Source(take_view(tracker)), ServeConf("127.0.0.1:0")) as server:
         open_focused(tab, server.url)
         shown = tab.evaluate(

@@ -13,7 +13,7 @@ from koff.serve.listening import ServeConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, TopicFacts
 from tests.chromium import Tab, found
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit
 from tests.unit.serve.page.proxy import run_proxy
 from tests.unit.serve.page.shown import click, list_names, open_page, read, wait_for
 from tests.unit.serve.views import Source, take_view
@@ -28,9 +28,7 @@ NAMES = ("", ".", "..", "../..", "a/../b", "//", "%", "%2E%2E", "%2F", "#", "?gr
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     tracker = Tracker()
-    for name in NAMES:
-        key, value = commit(name, name, 0, 4)
-        tracker.apply(0, [key], [value])
+    apply(tracker, *(commit(name, name, 0, 4) for name in NAMES))
     tracker.add_samples(ends={(name, 0): 10 for name in NAMES})
     facts = ClusterFacts(1, {name: TopicFacts(1, 1) for name in NAMES})
     view = replace(take_view(tracker, ".."), facts=facts)

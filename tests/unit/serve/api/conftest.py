@@ -1,0 +1,12 @@
+"""One cluster with groups of every kind."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.serve.api.clusters import Clusters, take_view
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Clusters:
+    return Clusters(take_view())
