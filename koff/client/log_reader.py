@@ -40,9 +40,10 @@ LEAST_BYTES, RECORD_BYTES = 16 << 10, 160
 """The least that is requested of a partition, and the assumed size of a record, for those with an `until`."""
 BEHIND_AT_ONCE = 4
 """So many partitions with more to read are requested at once, in turn. A long one fills the response."""
-WAIT_MS, FIRST_WAIT_MS, FIRST_S = 500, 50, 2.0
-"""How long a broker waits for a record, if there is none; and how long in the first seconds of a partition, when
-`koff monitor` needs watermarks."""
+WAIT_MS = 500
+"""How long a broker waits for a record, if there is none."""
+FIRST_WAIT_MS, FIRST_S = 50, 2.0
+"""The same in the first seconds of a partition: then `koff monitor` needs watermarks soon."""
 RESPONSE_S = 5.0
 """A broker that does not respond, or cannot be connected to, within this time is given up."""
 SEEK_S = 10.0
