@@ -52,7 +52,7 @@ class Coordinators:
     """The double of `fetch_from_coordinators`, and of a cluster whose partitions all end at 20."""
 
     def __init__(self) -> None:
-        self.conf = ClusterConf("b:1")
+        self.conf, self.lister = ClusterConf("b:1"), object()
         self.offsets: list[ShareOffset] = []
         self.groups = ["g"]
         self.failed: dict[str, str] = {}
@@ -61,7 +61,8 @@ class Coordinators:
         self.are_leaders_silent = False
         self.asked: list[FetchOptions] = []
 
-    def fetch(self, _: ClusterConf, options: FetchOptions) -> FetchedGroups:
+    def fetch(self, lister: object, options: FetchOptions) -> FetchedGroups:
+        assert lister is self.lister
         self.asked.append(options)
         if self.error is not None:
             raise self.error
