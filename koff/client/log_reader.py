@@ -160,11 +160,6 @@ class LogReader(Closing):
         """The partitions that are being read."""
         return set(self._partitions)
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether there is more to read, as far as is known."""
-        return any(part.is_behind for part in self._partitions.values())
-
     def add(self, starts: Mapping[int, LogStart]) -> None:
         """Begins to read these partitions."""
         self.remove(starts)

@@ -258,7 +258,7 @@ class Core:
     # --- Inputs ------------------------------------------------------------------------------------------
 
     def _select_inputs(self, given: Input | None, now: Moment) -> list[Input]:
-        """The inputs to be taken now: those that were held back come first."""
+        """Returns the inputs to take now. Inputs that were held back come first."""
         given_now = [] if given is None else [given]
         if self._held is None or not self._was_read:
             return given_now

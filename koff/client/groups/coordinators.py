@@ -181,7 +181,7 @@ class _CoordinatorFetch:
 
         def query(connection: Connection) -> None:
             nonlocal response
-            response = BrokerResponses(broker, layout)  # anew, if the connection was closed
+            response = BrokerResponses(broker, layout)  # `lend` may call this twice
             response.list_groups(connection, self._options)
             if response.listings is not None:
                 response.fetch_missing(

@@ -14,7 +14,6 @@ from koff.client.groups.descriptions import GroupListing, build_describe_request
 from koff.client.wire.connection import Connection
 from koff.proto.requests import Api
 
-GROUP_NOT_FOUND = "GROUP_ID_NOT_FOUND"
 PRESENT = "the group exists, and was not listed"
 
 

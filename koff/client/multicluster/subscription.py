@@ -109,7 +109,7 @@ class ReaderSubscription:
         return None in self.paused or partition in self.paused
 
     def is_read(self, partition: ReadPartition) -> bool:
-        """Whether the partition is still read, and no other one has taken its place."""
+        """Whether the partition is still read: no later object has taken its place."""
         return self.partitions.get(partition.partition) is partition
 
     def start_partition(self, number: int, *, start_at: int | None = None, assignment: int = 0) -> None:

@@ -78,7 +78,7 @@ class Brokers(Closing):
         return sorted(members | dict.fromkeys(self._bootstrap), key=rank)
 
     def lend(self, address: Address, use: Callable[[Connection], T], *, deadline: float) -> T:
-        """What `use` returns, as `ConnectionPool.lend`: for several requests to one broker."""
+        """Calls `use` with a connection to that broker, and returns its result: see `ConnectionPool.lend`."""
         return self._pool.lend(address, use, deadline=deadline)
 
     def ask(

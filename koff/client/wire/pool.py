@@ -59,11 +59,11 @@ class ConnectionPool(Closing):
         return self.lend(address, exchange, deadline=deadline)
 
     def lend(self, address: Address, use: Callable[[Connection], T], *, deadline: float) -> T:
-        """What `use` returns, which sends requests over the connection and reads all responses.
+        """Calls `use` with a connection to the address, and returns its result.
 
-        `use` may be called again: an idle connection may have been closed by the broker. Raises
-        `ConnectError`, `Denied` for a refused log-in, `ConfigError` for properties that koff cannot use, and
-        what `use` raises.
+        `use` sends requests, and reads all responses. It may be called again: the broker may have closed an
+        idle connection. Raises `ConnectError`, `Denied` for a refused log-in, `ConfigError` for properties
+        that koff cannot use, and what `use` raises.
         """
         while (connection := self._take_idle(address)) is not None:
             try:

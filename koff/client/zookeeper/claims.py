@@ -64,7 +64,7 @@ class Claim(DeliveredPartition):
     retry_at: float = 0.0
     """Monotonic time before which the intake does not try the claim's next step again."""
     failing_since: float | None = None
-    """Monotonic time of the first error of those that are retried; infinity once they were reported."""
+    """Monotonic time of the first error that is retried; infinity once the errors were reported."""
 
     @property
     def topic_partition(self) -> TopicPartition:

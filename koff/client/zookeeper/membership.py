@@ -110,7 +110,7 @@ class Membership:
             self.wake.clear()
 
     def request_rebalance(self) -> None:
-        """Computes the assignment anew, soon."""
+        """Computes the assignment again, soon."""
         self._rebalance_needed.set()
         self.wake.set()
 

@@ -21,7 +21,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.queries import show_group
 from koff.view.cluster_view import Views
 from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
-from tests.unit.serve.test_causes import Life
+from tests.unit.view.test_causes import Life
 
 group: Any = importlib.import_module("koff.cli.group")  # koff.cli may have a command of that name
 AT_MS = 1_795_225_081_984

@@ -21,8 +21,8 @@ from koff.errors import ConnectError
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.builders import apply, commit
-from tests.unit.serve.test_causes import Life
 from tests.unit.serve.views import take_view
+from tests.unit.view.test_causes import Life
 
 
 class Screen:

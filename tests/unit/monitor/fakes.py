@@ -128,7 +128,6 @@ class FakeLog:
     def __init__(self, lister: Any, topic: str, *, gather_s: float = 0.0, ends_s: float = 0.0) -> None:
         self.topic = topic
         self.unreachable: Exception | None = None
-        self.is_behind = False
         self.assigned: dict[int, int] = {}
         self.epochs: dict[int, int] = {}
         self.history: list[tuple[str, Any]] = []

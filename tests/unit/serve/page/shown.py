@@ -11,8 +11,8 @@ from koff.kafkatest import wait_until
 from koff.view.cluster_view import ClusterView, Views
 from tests.chromium import Tab
 from tests.unit.serve.api.clusters import take_view
-from tests.unit.serve.test_causes import Life
 from tests.unit.serve.views import Source
+from tests.unit.view.test_causes import Life
 
 
 class Shown(Source):

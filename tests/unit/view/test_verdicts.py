@@ -18,7 +18,7 @@ from koff.view.activity import RecentActivity
 from koff.view.cluster_view import Views
 from koff.view.incidents import Incident, Step, build_key
 from tests.unit.builders import assign, classic_group, commit
-from tests.unit.serve.test_causes import Life
+from tests.unit.view.test_causes import Life
 
 
 def look(life: Life) -> GroupVerdicts:
