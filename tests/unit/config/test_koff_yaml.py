@@ -19,7 +19,7 @@ from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.serve.families import FAMILIES
+from koff.serve.metrics.families import FAMILIES
 from koff.tracker import Rule, ShownNames
 
 

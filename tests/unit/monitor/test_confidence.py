@@ -18,7 +18,7 @@ from koff.monitor.requests import Display, Moment, Topic
 from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
 from koff.view.cluster_view import ClusterView

@@ -11,7 +11,7 @@ from koff.monitor.requests import (
     Topic,
     TopicsFetched,
 )
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import Rule, ShownNames
 from tests.unit.builders import commit
