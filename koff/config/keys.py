@@ -99,7 +99,7 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _parse_families(text: str) -> str:
-    from koff.serve.metrics_conf import check_families
+    from koff.serve.metrics.conf import check_families
 
     check_families(text.split(","))
     return text

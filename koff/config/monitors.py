@@ -21,7 +21,7 @@ from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve.access import AccessConf
 from koff.serve.listening import ServeConf
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Objective, Rule, ShownNames
 
 _DEFAULTS = {key.name: key.default for key in DEFAULTS_KEYS + TOP_KEYS if key.default is not None}

@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 
 from koff.serve.accepted import OPENMETRICS, Format
 from koff.serve.events.webhook import WebhookCounts
+from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
 from koff.serve.metrics.own import ProcessNumbers
-from koff.serve.metrics_conf import MetricsConf
 from koff.view.cluster_view import ClusterView, StoredTable, ViewSource
 
 _PIECE_BYTES, _PLAIN_BYTES = 1 << 16, 1 << 18

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.family import Family
 from koff.serve.metrics.labels import (
     Labels,
@@ -31,7 +32,6 @@ from koff.serve.metrics.numbers import (
 )
 from koff.serve.metrics.own import MONITOR, PROCESS, MonitorNumbers, ProcessNumbers, SeriesCount
 from koff.serve.metrics.series import Series, render_series, select_columns, select_few
-from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
 from koff.view.cluster_view import ClusterView, TopicFacts

@@ -11,8 +11,8 @@ from koff.monitor.requests import (
     Topic,
     TopicsFetched,
 )
+from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
-from koff.serve.metrics_conf import MetricsConf
 from koff.tracker import Rule, ShownNames
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, answer_offsets

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.scrape import fill_tracker, take_view
+from koff.serve.metrics.conf import Granularity, MetricsConf
 from koff.serve.metrics.exposition import Exposition
 from koff.serve.metrics.families import FAMILIES
 from koff.serve.metrics.family import Family
-from koff.serve.metrics_conf import Granularity, MetricsConf
 
 PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 BLOCK = re.compile(r"(<!-- families of a (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

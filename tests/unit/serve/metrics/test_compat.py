@@ -16,8 +16,8 @@ from koff.errors import ConfigError
 from koff.lag import Reason
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
 from koff.serve.metrics.compat import COMPAT_FAMILIES
+from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
-from koff.serve.metrics_conf import MetricsConf
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
