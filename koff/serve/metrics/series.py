@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 from koff.serve.metrics.family import LEVELS, Column, Family
 from koff.serve.metrics.labels import LABEL_NAMES, Labels, Level, derive_labels, escape_label
 
-Series = tuple[list[str], list[str]]
+Series = tuple[list[bytes], list[bytes]]
 """The labels of each series, and the number of each series."""
 
 
-def render_series(family: Family[Any], series: Iterable[Series], *, openmetrics: bool) -> Iterator[str]:
-    """A family with its head, in one text for each part of the series. Nothing if there is no series."""
-    head = family.render_head(openmetrics=openmetrics)
+def list_parts(family: Family[Any], series: Iterable[Series], *, openmetrics: bool) -> Iterator[list[bytes]]:
+    """A family with its head, in parts that are to be joined. Nothing if there is no series."""
+    head, name = family.render_head(openmetrics=openmetrics), family.name.encode()
     for labels, numbers in series:
         if labels:
             # A scrape of many rows must not call a function for each.
-            parts = [f"\n{family.name}"] * (3 * len(labels))
+            parts = [b"\n" + name] * (3 * len(labels))
+            parts[0] = head + name
             parts[1::3] = labels
             parts[2::3] = numbers
-            parts[0] = head + family.name
-            parts.append("\n")
-            yield "".join(parts)
-            head = ""
+            parts.append(b"\n")
+            yield parts
+            head = b""
 
 
 def select_columns(
@@ -56,16 +56,16 @@ def _select(family: Family[Any], labels: Labels, column: Column) -> Series:
         numbers = numbers if isinstance(numbers, int) else numbers[known]
     if further:
         texts = _add_labels(family, texts, zip(*further, strict=True))
-    return texts, [repr(numbers)] * len(texts) if isinstance(numbers, int) else _format_numbers(numbers)
+    return texts, [b"%d" % numbers] * len(texts) if isinstance(numbers, int) else _format_numbers(numbers)
 
 
-def _add_labels(family: Family[Any], texts: list[str], further: Iterable[tuple[str, ...]]) -> list[str]:
+def _add_labels(family: Family[Any], texts: list[bytes], further: Iterable[tuple[str, ...]]) -> list[bytes]:
     """The texts with the labels of the family that no level has."""
     names = [name for name in family.labels if name not in LEVELS]
-    endings, added = dict[tuple[str, ...], str](), list[str]()
+    endings, added = dict[tuple[str, ...], bytes](), list[bytes]()
     for text, values in zip(texts, further, strict=True):
         if (ending := endings.get(values)) is None:
-            ending = endings[values] = _join_labels(family, names, values) + "} "
+            ending = endings[values] = f"{_join_labels(family, names, values)}}} ".encode()
         # Texts end in "} ": without these two characters, another label can follow.
         added.append(text[:-2] + ending)
     return added
@@ -77,14 +77,14 @@ def select_few(
     """The series of a `Few`. `cluster` is from `join_labels`; `patterns` find labels in names of groups."""
     few = family.values(numbers)
     known: Any = sorted(few.items()) if isinstance(few, Mapping) else [((), few)]
-    texts, shown = list[str](), list[str]()
+    texts, shown = list[bytes](), list[bytes]()
     for key, number in known:
         if number is not None:
             values = key if isinstance(key, tuple) else (key,)
             derived = derive_labels(key, patterns) if "group" in family.labels else ""
             labels = (cluster + _join_labels(family, family.labels, values) + derived).removeprefix(",")
-            texts.append(f"{{{labels}}} " if labels else " ")
-            shown.append(repr(number))
+            texts.append(f"{{{labels}}} ".encode() if labels else b" ")
+            shown.append(repr(number).encode())
     return texts, shown
 
 
@@ -95,10 +95,15 @@ def _join_labels(family: Family[Any], names: Iterable[str], values: Iterable[obj
     return "".join(f',{renamed.get(name, name)}="{escape_label(str(value))}"' for name, value in pairs)
 
 
-def _format_numbers(column: NDArray[np.int64] | NDArray[np.float64]) -> list[str]:
+def _format_numbers(column: NDArray[np.int64] | NDArray[np.float64]) -> list[bytes]:
+    if (column == column[:1]).all():  # also if it is empty
+        return [repr(number).encode() for number in column[:1].tolist()] * len(column)
     # Most groups have caught up most of the time: zeros, which need not be formatted.
-    texts = ["0.0" if column.dtype == np.float64 else "0"] * len(column)
+    texts = [b"0.0" if column.dtype == np.float64 else b"0"] * len(column)
     others = np.flatnonzero(column)
-    for i, number in zip(others.tolist(), column[others].tolist(), strict=True):
-        texts[i] = repr(number)
+    # The text of a list has the numbers as `repr` has them, and is made without a call for each.
+    for i, text in zip(
+        others.tolist(), repr(column[others].tolist())[1:-1].encode().split(b", "), strict=True
+    ):
+        texts[i] = text
     return texts
