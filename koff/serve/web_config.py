@@ -72,10 +72,10 @@ class WebConfig:
 
 def parse_web_config(path: Path, text: str) -> WebConfig:
     """What the text of the file `path` says. Raises `ConfigError` with the line; it never quotes a hash."""
-    return _Parser(path).parse_file(compose_yaml(path, text))
+    return _WebConfigParser(path).parse_file(compose_yaml(path, text))
 
 
-class _Parser:
+class _WebConfigParser:
     def __init__(self, path: Path) -> None:
         self._path = path
 

@@ -29,6 +29,7 @@ def find_longest_time_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
         return np.full(size, np.nan)
     longest = np.full(size, -1.0)
     np.maximum.at(longest, shard.group[times.known], np.round(times.seconds[times.known], 3))
+    # A lag without a known age may be the oldest: a partial maximum looks like a recovery.
     undated = snapshot.lags(shard).known & ~times.known
     longest[shard.group[undated]] = -1.0
     return np.where((longest >= 0) & ~snapshot.withheld_groups(shard), longest, np.nan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -89,65 +88,47 @@ class ReaderTotal(NamedTuple):
 
 
 TOPIC: JsonObject[TopicTotal] = JsonObject(
-    JsonField("topic", STRING, "The name.", attrgetter("name")),
-    JsonField(
-        "partitions",
-        nullable(COUNT),
-        "Null: the topic is not listed.",
-        lambda t: t.facts and t.facts.partitions,
-    ),
-    JsonField(
-        "replicas", nullable(COUNT), "The least of its partitions.", lambda t: t.facts and t.facts.replicas
-    ),
-    JsonField(
-        "leaderless",
-        nullable(COUNT),
-        "Partitions without a leader.",
-        lambda t: t.facts and t.facts.leaderless,
-    ),
+    JsonField("topic", STRING, "The name.", "name"),
+    JsonField("partitions", nullable(COUNT), "Null: the topic is not listed.", "facts?.partitions"),
+    JsonField("replicas", nullable(COUNT), "The least of its partitions.", "facts?.replicas"),
+    JsonField("leaderless", nullable(COUNT), "Partitions without a leader.", "facts?.leaderless"),
     JsonField(
         "under_replicated",
         nullable(COUNT),
         "Partitions with replicas that are not in sync.",
-        lambda t: t.facts and t.facts.under_replicated,
+        "facts?.under_replicated",
     ),
-    JsonField("readers", COUNT, "Groups that committed to it.", attrgetter("readers")),
-    JsonField("end_sum", _OFFSET, "The sum of its end offsets.", attrgetter("end_sum")),
+    JsonField("readers", COUNT, "Groups that committed to it."),
+    JsonField("end_sum", _OFFSET, "The sum of its end offsets."),
     JsonField(
         "reason",
         one_of(("", "no_readers", "not_listed", "ends_not_known")),
         'Why `end_sum` is null; "" if it is not. koff samples partitions that groups read.',
-        attrgetter("reason"),
     ),
-    JsonField(
-        "produce_per_s",
-        nullable(NUMBER),
-        "Offsets per second. Null unless known of all partitions.",
-        attrgetter("produce_per_s"),
-    ),
+    JsonField("produce_per_s", nullable(NUMBER), "Offsets per second. Null unless known of all partitions."),
     JsonField(
         "slowest_reader",
         nullable(STRING),
         "The group with the largest lag in it. Null: no lag, or one is withheld.",
-        attrgetter("slowest"),
+        "slowest",
     ),
-    JsonField("slowest_reader_lag", _OFFSET, "Its lag in this topic.", attrgetter("slowest_lag")),
+    JsonField("slowest_reader_lag", _OFFSET, "Its lag in this topic.", "slowest_lag"),
 )
 
 
 PARTITION_OFFSETS: JsonObject[PartitionOffsets] = JsonObject(
-    JsonField("partition", COUNT, "The partition.", attrgetter("partition")),
-    JsonField("start", _OFFSET, "The log start offset. Null: not known.", attrgetter("start")),
-    JsonField("end", _OFFSET, "The end offset. Null: not current, or never answered.", attrgetter("end")),
-    JsonField("produce_per_s", nullable(NUMBER), "Offsets per second.", attrgetter("produce_per_s")),
+    JsonField("partition", COUNT, "The partition."),
+    JsonField("start", _OFFSET, "The log start offset. Null: not known."),
+    JsonField("end", _OFFSET, "The end offset. Null: not current, or never answered."),
+    JsonField("produce_per_s", nullable(NUMBER), "Offsets per second."),
 )
 
 READER: JsonObject[ReaderTotal] = JsonObject(
-    JsonField("group", STRING, "The group.", attrgetter("group")),
+    JsonField("group", STRING, "The group."),
     JsonField(
         "partitions", COUNT, "Of this topic that it has committed or is assigned.", lambda r: len(r.rows)
     ),
-    JsonField("lag", _OFFSET, "The sum of the known lags in this topic.", attrgetter("lag")),
+    JsonField("lag", _OFFSET, "The sum of the known lags in this topic."),
     JsonField(
         "unknown", COUNT, "Partitions without a known lag.", lambda r: sum(row.lag is None for row in r.rows)
     ),
@@ -161,44 +142,33 @@ READER: JsonObject[ReaderTotal] = JsonObject(
 
 
 CLUSTER: JsonObject[ClusterView] = JsonObject(
-    JsonField(
-        "cluster", nullable(STRING), "The name. Null: koff has not reached it yet.", attrgetter("cluster")
-    ),
-    JsonField("ready", BOOLEAN, "Whether the numbers may be trusted.", attrgetter("readiness.ready")),
-    JsonField("readiness", STRING, '"ready", or why not.', attrgetter("readiness.text")),
+    JsonField("cluster", nullable(STRING), "The name. Null: koff has not reached it yet."),
+    JsonField("ready", BOOLEAN, "Whether the numbers may be trusted.", "readiness.ready"),
+    JsonField("readiness", STRING, '"ready", or why not.', "readiness.text"),
     JsonField("labels", map_of(STRING), "The labels of its series.", lambda v: dict(v.labels)),
-    JsonField(
-        "source", one_of(("log", "coordinators")), "Where commits come from.", attrgetter("stats.source")
-    ),
+    JsonField("source", one_of(("log", "coordinators")), "Where commits come from.", "stats.source"),
     JsonField("groups", COUNT, "How many groups there are.", lambda v: sum(1 for _ in v.snapshot.groups())),
-    JsonField("rows", COUNT, "How many lags there are.", attrgetter("stats.rows")),
-    JsonField("withheld", COUNT, "How many of these are not served.", attrgetter("stats.withheld")),
+    JsonField("rows", COUNT, "How many lags there are.", "stats.rows"),
+    JsonField("withheld", COUNT, "How many of these are not served.", "stats.withheld"),
     JsonField("missing", list_of(STRING), "What may be missing, and why.", lambda v: list(v.stats.missing)),
-    JsonField("brokers", nullable(COUNT), "Null: not known at present.", attrgetter("facts.brokers")),
+    JsonField("brokers", nullable(COUNT), "Null: not known at present.", "facts.brokers"),
     JsonField(
         "topics",
         nullable(COUNT),
         "How many topics are listed. Null: not known at present.",
         lambda v: None if v.facts.brokers is None else len(v.facts.topics),
     ),
-    JsonField(
-        "behind_offsets",
-        nullable(COUNT),
-        "Offsets of the log that are not read yet.",
-        attrgetter("stats.behind"),
-    ),
-    JsonField(
-        "held_back_offsets", COUNT, "Offsets behind open transactions.", attrgetter("stats.held_back_records")
-    ),
-    JsonField("held_back_s", NUMBER, "For how long.", attrgetter("stats.held_back_s")),
+    JsonField("behind_offsets", nullable(COUNT), "Offsets of the log that are not read yet.", "stats.behind"),
+    JsonField("held_back_offsets", COUNT, "Offsets behind open transactions.", "stats.held_back_records"),
+    JsonField("held_back_s", NUMBER, "For how long.", "stats.held_back_s"),
     JsonField(
         "backfill_remaining_offsets",
         COUNT,
         "Offsets of history that are not read yet.",
-        attrgetter("stats.backfill_remaining"),
+        "stats.backfill_remaining",
     ),
-    JsonField("partitions_not_current", COUNT, "Of internal topics.", attrgetter("stats.not_current")),
-    JsonField("undecodable", COUNT, "Records that could not be decoded.", attrgetter("stats.undecodable")),
+    JsonField("partitions_not_current", COUNT, "Of internal topics.", "stats.not_current"),
+    JsonField("undecodable", COUNT, "Records that could not be decoded.", "stats.undecodable"),
     JsonField(
         "skipped", map_of(COUNT), "Inputs that could not be used, by kind.", lambda v: dict(v.stats.skipped)
     ),

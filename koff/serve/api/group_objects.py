@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from koff.lag import Reason
@@ -93,25 +92,18 @@ class NamedMember(NamedTuple):
 
 
 _TOTAL: JsonObject[GroupTotal] = JsonObject(
-    JsonField("group", STRING, "The name.", attrgetter("group.name")),
+    JsonField("group", STRING, "The name.", "group.name"),
     JsonField("type", nullable(one_of(GROUP_TYPES)), "Null: not current.", lambda t: t.group.type or None),
-    JsonField("state", nullable(STRING), "As Kafka names it. Null: not current.", attrgetter("state")),
-    JsonField(
-        "members",
-        nullable(COUNT),
-        "How many members are present. Null: not current.",
-        attrgetter("member_count"),
-    ),
-    JsonField(
-        "partitions", COUNT, "How many partitions it has committed or is assigned.", attrgetter("partitions")
-    ),
-    JsonField("lag", _OFFSET, "The sum of the known lags, in offsets.", attrgetter("lag")),
-    JsonField("reason", one_of(TOTAL_REASONS), 'Why `lag` is null; "" if it is not.', attrgetter("reason")),
-    JsonField("unknown", COUNT, "How many partitions have no known lag.", attrgetter("unknown")),
-    JsonField("withheld", COUNT, "How many of these lags are not current.", attrgetter("withheld")),
-    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", attrgetter("time_lag_s")),
-    JsonField("status", one_of(STATUSES), "The verdict on the group.", attrgetter("status.name")),
-    JsonField("allowance_s", _RATE, "So late it may be before that is WARN.", attrgetter("allowance_s")),
+    JsonField("state", nullable(STRING), "As Kafka names it. Null: not current."),
+    JsonField("members", nullable(COUNT), "How many members are present. Null: not current.", "member_count"),
+    JsonField("partitions", COUNT, "How many partitions it has committed or is assigned."),
+    JsonField("lag", _OFFSET, "The sum of the known lags, in offsets."),
+    JsonField("reason", one_of(TOTAL_REASONS), 'Why `lag` is null; "" if it is not.'),
+    JsonField("unknown", COUNT, "How many partitions have no known lag."),
+    JsonField("withheld", COUNT, "How many of these lags are not current."),
+    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record."),
+    JsonField("status", one_of(STATUSES), "The verdict on the group.", "status.name"),
+    JsonField("allowance_s", _RATE, "So late it may be before that is WARN."),
     JsonField(
         "allowance_from",
         one_of([basis.name.lower() for basis in Basis]),
@@ -120,43 +112,32 @@ _TOTAL: JsonObject[GroupTotal] = JsonObject(
         lambda total: total.basis.name.lower(),
     ),
     JsonField(
-        "usual_s",
-        _RATE,
-        "Within so many seconds, four of five records are committed. Null: not known yet.",
-        attrgetter("usual_s"),
+        "usual_s", _RATE, "Within so many seconds, four of five records are committed. Null: not known yet."
     ),
     JsonField(
-        "complete",
-        nullable(SHARE),
-        "The share of partitions with a full window of commits behind `status`.",
-        attrgetter("complete"),
+        "complete", nullable(SHARE), "The share of partitions with a full window of commits behind `status`."
     ),
-    JsonField("consume_per_s", _RATE, "Offsets per second.", attrgetter("pace.consume_per_s")),
-    JsonField("catch_up_s", _RATE, "When it will have caught up.", attrgetter("pace.catch_up_s")),
-    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", attrgetter("pace.never")),
+    JsonField("consume_per_s", _RATE, "Offsets per second.", "pace.consume_per_s"),
+    JsonField("catch_up_s", _RATE, "When it will have caught up.", "pace.catch_up_s"),
+    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", "pace.never"),
 )
 
 CAUSE: JsonObject[Finding] = JsonObject(
-    JsonField("cause", one_of(CAUSES), "The name.", attrgetter("cause.label")),
-    JsonField("text", STRING, "A sentence, with the numbers that show the cause.", attrgetter("text")),
+    JsonField("cause", one_of(CAUSES), "The name.", "cause.label"),
+    JsonField("text", STRING, "A sentence, with the numbers that show the cause."),
     JsonField("advice", STRING, "What helps.", lambda f: ADVICE[f.cause]),
-    JsonField("offsets", COUNT, "The offsets of the lag that it explains.", attrgetter("offsets")),
-    JsonField("share", SHARE, "The same as a share of the group's lag.", attrgetter("share")),
-    JsonField("partitions", COUNT, "In how many partitions.", attrgetter("partitions")),
-    JsonField("topic", STRING, "Where it explains most.", attrgetter("topic")),
-    JsonField("partition", COUNT, "Where it explains most.", attrgetter("partition")),
-    JsonField(
-        "member_id",
-        nullable(STRING),
-        "The member with that partition.",
-        lambda f: f.member and f.member.id,
-    ),
-    JsonField("client_id", nullable(STRING), "Of the member.", lambda f: f.member and f.member.client_id),
-    JsonField("client_host", nullable(STRING), "Of the member.", lambda f: f.member and f.member.client_host),
+    JsonField("offsets", COUNT, "The offsets of the lag that it explains."),
+    JsonField("share", SHARE, "The same as a share of the group's lag."),
+    JsonField("partitions", COUNT, "In how many partitions."),
+    JsonField("topic", STRING, "Where it explains most."),
+    JsonField("partition", COUNT, "Where it explains most."),
+    JsonField("member_id", nullable(STRING), "The member with that partition.", "member?.id"),
+    JsonField("client_id", nullable(STRING), "Of the member.", "member?.client_id"),
+    JsonField("client_host", nullable(STRING), "Of the member.", "member?.client_host"),
 )
 
 GROUP: JsonObject[ExplainedTotal] = JsonObject(
-    *_TOTAL.lift(attrgetter("total")),
+    *_TOTAL.lift("total"),
     JsonField(
         "causes",
         nullable(list_of(CAUSE.schema)),
@@ -166,13 +147,12 @@ GROUP: JsonObject[ExplainedTotal] = JsonObject(
 )
 
 CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(
-    JsonField("cluster", STRING, "The cluster.", attrgetter("cluster")),
-    *GROUP.lift(attrgetter("total")),
+    JsonField("cluster", STRING, "The cluster."),
+    *GROUP.lift("total"),
     JsonField(
         "trend",
         list_of(nullable(NUMBER)),
         "The largest lag of each two minutes of the last hour. Empty: nothing is kept.",
-        attrgetter("trend"),
     ),
 )
 
@@ -187,12 +167,9 @@ DETAILS: JsonObject[GroupDetails] = JsonObject(
         "The group epoch; the generation of a classic group.",
         lambda d: d.group.epoch if d.current and d.group.epoch >= 0 else None,
     ),
-    JsonField("coordinator", nullable(COUNT), "The id of the broker.", attrgetter("coordinator")),
+    JsonField("coordinator", nullable(COUNT), "The id of the broker."),
     JsonField(
-        "commits_held_back",
-        BOOLEAN,
-        "An open transaction may hold back commits of this group.",
-        attrgetter("held_back"),
+        "commits_held_back", BOOLEAN, "An open transaction may hold back commits of this group.", "held_back"
     ),
 )
 
@@ -203,41 +180,30 @@ def _text(details: GroupDetails, text: str) -> str | None:
 
 # Without `lag_to_stable`: `koff monitor` samples the last stable offsets once a minute, which is too old.
 ROW: JsonObject[Row] = JsonObject(
-    JsonField("topic", STRING, "The topic.", attrgetter("row.topic")),
-    JsonField("partition", COUNT, "The partition.", attrgetter("row.partition")),
-    JsonField("committed", _OFFSET, "The committed offset.", attrgetter("row.committed")),
-    JsonField("start", _OFFSET, "The log start offset.", attrgetter("start")),
-    JsonField("end", _OFFSET, "The end offset.", attrgetter("row.end")),
+    JsonField("topic", STRING, "The topic.", "row.topic"),
+    JsonField("partition", COUNT, "The partition.", "row.partition"),
+    JsonField("committed", _OFFSET, "The committed offset.", "row.committed"),
+    JsonField("start", _OFFSET, "The log start offset."),
+    JsonField("end", _OFFSET, "The end offset.", "row.end"),
     JsonField(
-        "lag",
-        _OFFSET,
-        "In offsets, never below 0. `reasons` say why it is null.",
-        attrgetter("row.published_lag"),
+        "lag", _OFFSET, "In offsets, never below 0. `reasons` say why it is null.", "row.published_lag"
     ),
-    JsonField("readable", _OFFSET, "The offsets of the lag that are in the log.", attrgetter("row.readable")),
-    JsonField(
-        "lost", _OFFSET, "The offsets that left the log before they were committed.", attrgetter("row.lost")
-    ),
+    JsonField("readable", _OFFSET, "The offsets of the lag that are in the log.", "row.readable"),
+    JsonField("lost", _OFFSET, "The offsets that left the log before they were committed.", "row.lost"),
     JsonField(
         "retention_margin",
         _OFFSET,
         "How many offsets the log start may advance until records are lost. Null without a lag above 0.",
-        attrgetter("retention_margin"),
     ),
-    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", attrgetter("row.time_lag_s")),
+    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", "row.time_lag_s"),
     JsonField(
         "time_lag_source",
         nullable(one_of(("record", "ends"))),
         "record: that record was read. ends: estimated.",
-        attrgetter("row.time_lag_source"),
+        "row.time_lag_source",
     ),
-    JsonField("at_least", _FLAG, "`time_lag_s` is a lower bound.", attrgetter("row.at_least")),
-    JsonField(
-        "status",
-        one_of(STATUSES),
-        "The verdict on the row.",
-        attrgetter("row.status.name"),
-    ),
+    JsonField("at_least", _FLAG, "`time_lag_s` is a lower bound.", "row.at_least"),
+    JsonField("status", one_of(STATUSES), "The verdict on the row.", "row.status.name"),
     JsonField(
         "cause",
         nullable(one_of(CAUSES)),
@@ -250,30 +216,19 @@ ROW: JsonObject[Row] = JsonObject(
         "Why `lag` is null, or is not what it seems.",
         lambda r: list(r.row.reasons.names),
     ),
-    JsonField(
-        "client_id", nullable(STRING), "Of the member.", lambda r: r.row.member and r.row.member.client_id
-    ),
-    JsonField(
-        "client_host", nullable(STRING), "Of the member.", lambda r: r.row.member and r.row.member.client_host
-    ),
-    JsonField(
-        "member_id",
-        nullable(STRING),
-        "The member with this partition.",
-        lambda r: r.row.member and r.row.member.id,
-    ),
-    JsonField(
-        "complete", nullable(SHARE), "The filled share of the window of commits.", attrgetter("row.complete")
-    ),
-    JsonField("consume_per_s", _RATE, "Offsets per second.", attrgetter("row.pace.consume_per_s")),
-    JsonField("produce_per_s", _RATE, "Offsets per second.", attrgetter("row.pace.produce_per_s")),
-    JsonField("catch_up_s", _RATE, "When it will have caught up.", attrgetter("row.pace.catch_up_s")),
-    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", attrgetter("row.pace.never")),
+    JsonField("client_id", nullable(STRING), "Of the member.", "row.member?.client_id"),
+    JsonField("client_host", nullable(STRING), "Of the member.", "row.member?.client_host"),
+    JsonField("member_id", nullable(STRING), "The member with this partition.", "row.member?.id"),
+    JsonField("complete", nullable(SHARE), "The filled share of the window of commits.", "row.complete"),
+    JsonField("consume_per_s", _RATE, "Offsets per second.", "row.pace.consume_per_s"),
+    JsonField("produce_per_s", _RATE, "Offsets per second.", "row.pace.produce_per_s"),
+    JsonField("catch_up_s", _RATE, "When it will have caught up.", "row.pace.catch_up_s"),
+    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", "row.pace.never"),
 )
 
 ASSIGNED: JsonObject[AssignedTopic] = JsonObject(
-    JsonField("topic", nullable(STRING), "Null: the name is not known yet.", attrgetter("topic")),
-    JsonField("topic_id", nullable(STRING), "Null: the assignment has names.", attrgetter("topic_id")),
+    JsonField("topic", nullable(STRING), "Null: the name is not known yet."),
+    JsonField("topic_id", nullable(STRING), "Null: the assignment has names."),
     JsonField("partitions", list_of(COUNT), "The partitions.", lambda a: list(a.partitions)),
 )
 
@@ -284,18 +239,14 @@ def _build_assigned(topics: list[AssignedTopic]) -> list[dict[str, Any]]:
 
 _ASSIGNMENT = list_of(ASSIGNED.schema)
 MEMBER: JsonObject[NamedMember] = JsonObject(
-    JsonField("member_id", STRING, "The id.", attrgetter("member.id")),
-    JsonField("client_id", STRING, "The client id.", attrgetter("member.client_id")),
-    JsonField("client_host", STRING, "The host.", attrgetter("member.client_host")),
-    JsonField("instance_id", nullable(STRING), "Of a static member.", attrgetter("member.instance_id")),
-    JsonField("rack_id", nullable(STRING), "The rack.", attrgetter("member.rack_id")),
-    JsonField(
-        "epoch", INTEGER, "The member epoch, or the generation; -1: unknown.", attrgetter("member.epoch")
-    ),
-    JsonField("state", STRING, "Stable, or what the member has to do.", attrgetter("member.state")),
-    JsonField(
-        "present", BOOLEAN, "False: a static member that left for a while.", attrgetter("member.present")
-    ),
+    JsonField("member_id", STRING, "The id.", "member.id"),
+    JsonField("client_id", STRING, "The client id.", "member.client_id"),
+    JsonField("client_host", STRING, "The host.", "member.client_host"),
+    JsonField("instance_id", nullable(STRING), "Of a static member.", "member.instance_id"),
+    JsonField("rack_id", nullable(STRING), "The rack.", "member.rack_id"),
+    JsonField("epoch", INTEGER, "The member epoch, or the generation; -1: unknown.", "member.epoch"),
+    JsonField("state", STRING, "Stable, or what the member has to do.", "member.state"),
+    JsonField("present", BOOLEAN, "False: a static member that left for a while.", "member.present"),
     JsonField("assigned", _ASSIGNMENT, "What it may be reading.", lambda m: _build_assigned(m.assigned)),
     JsonField(
         "revoking", _ASSIGNMENT, "What of this it must give up.", lambda m: _build_assigned(m.revoking)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import NamedTuple
 
 from koff.lag.verdict import Verdict
@@ -41,27 +40,20 @@ class ClusterIncident(NamedTuple):
 
 
 INCIDENT: JsonObject[ClusterIncident] = JsonObject(
-    JsonField("key", STRING, "The same in all events of the incident.", attrgetter("incident.key")),
-    JsonField("cluster", nullable(STRING), "The cluster.", attrgetter("cluster")),
-    JsonField("group", STRING, "The group.", attrgetter("incident.group")),
-    JsonField("opened_ms", COUNT, "When it began, in ms since 1970.", attrgetter("incident.opened_ms")),
-    JsonField(
-        "closed_ms", nullable(COUNT), "When it ended. Null: it lasts.", attrgetter("incident.closed_ms")
-    ),
-    JsonField(
-        "duration_s",
-        nullable(NUMBER),
-        "How long it lasted. Null: it lasts.",
-        attrgetter("incident.duration_s"),
-    ),
-    JsonField("worst", _VERDICTS, "The worst verdict.", attrgetter("incident.worst.name")),
-    JsonField("worst_lag", COUNT, "The largest lag, in offsets.", attrgetter("incident.lag")),
-    JsonField("worst_time_lag_s", COUNT, "The longest time lag.", attrgetter("incident.time_lag_s")),
+    JsonField("key", STRING, "The same in all events of the incident.", "incident.key"),
+    JsonField("cluster", nullable(STRING), "The cluster."),
+    JsonField("group", STRING, "The group.", "incident.group"),
+    JsonField("opened_ms", COUNT, "When it began, in ms since 1970.", "incident.opened_ms"),
+    JsonField("closed_ms", nullable(COUNT), "When it ended. Null: it lasts.", "incident.closed_ms"),
+    JsonField("duration_s", nullable(NUMBER), "How long it lasted. Null: it lasts.", "incident.duration_s"),
+    JsonField("worst", _VERDICTS, "The worst verdict.", "incident.worst.name"),
+    JsonField("worst_lag", COUNT, "The largest lag, in offsets.", "incident.lag"),
+    JsonField("worst_time_lag_s", COUNT, "The longest time lag.", "incident.time_lag_s"),
     JsonField(
         "records_lost",
         COUNT,
         "At least so many offsets left the log before they were committed.",
-        attrgetter("incident.records_lost"),
+        "incident.records_lost",
     ),
     JsonField(
         "steps",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-S = TypeVar("S")
 Schema = dict[str, Any]
 
 STRING: Schema = {"type": "string"}
@@ -44,12 +44,21 @@ def map_of(values: Schema) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class JsonField(Generic[T]):
-    """A member of an object: its name, its schema, what it means, and its value of a T."""
+    """A member of an object: its name, its schema, what it means, and its value of a T.
+
+    The value is that of the attribute of this name, of the attribute at `path` ("member?.id" is None if
+    `member` is), or what a function returns.
+    """
 
     name: str
     schema: Schema
     text: str
-    get: Callable[[T], Any]
+    path: str | Callable[[T], Any] | None = None
+
+    @property
+    def get(self) -> Callable[[T], Any]:
+        """Returns the value of a T."""
+        return _find_getter(self.path or self.name)
 
 
 class JsonObject(Generic[T]):
@@ -57,23 +66,37 @@ class JsonObject(Generic[T]):
 
     def __init__(self, *fields: JsonField[T]) -> None:
         self.fields = fields
+        self._getters = [(field.name, field.get) for field in fields]
 
     def build(self, value: T) -> dict[str, Any]:
         """The object."""
-        return {field.name: field.get(value) for field in self.fields}
+        return {name: get(value) for name, get in self._getters}
 
     @property
     def schema(self) -> Schema:
         """The schema of the object: all members are always there, and no others."""
         return object_of({field.name: {**field.schema, "description": field.text} for field in self.fields})
 
-    def lift(self, get: Callable[[S], T]) -> list[JsonField[S]]:
-        """The fields, for an object that describes an S."""
+    def lift(self, path: str) -> list[JsonField[Any]]:
+        """The fields, for an object that describes what has a T at this path."""
+        find = _find_getter(path)
 
-        def lift_one(field: JsonField[T]) -> JsonField[S]:
-            return JsonField(field.name, field.schema, field.text, lambda value: field.get(get(value)))
+        def lift_one(field: JsonField[T]) -> JsonField[Any]:
+            get = field.get
+            return replace(field, path=lambda value: get(find(value)))
 
         return [lift_one(field) for field in self.fields]
+
+
+def _find_getter(path: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if not isinstance(path, str):
+        return path
+    first, _, rest = path.partition("?.")
+    find = attrgetter(first)
+    if not rest:
+        return find
+    get = attrgetter(rest)
+    return lambda value: None if (found := find(value)) is None else get(found)
 
 
 def object_of(properties: Schema) -> Schema:

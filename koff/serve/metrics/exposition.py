@@ -47,7 +47,7 @@ class Exposition:
     def __init__(self, conf: MetricsConf | None = None) -> None:
         self._conf = conf or MetricsConf()
         families = self._conf.list_families()
-        self._own = [family for family in families if family.place in (MONITOR, PROCESS)]
+        self._own = [family for family in families if family.subject in (MONITOR, PROCESS)]
         self._families = [family for family in families if family not in self._own]
         self._clusters: dict[str, _ClusterSeries] = {}
 
@@ -84,7 +84,7 @@ class Exposition:
         """The families about koff itself, after `render_chunks` of these views."""
         parts = list[bytes]()
         for family in self._own:
-            if family.place is PROCESS:
+            if family.subject is PROCESS:
                 series = [select_few(family, process)]
             else:
                 series = [
@@ -149,10 +149,10 @@ class _ClusterSeries:
         self.count, self._numbers = self.count._replace(left_out=left_out), None
 
     def _select(self, family: Family[Any], numbers: ClusterNumbers) -> Iterator[Series]:
-        if family.place is CLUSTER:
+        if family.subject is CLUSTER:
             yield select_few(family, numbers.view, self._cluster, self._group_labels)
             return
-        for each in find_numbers(family.place, numbers):
+        for each in find_numbers(family.subject, numbers):
             yield from select_columns(family, each, each.labels)
 
     def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, view: ClusterView) -> KeptShard:

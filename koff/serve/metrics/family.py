@@ -5,7 +5,7 @@
         \"\"\"Members of the group that are present.\"\"\"
         return Column(counts, known)
 
-The place (`SHARDS`) says what the function gets, and how often it is called at a scrape.
+The subject (`SHARDS`) says what the function gets, and how often it is called at a scrape.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Family(Generic[N]):
 
     name: str
     text: str
-    place: Place[N]
+    subject: Subject[N]
     values: Callable[[N], Any]
     labels: tuple[str, ...]
     unit: str
@@ -78,7 +78,7 @@ class Family(Generic[N]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place(Generic[N]):
+class Subject(Generic[N]):
     """What families have numbers of. `cut`: the limit on series may leave out series of these families."""
 
     name: str

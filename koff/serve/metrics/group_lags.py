@@ -14,6 +14,7 @@ from koff.serve.metrics.family import Column
 from koff.serve.metrics.labels import Mask
 from koff.serve.metrics.numbers import SHARDS, Floats, ShardNumbers
 from koff.view.causes import find_shard_causes
+from koff.view.group_sums import find_longest_time_lags
 
 _ROW, _TOPIC, _GROUP = ("group", "topic", "partition"), ("group", "topic"), ("group",)
 _WITHHELD = "a lag in it is withheld, or may be missing"
@@ -91,15 +92,9 @@ def koff_group_total_lag(numbers: ShardNumbers) -> Column:
 @SHARDS.family(
     _GROUP, "seconds", "koff_group_max_lag_seconds > 300", f"a lag has an unknown age; {_WITHHELD}"
 )
-def koff_group_max_lag_seconds(numbers: ShardNumbers) -> Iterator[Column]:
+def koff_group_max_lag_seconds(numbers: ShardNumbers) -> Column:
     """Longest lag in seconds of the group's partitions."""
-    if (lags := numbers.time_lags) is None:
-        return
-    known, groups, longest = lags.known, numbers.of_groups, np.full(len(numbers.groups), -1.0)  # -1: none
-    np.maximum.at(longest, groups[known], np.round(lags.seconds[known], 3))
-    # A lag without a known age may be the oldest: a partial maximum looks like a recovery.
-    longest[groups[numbers.lags.known & ~known]] = -1.0
-    yield Column(longest, (longest >= 0) & numbers.whole_groups)
+    return _round_known(find_longest_time_lags(numbers.snapshot, numbers.shard))
 
 
 @SHARDS.family(

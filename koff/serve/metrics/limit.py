@@ -39,7 +39,7 @@ def limit_series(limit: int, families: Iterable[Family[Any]], numbers: ClusterNu
     by_topic = dict(zip(dict.fromkeys(partitions.partitions.topic), of_topics.tolist(), strict=True))
     of_listed = np.array([by_topic.get(topic, -1.0) for topic in numbers.view.facts.topics])
     counts = _count_by_kind(families, len(numbers.view.facts.log_sizes))
-    for place, level, ranked in (
+    for subject, level, ranked in (
         (SHARDS, "group", [_rank_sums(each, "group", each.of_groups) for each in numbers.shards]),
         (LISTED, "topic", [(numbers.listed.labels["topic"], of_listed)]),
         (PARTITIONS, "topic", [(partitions.labels["topic"], of_topics)]),
@@ -47,16 +47,16 @@ def limit_series(limit: int, families: Iterable[Family[Any]], numbers: ClusterNu
         (SHARDS, "partition", [(each.labels["partition"], _list_lags(each)) for each in numbers.shards]),
         (PARTITIONS, "partition", [(partitions.labels["partition"], of_partitions)]),
     ):
-        if count := counts[place.name, level]:
+        if count := counts[subject.name, level]:
             left -= count * _keep_largest(ranked, left // count)
 
 
 def _count_by_kind(families: Iterable[Family[Any]], brokers: int) -> Counter[tuple[str, str]]:
-    """By place and level, how many series each group, topic, or partition may have."""
+    """By subject and level, how many series each group, topic, or partition may have."""
     counts = Counter[tuple[str, str]]()
     for family in families:
-        if family.place.cut:
-            counts[family.place.name, family.level] += brokers if "broker" in family.labels else family.most
+        if family.subject.cut:
+            counts[family.subject.name, family.level] += brokers if "broker" in family.labels else family.most
     return counts
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, Lags, Reason, TimeLags
-from koff.serve.metrics.family import Column, Place
+from koff.serve.metrics.family import Column, Subject
 from koff.serve.metrics.labels import Labels, Level, Mask, PartitionLabels, ShardLabels
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from koff.view.growth import Growth
@@ -199,16 +199,16 @@ class ClusterNumbers(NamedTuple):
         yield from self.listed.labels.values()
 
 
-SHARDS: Place[ShardNumbers] = Place("shards")
-PARTITIONS: Place[PartitionNumbers] = Place("partitions")
-LISTED: Place[ListedNumbers] = Place("listed")
-CLUSTER: Place[ClusterView] = Place("cluster", cut=False)
+SHARDS: Subject[ShardNumbers] = Subject("shards")
+PARTITIONS: Subject[PartitionNumbers] = Subject("partitions")
+LISTED: Subject[ListedNumbers] = Subject("listed")
+CLUSTER: Subject[ClusterView] = Subject("cluster", cut=False)
 
 
 def find_numbers(
-    place: Place[Any], numbers: ClusterNumbers
+    subject: Subject[Any], numbers: ClusterNumbers
 ) -> Sequence[ShardNumbers | PartitionNumbers | ListedNumbers]:
-    """What the families of a place get, for one call after the other."""
-    if place is SHARDS:
+    """What the families of a subject get, for one call after the other."""
+    if subject is SHARDS:
         return numbers.shards
-    return [numbers.partitions if place is PARTITIONS else numbers.listed]
+    return [numbers.partitions if subject is PARTITIONS else numbers.listed]

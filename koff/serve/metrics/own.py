@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from koff.serve.events.webhook import WebhookCounts
-from koff.serve.metrics.family import Few, Place
+from koff.serve.metrics.family import Few, Subject
 from koff.version import VERSION
 from koff.view.cluster_view import MonitorStats, PipelineStats, StoredTable
 
@@ -40,8 +40,8 @@ class ProcessNumbers:
     tables: Mapping[str, StoredTable] = field(default_factory=dict)
 
 
-MONITOR: Place[MonitorNumbers] = Place("monitor", cut=False)
-PROCESS: Place[ProcessNumbers] = Place("process", cut=False)
+MONITOR: Subject[MonitorNumbers] = Subject("monitor", cut=False)
+PROCESS: Subject[ProcessNumbers] = Subject("process", cut=False)
 
 # --- The monitor of a cluster ---------------------------------------------------------------------------
 
