@@ -7,6 +7,7 @@ gets them from Python's `logging`, below the logger `koff`.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -20,7 +21,10 @@ def get_logger(component: str, **values: Any) -> Logger:
 
 
 class Logger:
-    """Writes events with fields: `log.info("caught up", records=12)`."""
+    """Writes events with fields: `log.info("caught up", records=12)`.
+
+    Raises nothing if they cannot be written: the disk may be full.
+    """
 
     def __init__(self, component: str, values: dict[str, Any]) -> None:
         self._component, self._values = component, values
@@ -37,6 +41,10 @@ class Logger:
         """Writes an event that somebody should look at. The field `exc_info` may be an exception."""
         self._write("warning", event, fields)
 
+    def error(self, event: str, **fields: Any) -> None:
+        """Writes an event that koff could not handle. The field `exc_info` may be an exception."""
+        self._write("error", event, fields)
+
     def exception(self, event: str, **fields: Any) -> None:
         """Writes an event with the exception that is handled now: an error that is not koff's."""
         self._write("error", event, {"exc_info": True, **fields})
@@ -44,7 +52,8 @@ class Logger:
     def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
         if structlog.is_configured():
             logger = structlog.get_logger(component=self._component, **self._values)
-            getattr(logger, level)(event, **fields)
+            with suppress(OSError):
+                getattr(logger, level)(event, **fields)
             return
         logger = logging.getLogger(f"koff.{self._component}")
         number = logging.getLevelNamesMapping()[level.upper()]

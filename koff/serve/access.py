@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import structlog
-
 from koff.errors import ConfigError, KoffError
+from koff.logs import get_logger
 from koff.serve.config_files import MAX_BYTES, read_text
 from koff.serve.passwords import require_bcrypt
 from koff.serve.tls import ServerTls, build_server_tls
 from koff.serve.tokens import Tokens, parse_tokens
 from koff.serve.web_config import WebConfig, parse_web_config
 
-log = structlog.get_logger(component="serve")
+log = get_logger("serve")
 
 LOOK_S = 1.0
 TokensFor = Literal["api", "all"]
@@ -87,8 +85,7 @@ class Access:
                 try:
                     self._apply()
                 except Exception:  # a fault of koff must not end the thread
-                    with suppress(OSError):  # the disk that the log is written to may be full
-                        log.exception("the files for access cannot be read")
+                    log.exception("the files for access cannot be read")
 
     def _apply(self) -> None:
         try:
@@ -97,12 +94,10 @@ class Access:
         except KoffError as error:
             if str(error) != self._why:
                 self._why = str(error)
-                with suppress(OSError):  # the disk that the log is written to may be full
-                    log.error("the files for access are wrong, and are not applied", why=self._why)
+                log.error("the files for access are wrong, and are not applied", why=self._why)
             return
         self.rules, self._why = rules, ""
-        with suppress(OSError):
-            log.info("the files for access were read again", users=len(rules.web.users))
+        log.info("the files for access were read again", users=len(rules.web.users))
 
     def _read_files(self) -> dict[Path, bytes | str]:
         """The contents of all files by path; of one that cannot be read, the error."""

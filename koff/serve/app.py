@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import suppress
 
-import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,17 +12,18 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from koff.logs import get_logger
 from koff.serve.accepted import Format, accepts_gzip, choose_format
 from koff.serve.api.responder import ApiRequest, ApiResponse
 from koff.serve.api.routes import build_api_routes
 from koff.serve.events.event_log import EventLog
-from koff.serve.events.stream import build_event_routes
+from koff.serve.events.stream import build_event_routes, wait_until_gone
 from koff.serve.page.files import build_page_routes
 from koff.serve.rendering import Body
 from koff.serve.shared_calls import SharedCalls
 from koff.view.cluster_view import NoProgress, Views, ViewSource
 
-log = structlog.get_logger(component="serve")
+log = get_logger("serve")
 
 _NOT_FOUND = "not found: the paths are /, /metrics, /api, /readyz and /healthz\n"
 
@@ -95,7 +94,7 @@ class _Pieces(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the response. Ends early if the client goes away."""
-        is_gone = asyncio.ensure_future(_wait_until_gone(receive))
+        is_gone = asyncio.ensure_future(wait_until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             for piece in self._pieces:
@@ -106,11 +105,6 @@ class _Pieces(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             is_gone.cancel()
-
-
-async def _wait_until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class _Logged:
@@ -124,8 +118,7 @@ class _Logged:
             if message["type"] == "http.response.start":
                 client = (scope.get("client") or ("",))[0]
                 details = {"method": scope["method"], "path": scope["path"], "status": message["status"]}
-                with suppress(OSError):  # the disk that the log is written to may be full
-                    log.debug("request handled", client=client, **details)
+                log.debug("request handled", client=client, **details)
             await send(message)
 
         await self._app(scope, receive, send_and_log)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-from contextlib import suppress
 
-import structlog
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from koff.logs import get_logger
 from koff.serve.access import Access, Rules
+from koff.serve.api.problems import CONTENT_TYPE, Problem
 from koff.serve.page.files import PATHS
 from koff.serve.passwords import Passwords, TooManyChecks
 
-log = structlog.get_logger(component="serve")
+log = get_logger("serve")
 
 PROBE_PATHS = ("/healthz", "/readyz")
 _WITHOUT_TOKEN = ("/metrics", *PATHS, *PROBE_PATHS)
@@ -70,8 +69,7 @@ class Authenticated:
                 return _refuse(scope, 429, "too many passwords wait to be checked", {"Retry-After": "1"})
         if scheme == "bearer" and needs_token and rules.tokens is not None and rules.tokens.find_name(value):
             return None
-        with suppress(OSError):  # the disk that the log is written to may be full
-            log.debug("a client is refused", client=client, path=scope["path"], scheme=scheme)
+        log.debug("a client is refused", client=client, path=scope["path"], scheme=scheme)
         refusal = _refuse(scope, 401, "send a valid password or token" if credentials else "log in first")
         if rules.web.users:
             refusal.headers.append("WWW-Authenticate", 'Basic realm="koff", charset="UTF-8"')
@@ -116,6 +114,4 @@ def _parse_login(value: str) -> tuple[str, bytes] | None:
 def _refuse(scope: Scope, status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     if scope["path"] in _WITHOUT_TOKEN:
         return PlainTextResponse(f"{detail}\n", status, headers)
-    title = {401: "Unauthorized", 429: "Too Many Requests"}[status]
-    problem = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-    return Response(json.dumps(problem), status, headers, "application/problem+json")
+    return JSONResponse(Problem(status, detail).build(), status, headers, CONTENT_TYPE)

@@ -12,8 +12,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-import structlog
-
+from koff.logs import get_logger
 from koff.serve.accepted import Format
 from koff.serve.access import Access
 from koff.serve.api.responder import ApiRequest, ApiResponse, Responder
@@ -25,7 +24,7 @@ from koff.serve.rendering import Body, Renderer
 from koff.serve.shared_calls import SharedCalls
 from koff.view.cluster_view import Views, ViewSource
 
-log = structlog.get_logger(component="serve")
+log = get_logger("serve")
 
 
 class Server:

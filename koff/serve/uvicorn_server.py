@@ -6,20 +6,19 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
+from koff.logs import get_logger
 from koff.serve.listening import BACKLOG
 from koff.serve.protocol import GuardedProtocol
 from koff.serve.tls import ServerTls
 from koff.serve.tls_protocol import GuardedTlsProtocol
 
-log = structlog.get_logger(component="serve")
+log = get_logger("serve")
 
 _KEEP_ALIVE_S = 65
 """Longer than the usual interval of Prometheus, so that it need not connect for each scrape."""
@@ -92,11 +91,10 @@ class _ToStructlog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Logs the record."""
         error = record.exc_info[1] if record.exc_info else None
-        with suppress(OSError):  # the disk that the log is written to may be full
-            if isinstance(error, Exception):
-                log.error("a request failed", why=record.getMessage().strip(), exc_info=error)
-            else:
-                log.debug("HTTP server", why=record.getMessage().strip())
+        if isinstance(error, Exception):
+            log.error("a request failed", why=record.getMessage().strip(), exc_info=error)
+        else:
+            log.debug("HTTP server", why=record.getMessage().strip())
 
 
 def _pass_on_logs() -> None:
@@ -110,8 +108,7 @@ def _pass_on_logs() -> None:
 def _log_loop_error(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Logs an error that no coroutine has caught. A client that goes away is usual."""
     error = context.get("exception")
-    with suppress(OSError):  # the disk that the log is written to may be full
-        if error is None or isinstance(error, ConnectionError):
-            log.debug("HTTP server", why=context.get("message"), error=repr(error))
-        else:
-            log.error("the HTTP server has a fault", why=context.get("message"), exc_info=error)
+    if error is None or isinstance(error, ConnectionError):
+        log.debug("HTTP server", why=context.get("message"), error=repr(error))
+    else:
+        log.error("the HTTP server has a fault", why=context.get("message"), exc_info=error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+from typing import Any
 
 import pytest
 import structlog
@@ -51,3 +53,12 @@ def test_structlog_gets_them_where_it_is_configured(capfd: pytest.CaptureFixture
     }
     assert [line["log_level"] for line in lines] == ["debug", "info", "warning", "error"]
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_disk_that_is_full_is_no_error_of_who_logs() -> None:
+    def fail(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with structlog.testing.capture_logs():  # restores the configuration
+        structlog.configure(processors=[fail])
+        write_all()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-import structlog
-
+from koff.logs import get_logger
 from koff.serve.api import problems
 from koff.serve.api.burrow import Burrow
 from koff.serve.api.endpoints import find_endpoint
@@ -19,7 +17,7 @@ from koff.serve.api.parameters import parse_query
 from koff.serve.api.problems import Problem
 from koff.view.cluster_view import NoProgress, ViewSource
 
-log = structlog.get_logger(component="serve")
+log = get_logger("serve")
 
 PREFIXES = ("/api", "/v3", "/burrow")
 """All paths that are these, or below them, are the API's."""
@@ -81,8 +79,7 @@ class Responder:
         except Problem as problem:
             content = self._refuse(problem, segments, is_burrow=is_burrow)
         except Exception as error:
-            with suppress(OSError):  # the disk that the log is written to may be full
-                log.error("a request failed", path=request.path.decode("latin-1"), exc_info=error)
+            log.error("a request failed", path=request.path.decode("latin-1"), exc_info=error)
             fault = Problem(500, "a fault of koff: its log says more")
             content = self._refuse(fault, segments, is_burrow=is_burrow)
         return _encode(content, accepts_gzip=request.accepts_gzip)

@@ -13,6 +13,7 @@ from koff.lag.samples import Floats
 from koff.lag.verdict import Judge, Verdict
 from koff.tracker import Group, ShardSnapshot
 from koff.view.activity import ShardVerdicts
+from koff.view.verdicts import match_rows
 
 Ints = NDArray[np.int64]
 UNKNOWN = -1
@@ -114,25 +115,8 @@ class KnownShard:
 
     def _find_before(self, before: Self, moved: Ints | None) -> tuple[Ints, Ints]:
         """The number that each group and each row had before, -1 for none."""
-        names = {group.name: number for number, group in enumerate(before.groups)}
-        old_groups = np.array([names.get(group.name, -1) for group in self.groups], np.int64)
-        # Rows by group and partition, both by the new numbers.
-        partition = before.partition.astype(np.int64)
-        if moved is not None:
-            partition = moved[partition]
-        new_numbers = np.full(len(before.groups), -1, np.int64)
-        new_numbers[old_groups[old_groups >= 0]] = np.flatnonzero(old_groups >= 0)
-        group, room = new_numbers[before.group], len(self.places.topics)
-        old_rows = np.full(len(self.group), -1, np.int64)
-        if not len(self.group) or not len(group):
-            return old_groups, old_rows
-        keys = self.group.astype(np.int64) * room + self.partition
-        order = np.argsort(keys)
-        wanted = np.where((group >= 0) & (partition >= 0), group * room + partition, -1)
-        rows = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(order) - 1)]
-        same = keys[rows] == wanted
-        old_rows[rows[same]] = np.flatnonzero(same)
-        return old_groups, old_rows
+        partition = before.partition if moved is None else moved[before.partition]
+        return match_rows(before, self, partition)
 
     def list_topics(self, rows: Iterable[int]) -> Iterable[tuple[str, str]]:
         """Group and topic of each of these rows."""

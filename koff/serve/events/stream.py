@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from koff.serve.api.problems import CONTENT_TYPE, Problem
 from koff.serve.events.event import KINDS, ClusterEvent, Severity
 from koff.serve.events.event_log import EventLog, KeptEvent
 
@@ -145,10 +146,7 @@ def _count_missed(after: int | None, missed: int) -> int | None:
 
 
 def _explain(status: int, text: str) -> Response:
-    """An error (RFC 9457)."""
-    title = {400: "Bad Request", 503: "Service Unavailable"}[status]
-    body = {"type": "about:blank", "title": title, "status": status, "detail": text}
-    return JSONResponse(body, status, media_type="application/problem+json")
+    return JSONResponse(Problem(status, text).build(), status, media_type=CONTENT_TYPE)
 
 
 class _Stream(Response):
@@ -167,7 +165,7 @@ class _Stream(Response):
         scope["state"]["is_stream"] = True  # for `koff.serve.protocol`
         self._streams[self._client] = self._streams.get(self._client, 0) + 1
         sending = asyncio.ensure_future(self._send(send, is_head=scope["method"] == "HEAD"))
-        gone = asyncio.ensure_future(_wait_until_gone(receive))
+        gone = asyncio.ensure_future(wait_until_gone(receive))
         try:
             await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -221,6 +219,7 @@ def _format_missed(count: int | None, last_id: str) -> str:
     return f"id: {last_id}\nevent: missed\ndata: {json.dumps({'count': count})}\n\n"
 
 
-async def _wait_until_gone(receive: Receive) -> None:
+async def wait_until_gone(receive: Receive) -> None:
+    """Returns once the client has gone away."""
     while (await receive())["type"] != "http.disconnect":
         pass

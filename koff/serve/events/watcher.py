@@ -5,17 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
-import structlog
-
+from koff.logs import get_logger
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.event_log import EventLog
 from koff.serve.events.webhook import Webhooks
 from koff.view.cluster_view import ClusterView, NoProgress, Views
 
-log = structlog.get_logger(component="events")
+log = get_logger("events")
 LEAST_INTERVAL_S = 5.0
 MOST_LOGGED = 100
 """So many events of one look are logged at most."""
@@ -95,12 +93,11 @@ class EventWatcher:
             return
         events = self._events.log.add(events, now_ms)
         self._events.webhooks.send(events)
-        with suppress(OSError):  # the disk that the log is written to may be full
-            for event in events[:MOST_LOGGED]:
-                write = log.info if event.severity is Severity.INFO else log.warning
-                write(event.text, kind=event.kind, cluster=event.cluster, id=event.id)
-            if len(events) > MOST_LOGGED:
-                log.info("more events", cluster=events[0].cluster, count=len(events) - MOST_LOGGED)
+        for event in events[:MOST_LOGGED]:
+            write = log.info if event.severity is Severity.INFO else log.warning
+            write(event.text, kind=event.kind, cluster=event.cluster, id=event.id)
+        if len(events) > MOST_LOGGED:
+            log.info("more events", cluster=events[0].cluster, count=len(events) - MOST_LOGGED)
 
     def _run(self) -> None:
         while True:
@@ -118,8 +115,7 @@ class EventWatcher:
         kind = f"{type(error).__name__}: {error}"
         if kind not in self._faults and len(self._faults) < 100:
             self._faults.add(kind)
-            with suppress(OSError):
-                log.exception("a fault of koff: please report it", why=kind)
+            log.exception("a fault of koff: please report it", why=kind)
 
 
 def _read_clock_ms() -> int:

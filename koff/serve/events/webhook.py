@@ -18,14 +18,13 @@ from string import Template
 from typing import Literal
 from urllib.parse import urlsplit
 
-import structlog
-
 from koff.errors import ConfigError
+from koff.logs import get_logger
 from koff.serve.events.event import KINDS, ClusterEvent, Severity
 from koff.tracker import Rule, ShownNames
 from koff.version import VERSION
 
-log = structlog.get_logger(component="webhook")
+log = get_logger("webhook")
 Result = Literal["ok", "failed", "refused"]
 RESULTS: tuple[Result, ...] = ("ok", "failed", "refused")
 MOST_WAITING, AT_ONCE = 1000, 100
@@ -259,8 +258,7 @@ class _Sender:
 
     def _drop(self, events: Sequence[ClusterEvent], why: str) -> None:
         self._counts.add_dropped(len(events))
-        with suppress(OSError):
-            log.warning("events were not delivered", url=self.conf.place, count=len(events), why=why)
+        log.warning("events were not delivered", url=self.conf.place, count=len(events), why=why)
 
     def _is_stopped_within(self, pause_s: float) -> bool:
         # Several koffs must not send again at the same moment.
@@ -272,8 +270,7 @@ class _Sender:
         self._counts.add_request(result)
         is_failing = result == "failed"
         if is_failing and not self._is_failing:
-            with suppress(OSError):
-                log.warning("a webhook fails; koff tries again", url=self.conf.place, why=why)
+            log.warning("a webhook fails; koff tries again", url=self.conf.place, why=why)
         self._is_failing = is_failing
 
     def _post(self, body: bytes) -> tuple[Result, str]:
