@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,38 +50,25 @@ class KnownShard:
     groups: list[Group]
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
-    committed: Ints
-    lost: NDArray[np.int8]
-    ahead: NDArray[np.int8]
-    left: NDArray[np.int8]
     judge: Judge
     objective_s: Floats | None = None
     """The objectives of the rows, once they were looked up."""
     verdicts: ShardVerdicts | None = None
+    committed: Ints = field(init=False)
+    lost: NDArray[np.int8] = field(init=False)
+    ahead: NDArray[np.int8] = field(init=False)
+    left: NDArray[np.int8] = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = len(self.group)
+        self.committed = np.full(rows, UNKNOWN, np.int64)
+        self.lost, self.ahead, self.left = (np.full(rows, UNKNOWN, np.int8) for _ in range(3))
 
     @classmethod
     def create(cls, shard: ShardSnapshot, places: Places) -> Self:
         """Nothing is known yet, but which groups and rows there are."""
-        rows = len(shard.group)
-        return cls(
-            shard.layout,
-            places,
-            list(shard.groups),
-            shard.group,
-            shard.partition,
-            np.full(rows, UNKNOWN, np.int64),
-            np.full(rows, UNKNOWN, np.int8),
-            np.full(rows, UNKNOWN, np.int8),
-            np.full(rows, UNKNOWN, np.int8),
-            Judge(len(shard.groups), rows),
-        )
-
-    @classmethod
-    def restore(cls, groups: list[Group], group: Any, partition: Any, places: Places, judge: Judge) -> Self:
-        """A shard of an earlier process, of which nothing is known but what verdicts depend on."""
-        rows = len(group)
-        offsets, marks = np.full(rows, UNKNOWN, np.int64), np.full(rows, UNKNOWN, np.int8)
-        return cls(object(), places, groups, group, partition, offsets, marks, marks, marks, judge)
+        judge = Judge(len(shard.groups), len(shard.group))
+        return cls(shard.layout, places, list(shard.groups), shard.group, shard.partition, judge)
 
     def carry_over(self, before: Self, moved: Ints | None) -> Difference:
         """Takes over what was known before, by group, topic and partition. Returns what is different.

@@ -67,6 +67,7 @@ def restore_verdicts(state: State, incidents: IncidentLog, now_ms: int) -> dict[
             raise ValueError("the clock was set back")
         places = Places([topic for topic, _ in facts["places"]], [at for _, at in facts["places"]])
         groups = [Group(name) for name in names]
-        shards[number] = KnownShard.restore(groups, of_shard["group"], of_shard["place"], places, judge)
+        group, partition = of_shard["group"], of_shard["place"]
+        shards[number] = KnownShard(object(), places, groups, group, partition, judge)
     incidents.restore(Incident.restore(each) for each in state.facts["incidents"])
     return shards

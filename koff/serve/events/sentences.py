@@ -189,22 +189,18 @@ def _describe_jump(
 ) -> dict[str, Any]:
     offsets = np.abs(before[rows] - shard.committed[rows])
     row = int(rows[np.argmax(offsets)])
-    place = describe_row(snapshot, shard, row)
     old, new = int(before[row]), int(shard.committed[row])
     more = "" if len(rows) == 1 else f", and of {count(len(rows) - 1, 'more partition')}"
-    return {
-        **place,
-        "text": f"group {show(place['group'])}: the committed offset of {show(place['topic'])}-"
-        f"{place['partition']} {what} from {old:,} to {new:,}{more}",
-        "details": {"from": old, "to": new, "partitions": len(rows), "offsets": sum(offsets.tolist())},
-    }
+    text = f"the committed offset of {{}} {what} from {old:,} to {new:,}{more}"
+    details = {"from": old, "to": new, "partitions": len(rows), "offsets": sum(offsets.tolist())}
+    return _describe_row(snapshot, shard, row, text, details)
 
 
 def describe_left_topic(
     snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], _column: NDArray[np.int64]
 ) -> dict[str, Any]:
     """No member of a group subscribes any more to the topics of these rows."""
-    place = describe_row(snapshot, shard, int(rows[0]))
+    place = find_place(snapshot, shard, int(rows[0]))
     topics = sorted({snapshot.partitions.topic[number] for number in shard.partition[rows].tolist()})
     more = "" if len(topics) == 1 else f" and {count(len(topics) - 1, 'more topic')}"
     return {
@@ -222,19 +218,11 @@ def describe_loss(
     """Records have left the log before a group committed them: in these rows."""
     lost = start[rows] - shard.committed[rows]
     row, most, total = int(rows[np.argmax(lost)]), int(lost.max()), int(lost.sum())
-    place = describe_row(snapshot, shard, row)
     more = "" if len(rows) == 1 else f", and {total - most:,} of {count(len(rows) - 1, 'more partition')}"
-    return {
-        **place,
-        "text": f"group {show(place['group'])}: {most:,} offsets of {show(place['topic'])}-"
-        f"{place['partition']} left the log before they were committed{more}",
-        "details": {
-            "committed_offset": int(shard.committed[row]),
-            "start_offset": int(start[row]),
-            "partitions": len(rows),
-            "offsets": total,
-        },
-    }
+    text = f"{most:,} offsets of {{}} left the log before they were committed{more}"
+    offsets = {"committed_offset": int(shard.committed[row]), "start_offset": int(start[row])}
+    details = {**offsets, "partitions": len(rows), "offsets": total}
+    return _describe_row(snapshot, shard, row, text, details)
 
 
 def describe_ahead(
@@ -242,21 +230,23 @@ def describe_ahead(
 ) -> dict[str, Any]:
     """The commits of these rows are beyond the end of the log."""
     row = int(rows[np.argmax(shard.committed[rows] - end[rows])])
-    place = describe_row(snapshot, shard, row)
+    committed, at = int(shard.committed[row]), int(end[row])
     more = "" if len(rows) == 1 else f", and so are those of {count(len(rows) - 1, 'more partition')}"
-    return {
-        **place,
-        "text": f"group {show(place['group'])}: the committed offset {shard.committed[row]:,} of "
-        f"{show(place['topic'])}-{place['partition']} is beyond the end of the log, {end[row]:,}{more}",
-        "details": {
-            "committed_offset": int(shard.committed[row]),
-            "end_offset": int(end[row]),
-            "partitions": len(rows),
-        },
-    }
+    text = f"the committed offset {committed:,} of {{}} is beyond the end of the log, {at:,}{more}"
+    details = {"committed_offset": committed, "end_offset": at, "partitions": len(rows)}
+    return _describe_row(snapshot, shard, row, text, details)
 
 
-def describe_row(snapshot: Snapshot, shard: ShardSnapshot, row: int) -> dict[str, Any]:
+def _describe_row(
+    snapshot: Snapshot, shard: ShardSnapshot, row: int, text: str, details: dict[str, Any]
+) -> dict[str, Any]:
+    """Something about a row. `{}` in the text stands for topic and partition."""
+    place = find_place(snapshot, shard, row)
+    where = f"{show(place['topic'])}-{place['partition']}"
+    return {**place, "text": f"group {show(place['group'])}: {text.format(where)}", "details": details}
+
+
+def find_place(snapshot: Snapshot, shard: ShardSnapshot, row: int) -> dict[str, Any]:
     """Group, topic and partition of a row."""
     number = int(shard.partition[row])
     return {

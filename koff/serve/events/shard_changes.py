@@ -22,8 +22,8 @@ from koff.serve.events.sentences import (
     describe_loss,
     describe_rebalance,
     describe_reset,
-    describe_row,
     describe_skip,
+    find_place,
     has_other_members,
 )
 from koff.tracker import ShardSnapshot, Snapshot
@@ -78,7 +78,7 @@ def compare_commits(
             "offsets_reset", Severity.WARNING, describe_reset, snapshot, shard, back, before, drafts
         )
         for row in np.flatnonzero(back)[:MOST_RESETS].tolist():
-            place = describe_row(snapshot, shard, row)
+            place = find_place(snapshot, shard, row)
             activity.note_reset(
                 (place["group"], place["topic"], place["partition"]), int(before[row]), now_ms
             )
