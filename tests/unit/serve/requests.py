@@ -6,12 +6,17 @@ import http.client
 import socket
 import ssl
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
+import pytest
+
 from koff.kafkatest import wait_until
 from koff.serve.http import Server
+from koff.serve.metrics.exposition import Exposition
 from tests.unit.serve.certificates import build_client_context
 
 TIMEOUT_S = 60.0
@@ -115,3 +120,31 @@ def read_response(connection: socket.socket) -> tuple[int, bytes]:
     response = http.client.HTTPResponse(connection)
     response.begin()
     return response.status, response.read()
+
+
+@contextmanager
+def hold_renders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """Lets each render wait until the end of this block. Yields the list of the renders that have begun."""
+    begun: list[float] = []
+    may_end = threading.Event()
+    render = Exposition.render_chunks
+
+    def render_later(self: Exposition, view: Any, **options: Any) -> Iterator[bytes]:
+        begun.append(time.monotonic())
+        may_end.wait(TIMEOUT_S)
+        return render(self, view, **options)
+
+    monkeypatch.setattr(Exposition, "render_chunks", render_later)
+    try:
+        yield begun
+    finally:
+        may_end.set()
+
+
+def wait_until_requested(server: Server, count: int) -> None:
+    """Returns when the server has so many connections, and is responding on all of them."""
+    connections = server._uvicorn.server_state.connections
+    wait_until(
+        lambda: len(connections) == count and all(c._is_responding() for c in list(connections)),
+        what="the requests",
+    )

@@ -7,8 +7,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from koff.kafkatest import wait_until
 from koff.serve import protocol as protocol_module
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.metrics.exposition import Exposition
 from tests.unit.serve.requests import (
     HEALTH,
     SCRAPE,
@@ -25,43 +24,17 @@ from tests.unit.serve.requests import (
     connect,
     dial,
     exchange,
+    hold_renders,
     read_all,
     read_response,
     request,
     reset,
     wait_until_all_are_gone,
+    wait_until_requested,
 )
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
 HALF = b"GET /metrics HTTP/1.1\r\nHost: ko"
-
-
-@contextmanager
-def hold_renders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Lets each render wait until the end of this block. Yields the list of the renders that have begun."""
-    begun: list[float] = []
-    may_end = threading.Event()
-    render = Exposition.render_chunks
-
-    def render_later(self: Exposition, view: Any, **options: Any) -> Iterator[bytes]:
-        begun.append(time.monotonic())
-        may_end.wait(TIMEOUT_S)
-        return render(self, view, **options)
-
-    monkeypatch.setattr(Exposition, "render_chunks", render_later)
-    try:
-        yield begun
-    finally:
-        may_end.set()
-
-
-def wait_until_requested(server: Server, count: int) -> None:
-    """Returns when the server has so many connections, and is responding on all of them."""
-    connections = server._uvicorn.server_state.connections
-    wait_until(
-        lambda: len(connections) == count and all(c._is_responding() for c in list(connections)),
-        what="the requests",
-    )
 
 
 def list_threads() -> set[threading.Thread]:
@@ -392,64 +365,6 @@ def test_a_head_request_gets_the_head_only(server: Server, path: str) -> None:
 
 
 # Faults and ends of the server.
-
-
-def test_an_error_while_rendering_is_logged_and_not_shown(
-    server: Server, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ValueError("a fault of koff")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Exposition, "render_chunks", fail)
-        status, headers, body = request(server, "/metrics")
-    assert (status, body) == (500, b"Internal Server Error")
-    assert headers["Content-Type"].startswith("text/plain")
-    assert request(server, "/metrics")[0] == 200
-    (line,) = logged()
-    assert line["level"] == "error"
-    assert "ValueError: a fault of koff" in line["exception"]
-
-
-def test_health_and_readiness_do_not_wait_for_a_render(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with connect(server) as scrape:
-        with hold_renders(monkeypatch) as begun:
-            scrape.sendall(SCRAPE)
-            wait_until(lambda: begun, what="the render")
-            assert request(server, "/healthz")[0] == 200
-            assert request(server, "/readyz")[0] == 200
-            assert request(server, "/metrics", method="HEAD")[0] == 200
-        assert scrape.recv(12) == b"HTTP/1.1 200"
-
-
-def test_scrapes_that_come_during_a_render_share_the_next(
-    server: Server, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source.views = [take_view(fill_tracker()) for _ in range(20)]
-    with ExitStack() as open_:
-        with hold_renders(monkeypatch) as begun:
-            scrapes = [open_.enter_context(connect(server, SCRAPE))]
-            wait_until(lambda: begun, what="the render")
-            scrapes += [open_.enter_context(connect(server, SCRAPE)) for _ in range(10)]
-            wait_until_requested(server, 11)
-        for scrape in scrapes:
-            assert scrape.recv(12) == b"HTTP/1.1 200"
-        assert len(begun) == 2
-        assert source.taken == 2
-
-
-def test_a_body_is_kept_for_as_long_as_its_view_is_the_newest(
-    server: Server, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = take_view(fill_tracker()), take_view(fill_tracker())
-    source.views = [one, one, one, other]
-    with hold_renders(monkeypatch) as begun:
-        pass  # renders are counted, and do not wait
-    for _ in range(4):
-        assert request(server, "/metrics")[0] == 200
-    assert len(begun) == 2
 
 
 def test_two_servers_do_not_share_anything() -> None:

@@ -14,8 +14,8 @@ from koff.serve.events import watcher as watcher_module
 from koff.serve.events.watcher import Events, EventWatcher
 from koff.serve.events.webhook import WebhookConf
 from koff.view.cluster_view import ClusterView, NoProgress, Views
-from tests.unit.serve.events.test_changes import Watched
 from tests.unit.serve.events.test_webhook import receiving
+from tests.unit.serve.events.watched import Watched
 
 
 class Clusters:

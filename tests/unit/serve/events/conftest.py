@@ -1,0 +1,19 @@
+"""A cluster that was watched for a while."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.serve.events.watched import (
+    Watched,
+    keep_up,
+)
+
+
+@pytest.fixture
+def watched() -> Watched:
+    """Group g, which keeps up, was seen."""
+    watched = Watched()
+    keep_up(watched)
+    assert watched.look() == []
+    return watched
