@@ -367,13 +367,6 @@ def test_a_head_request_gets_the_head_only(server: Server, path: str) -> None:
 # Faults and ends of the server.
 
 
-def test_two_servers_do_not_share_anything() -> None:
-    sources = [Source(take_view(fill_tracker(), name)) for name in "ab"]
-    with Server(sources[0], ServeConf("127.0.0.1:0")) as a, Server(sources[1], ServeConf("127.0.0.1:0")) as b:
-        assert b'cluster="a"' in request(a, "/metrics")[2]
-        assert b'cluster="b"' in request(b, "/metrics")[2]
-
-
 @pytest.mark.usefixtures("large")
 def test_a_server_stops_although_connections_are_open(
     source: Source, limits: Callable[..., None], monkeypatch: pytest.MonkeyPatch

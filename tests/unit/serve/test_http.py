@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
 from koff.serve.http import Server
+from koff.serve.listening import ServeConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.serve.requests import request
@@ -166,3 +167,10 @@ def test_openmetrics_are_valid_to_the_end(server: Server) -> None:
     body = request(server, "/metrics", Accept=OPENMETRICS)[2].decode()
     assert body.endswith("# EOF\n")
     assert "koff_group_lag" in {family.name for family in parse_openmetrics(body)}
+
+
+def test_two_servers_do_not_share_anything() -> None:
+    sources = [Source(take_view(fill_tracker(), name)) for name in "ab"]
+    with Server(sources[0], ServeConf("127.0.0.1:0")) as a, Server(sources[1], ServeConf("127.0.0.1:0")) as b:
+        assert b'cluster="a"' in request(a, "/metrics")[2]
+        assert b'cluster="b"' in request(b, "/metrics")[2]

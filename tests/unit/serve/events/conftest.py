@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.serve.events.watched import (
-    Watched,
-    keep_up,
-)
+from tests.unit.serve.events.watched import Watched, keep_up
 
 
 @pytest.fixture

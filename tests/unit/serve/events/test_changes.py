@@ -12,13 +12,7 @@ from koff.serve.events.event import Severity
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group
-from tests.unit.serve.events.watched import (
-    BLIND,
-    NO_VIEW,
-    Watched,
-    keep_up,
-    stop,
-)
+from tests.unit.serve.events.watched import BLIND, NO_VIEW, Watched, keep_up, stop
 from tests.unit.serve.views import Row, withhold_rows
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koff.tracker.topic_partitions import fold_topic_id
-from tests.unit.serve.events.watched import (
-    NO_VIEW,
-)
+from tests.unit.serve.events.watched import NO_VIEW
 
 
 def test_a_topic_that_is_deleted_with_its_commits(watched):

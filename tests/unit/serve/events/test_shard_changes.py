@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from koff.serve.events.event import Severity
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, consumer_group
-from tests.unit.serve.events.watched import (
-    NOTHING_ASSIGNED,
-)
+from tests.unit.serve.events.watched import NOTHING_ASSIGNED
 
 
 def test_a_committed_offset_that_goes_back(watched):
