@@ -14,7 +14,6 @@ from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.family import Family
 from koff.serve.metrics.labels import (
     Labels,
-    PartitionLabels,
     build_partition_labels,
     build_shard_labels,
     build_topic_labels,
@@ -24,18 +23,19 @@ from koff.serve.metrics.limit import limit_series
 from koff.serve.metrics.numbers import (
     CLUSTER,
     ClusterNumbers,
+    KeptPartitions,
     KeptShard,
     ListedNumbers,
     PartitionNumbers,
     ShardNumbers,
     find_numbers,
+    sum_by_topic,
 )
 from koff.serve.metrics.own import MONITOR, PROCESS, MonitorNumbers, ProcessNumbers, SeriesCount
 from koff.serve.metrics.series import Series, list_parts, select_columns, select_few
 from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
 from koff.view.cluster_view import ClusterView, TopicFacts
-from koff.view.growth import Growth
 
 _CHUNK_PARTS = 10_000
 """A chunk has at least so many parts, three of each series: about 300 kB."""
@@ -106,7 +106,7 @@ class _ClusterSeries:
         self._cluster = ""
         self._group_labels: tuple[re.Pattern[str], ...] = ()
         self._shards: dict[int, KeptShard] = {}
-        self._partitions: tuple[PartitionLabels, Growth] | None = None
+        self._partitions: KeptPartitions | None = None
         self._listed: tuple[Mapping[str, TopicFacts], Labels] | None = None
         self._numbers: ClusterNumbers | None = None
 
@@ -128,7 +128,7 @@ class _ClusterSeries:
         self._numbers = ClusterNumbers(
             view,
             [ShardNumbers(kept, number, view) for number, kept in self._shards.items()],
-            PartitionNumbers(self._partitions[0], view, self._partitions[1]),
+            PartitionNumbers(self._partitions, view),
             ListedNumbers({"topic": self._listed[1]}, view.facts),
         )
         if self._max_series is not None:
@@ -156,20 +156,17 @@ class _ClusterSeries:
             yield from select_columns(family, each, each.labels)
 
     def _keep_shard(self, kept: KeptShard | None, shard: ShardSnapshot, view: ClusterView) -> KeptShard:
-        if kept is not None and kept.labels.layout is shard.layout:
+        if kept is not None and kept.layout is shard.layout:
             return kept
-        return KeptShard.create(build_shard_labels(self._cluster, shard, view), kept)
+        return KeptShard.create(shard.layout, build_shard_labels(self._cluster, shard, view), kept)
 
-    def _keep_partitions(self, partitions: PartitionSnapshot) -> tuple[PartitionLabels, Growth]:
-        kept = self._partitions
-        if kept is not None and kept[0].fits(partitions):
+    def _keep_partitions(self, partitions: PartitionSnapshot) -> KeptPartitions:
+        kept, names = self._partitions, (partitions.topic, partitions.partition)
+        # Names are shared by the snapshots of a tracker, so most comparisons are of the same objects.
+        if kept is not None and kept.names == names:
             return kept
         labels = build_partition_labels(self._cluster, partitions)
-        texts = labels.by_level["partition"].texts, labels.by_level["topic"].texts
-        produced = Growth(*texts, labels.topic_of_partition)
-        if kept is not None:
-            produced.carry_over(kept[1])
-        return labels, produced
+        return KeptPartitions(names, labels, sum_by_topic(labels, kept.produced if kept else None))
 
     def _keep_listed(self, topics: Mapping[str, TopicFacts]) -> tuple[Mapping[str, TopicFacts], Labels]:
         if self._listed is not None and self._listed[0] is topics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,31 +61,6 @@ class Labels:
         return self._renamed[exporter]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardLabels:
-    """The labels of one shard: of each row (group, topic, partition), topic of a group, and group."""
-
-    layout: object
-    by_level: Mapping[Level, Labels]
-    topic_of_row: NDArray[np.int64]
-    group_of_topic: NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLabels:
-    """The same for the topic partitions of a snapshot, and for their topics."""
-
-    names: tuple[list[str], list[int]]
-    """Topic and partition of each partition number."""
-    by_level: Mapping[Level, Labels]
-    topic_of_partition: NDArray[np.int64]
-
-    def fits(self, partitions: PartitionSnapshot) -> bool:
-        """Whether these are the labels of the partitions of that snapshot."""
-        # Names are shared by the snapshots of a tracker, so most comparisons are of the same objects.
-        return self.names == (partitions.topic, partitions.partition)
-
-
 def escape_label(text: str) -> str:
     """The value of a label, escaped as the text format requires."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -109,40 +84,52 @@ def derive_labels(group: str, patterns: Sequence[re.Pattern[str]]) -> str:
     return ""
 
 
-def build_shard_labels(cluster: str, shard: ShardSnapshot, view: ClusterView) -> ShardLabels:
-    """The labels of a shard. `cluster` is from `join_labels`."""
+class LevelLabels(NamedTuple):
+    """The labels by level, and the index by which the finest belong to the coarser ones."""
+
+    by_level: Mapping[Level, Labels]
+    of_topics: NDArray[np.int64]
+    """For each label of a partition, the number of its topic."""
+    group_of_topic: NDArray[np.int64]
+    """For each topic of a group, the number of the group."""
+
+
+def build_shard_labels(cluster: str, shard: ShardSnapshot, view: ClusterView) -> LevelLabels:
+    """The labels of the rows of a shard, of the topics of its groups, and of its groups.
+
+    `cluster` is from `join_labels`.
+    """
     places = view.snapshot.partitions
     groups = [
         f'{{{cluster},group="{escape_label(group.name)}"{derive_labels(group.name, view.group_labels)}'
         for group in shard.groups
     ]
-    rows, topics, topic_of_row = [], dict[tuple[int, str], int](), []
+    rows, topics, of_topics = [], dict[tuple[int, str], int](), []
     for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
         topic, at = places.topic[number], places.partition[number]
-        topic_of_row.append(topics.setdefault((group, topic), len(topics)))
+        of_topics.append(topics.setdefault((group, topic), len(topics)))
         rows.append(f'{groups[group]},topic="{escape_label(topic)}",partition="{at}"'.encode())
-    return ShardLabels(
-        shard.layout,
-        {
-            "partition": Labels(rows),
-            "topic": Labels([f'{groups[g]},topic="{escape_label(topic)}"'.encode() for g, topic in topics]),
-            "group": Labels([group.encode() for group in groups]),
-        },
-        np.array(topic_of_row, np.int64),
-        np.array([g for g, _ in topics], np.int64),
-    )
+    by_level: dict[Level, Labels] = {
+        "partition": Labels(rows),
+        "topic": Labels([f'{groups[g]},topic="{escape_label(topic)}"'.encode() for g, topic in topics]),
+        "group": Labels([group.encode() for group in groups]),
+    }
+    group_of_topic = np.array([g for g, _ in topics], np.int64)
+    return LevelLabels(by_level, np.array(of_topics, np.int64), group_of_topic)
 
 
-def build_partition_labels(cluster: str, partitions: PartitionSnapshot) -> PartitionLabels:
-    """The labels of topic partitions. `cluster` is from `join_labels`."""
+def build_partition_labels(cluster: str, partitions: PartitionSnapshot) -> LevelLabels:
+    """The labels of topic partitions, and of their topics. `cluster` is from `join_labels`."""
     topics: list[str] = list(dict.fromkeys(partitions.topic))
     numbers = {topic: number for number, topic in enumerate(topics)}
-    of_topics = build_topic_labels(cluster, topics)
-    topic_of_partition = np.array([numbers[topic] for topic in partitions.topic], np.int64)
-    pairs = zip(topic_of_partition.tolist(), partitions.partition, strict=True)
-    texts = [b'%s,partition="%d"' % (of_topics.texts[topic], at) for topic, at in pairs]
-    names = (partitions.topic, partitions.partition)
-    return PartitionLabels(names, {"partition": Labels(texts), "topic": of_topics}, topic_of_partition)
+    labels = build_topic_labels(cluster, topics)
+    of_topics = [numbers[topic] for topic in partitions.topic]
+    pairs = zip(of_topics, partitions.partition, strict=True)
+    texts = [b'%s,partition="%d"' % (labels.texts[topic], at) for topic, at in pairs]
+    no_groups = np.zeros(0, np.int64)
+    return LevelLabels(
+        {"partition": Labels(texts), "topic": labels}, np.array(of_topics, np.int64), no_groups
+    )
 
 
 def build_topic_labels(cluster: str, topics: Iterable[str]) -> Labels:

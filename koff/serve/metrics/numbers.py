@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, Lags, Reason, TimeLags
 from koff.serve.metrics.family import Column, Subject
-from koff.serve.metrics.labels import Labels, Level, Mask, PartitionLabels, ShardLabels
+from koff.serve.metrics.labels import Labels, Level, LevelLabels, Mask
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from koff.view.growth import Growth
 
@@ -20,25 +19,39 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptShard:
-    """What is kept of a shard from one scrape to the next: the labels, and counters."""
+class KeptShard(NamedTuple):
+    """What is kept of a shard from one scrape to the next: the labels of a layout, and counters."""
 
-    labels: ShardLabels
+    layout: object
+    labels: LevelLabels
     consumed: Growth
     epochs: Growth
 
     @classmethod
-    def create(cls, labels: ShardLabels, before: Self | None) -> Self:
+    def create(cls, layout: object, labels: LevelLabels, before: Self | None) -> Self:
         """Counters for these labels, which continue those from before."""
-        rows, topics, groups = (labels.by_level[level].texts for level in ("partition", "topic", "group"))
-        kept = cls(
-            labels, Growth(rows, topics, labels.topic_of_row), Growth(groups, groups, np.arange(len(groups)))
-        )
+        groups = labels.by_level["group"].texts
+        epochs = Growth(groups, groups, np.arange(len(groups)))
         if before is not None:
-            kept.consumed.carry_over(before.consumed)
-            kept.epochs.carry_over(before.epochs)
-        return kept
+            epochs.carry_over(before.epochs)
+        return cls(layout, labels, sum_by_topic(labels, before.consumed if before else None), epochs)
+
+
+class KeptPartitions(NamedTuple):
+    """The same for the topic partitions. `names` are topic and partition of each partition number."""
+
+    names: tuple[list[str], list[int]]
+    labels: LevelLabels
+    produced: Growth
+
+
+def sum_by_topic(labels: LevelLabels, before: Growth | None) -> Growth:
+    """Counters of what offsets have grown by in each topic, which continue those from before."""
+    partitions, topics = labels.by_level["partition"].texts, labels.by_level["topic"].texts
+    growth = Growth(partitions, topics, labels.of_topics)
+    if before is not None:
+        growth.carry_over(before)
+    return growth
 
 
 class ShardNumbers:
@@ -49,8 +62,7 @@ class ShardNumbers:
 
     def __init__(self, kept: KeptShard, number: int, view: ClusterView) -> None:
         self.consumed, self.epochs = kept.consumed, kept.epochs
-        self.labels, self.of_topics = kept.labels.by_level, kept.labels.topic_of_row
-        self.group_of_topic = kept.labels.group_of_topic
+        self.labels, self.of_topics, self.group_of_topic = kept.labels
         self.number, self.view, self.snapshot = number, view, view.snapshot
         self.shard = view.snapshot.shards[number]
         self.groups, self.of_groups = self.shard.groups, self.shard.group
@@ -160,9 +172,9 @@ class PartitionNumbers:
     A free row (partition -1) has no offsets, so it makes no series.
     """
 
-    def __init__(self, labels: PartitionLabels, view: ClusterView, produced: Growth) -> None:
-        self.labels, self.of_topics = labels.by_level, labels.topic_of_partition
-        self.facts, self.produced = view.facts, produced
+    def __init__(self, kept: KeptPartitions, view: ClusterView) -> None:
+        self.labels, self.of_topics, _ = kept.labels
+        self.facts, self.produced = view.facts, kept.produced
         self.partitions = view.snapshot.partitions
         self.end = np.where(view.snapshot.withheld_ends(), UNKNOWN, self.partitions.end)
 
