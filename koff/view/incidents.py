@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class Incident:
+class GroupIncident:
     """The incident of a group. `closed_ms` is None as long as it lasts.
 
     `worst` is the worst verdict, `cause` the present first cause. `lag` and `time_lag_s` are the largest
@@ -100,7 +100,7 @@ class Told(NamedTuple):
     """What became of an incident at one look: of the group with this number in the shard."""
 
     number: int
-    incident: Incident
+    incident: GroupIncident
     change: Change
 
 
@@ -108,11 +108,11 @@ class IncidentLog:
     """The incidents of one cluster. One thread changes it, any reads it."""
 
     def __init__(self) -> None:
-        self.open: dict[str, Incident] = {}
+        self.open: dict[str, GroupIncident] = {}
         """By group."""
-        self.past: deque[Incident] = deque(maxlen=MOST_PAST)
+        self.past: deque[GroupIncident] = deque(maxlen=MOST_PAST)
 
-    def restore(self, incidents: Iterable[Incident]) -> None:
+    def restore(self, incidents: Iterable[GroupIncident]) -> None:
         """Takes over what `list_all` returned, unless it has incidents already."""
         if not self.open and not self.past:
             for each in reversed(list(incidents)):
@@ -121,7 +121,7 @@ class IncidentLog:
                 else:
                     self.past.append(each)
 
-    def list_all(self) -> list[Incident]:
+    def list_all(self) -> list[GroupIncident]:
         """All incidents: those that last first, then the newest first."""
         newest = sorted(self.open.values(), key=lambda each: -each.opened_ms)
         return newest + list(self.past)[::-1]
@@ -150,7 +150,7 @@ class IncidentLog:
             incident, change = self.open.get(name), Change.NONE
             if incident is None:
                 change = Change.OPENED
-                incident = Incident(build_key(cluster, str(now_ms), name), name, now_ms)
+                incident = GroupIncident(build_key(cluster, str(now_ms), name), name, now_ms)
                 self.open[name] = incident
             elif verdict == Verdict.ERR and incident.worst < Verdict.ERR:
                 change = Change.RAISED
@@ -169,11 +169,11 @@ class IncidentLog:
             if group.name in self.open and not is_open[number] and judged.verdict[number] == Verdict.OK:
                 yield Told(number, self._close(group.name, now_ms), Change.CLOSED)
 
-    def close_missing(self, present: Collection[str], now_ms: int) -> list[Incident]:
+    def close_missing(self, present: Collection[str], now_ms: int) -> list[GroupIncident]:
         """Ends the incidents of all other groups: they were deleted, or are not shown any more."""
         return [self._close(name, now_ms) for name in self.open.keys() - present]
 
-    def _close(self, group: str, now_ms: int) -> Incident:
+    def _close(self, group: str, now_ms: int) -> GroupIncident:
         incident = self.open.pop(group)
         incident.closed_ms = now_ms
         self.past.append(incident)

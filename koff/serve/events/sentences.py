@@ -15,7 +15,7 @@ from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
 from koff.view.cause_texts import ADVICE, Finding, describe_causes
 from koff.view.causes import ShardCauses
-from koff.view.incidents import Incident, Step, Told
+from koff.view.incidents import GroupIncident, Step, Told
 from koff.view.wording import count, show, show_duration
 
 MOST = 1000
@@ -76,7 +76,7 @@ def add_incident(causes: ShardCauses, told: Told, now_ms: int, drafts: Drafts) -
         drafts.add(INCIDENTS[told.change], find_severity(verdict), build)
 
 
-def add_end(incident: Incident, why: str, drafts: Drafts) -> None:
+def add_end(incident: GroupIncident, why: str, drafts: Drafts) -> None:
     """Adds the event that an incident has ended."""
     lost = f", and {count(incident.records_lost, 'offset')} left the log" if incident.records_lost else ""
     duration_s = incident.duration_s or 0.0
