@@ -25,23 +25,11 @@ from bench.catchup import key, main_partition
 from bench.scrape import BEHIND, END, GROUPS_A_TOPIC, PARTITIONS_A_GROUP, START_MS, value
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
-from koff.monitor.requests import (
-    Failed,
-    FetchOffsets,
-    FetchTopicConfigs,
-    FetchTopics,
-    FirstRecordsRead,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    Read,
-    ReadFirstRecords,
-    Records,
-    Request,
-    Topic,
-    TopicPartition,
-    TopicsFetched,
-)
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecordsRead, ReadFirstRecords
+from koff.monitor.duties.retention import FetchTopicConfigs
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.requests import Failed, Moment, Polled, Read, Records, Request, Topic, TopicPartition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.events.changes import ClusterChanges
 

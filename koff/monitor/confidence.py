@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, WITHHELD, Reason, is_topic_recreated
-from koff.monitor.commit_history import Replayed
+from koff.monitor.duties.history import Replayed
+from koff.monitor.duties.stored_groups import SHARD as STORED_GROUPS_SHARD
+from koff.monitor.duties.stored_groups import describe_refused
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.requests import Display, Moment
-from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
-from koff.monitor.stored_groups import describe_refused
 from koff.records.placement import group_partition
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED

@@ -11,31 +11,29 @@ from functools import partial
 
 from koff.lag import UNKNOWN
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.retention import TombstoneRetention
+from koff.monitor.duties.savings import Savings
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.offsets_start import OffsetsStart
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Replay
 from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    GroupsFetched,
     Moment,
     OffsetKind,
-    OffsetsFetched,
     Polled,
     Read,
     ReadFailed,
     Start,
     StopReading,
     Topic,
-    TopicConfigsFetched,
+    TopicPartition,
 )
-from koff.monitor.savings import Savings
-from koff.monitor.tombstone_retention import TombstoneRetention
-from koff.monitor.topic_list import TopicList
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import Tracker
 from koff.tracker.shard import BytesColumn
+from koff.view.activity import RecentActivity
 
 RETENTION_PART = 0.9
 """koff reads a partition from its start if it was not current for this part of delete.retention.ms."""
@@ -61,6 +59,7 @@ class InternalLogs:
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
         topics: TopicList,
+        activity: RecentActivity,
     ) -> None:
         """`steady_ms` converts to the time of the tracker."""
         self._conf, self._tracker, self._savings, self._outbox = conf, tracker, savings, outbox
@@ -72,7 +71,16 @@ class InternalLogs:
         self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.both = (self.offsets, self.share)
         self.start = OffsetsStart(
-            conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms, topics, conf.tail
+            conf.start,
+            conf.cluster_id,
+            self.offsets,
+            tracker,
+            savings,
+            outbox,
+            steady_ms,
+            topics,
+            activity,
+            conf.tail,
         )
         self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, outbox)
 
@@ -139,7 +147,8 @@ class InternalLogs:
         if self._conf.source != "log" or self.offsets.denied is None:
             self.start.fetch_held_back(now, now.at_s - 2 * interval_s)
 
-    def next_due_s(self) -> float:
+    @property
+    def due_s(self) -> float:
         """When `request` has something to do at the latest."""
         return min(log.next_due_s() for log in self.both)
 
@@ -147,11 +156,21 @@ class InternalLogs:
         """Requests the bounds of partitions that are not read yet."""
         unbounded = log.take_unbounded(now, now.at_s + BOUNDS_RETRY_S)
         for kind in _BOUNDS if unbounded else ():
-            under_way = self._outbox.waiting_since_reset(kind, log.resets())
+            under_way = self._find_under_way(kind, log.resets())
             wanted = frozenset((log.topic, number) for number in unbounded) - under_way
             if wanted and not log.is_hidden:
                 request = FetchOffsets(self._outbox.next_id(), kind, wanted)
-                self._outbox.send(request, now, TIMEOUT_S, log.resets())
+                self._outbox.send(request, self, now, TIMEOUT_S, log.resets())
+
+    def _find_under_way(self, kind: OffsetKind, resets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """The partitions whose bound is being requested, and was not forgotten since."""
+        return {
+            at
+            for ask in self._outbox.list_open(FetchOffsets)
+            if ask.requester is self and ask.request.kind == kind
+            for at in ask.waiting
+            if at in resets and ask.resets.get(at) == resets[at]
+        }
 
     def _lose_late(self, log: FollowedLog, now: Moment) -> None:
         retention_s = RETENTION_PART * self._retention(log).retention_ms / 1000
@@ -208,26 +227,15 @@ class InternalLogs:
             self.start.hide_absent_topic(self._conf.source, self._conf.only, now)
             self._savings.set_origin(self.start.origin)
 
-    def receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets]) -> None:
-        """Takes the bounds of internal topics out of a response."""
-        kind = ask.request.kind
-        if isinstance(kind, int):
-            return
-        for log in self.both:
-            own = {at[1]: offset for at, offset in given.offsets.items() if at[0] == log.topic}
-            if not own:  # most responses are of other topics
-                continue
-            known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
-            log.receive_bounds(kind, known, ask.resets)
+    def receive(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+        """Takes bounds of an internal topic."""
+        ask.waiting.difference_update(given.offsets)
+        for (topic, number), offset in given.offsets.items():
+            if isinstance(offset, int):
+                self.find(topic).receive_bounds(ask.request.kind, {number: offset}, ask.resets)
 
-    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
-        """Takes a response of coordinators."""
-        self.start.receive_groups(given, ask, now)
-
-    def receive_retention(self, given: TopicConfigsFetched) -> None:
-        """Takes delete.retention.ms of a topic."""
-        for topic in given.configs:
-            self._retention(self.find(topic)).receive(given)
+    def give_up(self, ask: Ask[FetchOffsets], why: str, now: Moment) -> None:
+        """The bounds are requested again."""
 
     def receive_polled(self, given: Polled, now: Moment) -> None:
         """Takes what a reader has read."""

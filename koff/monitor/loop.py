@@ -18,7 +18,7 @@ from koff.monitor.clock import read_at_s, read_moment
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.outbox import Event
-from koff.monitor.requests import Display, Input, Request
+from koff.monitor.requests import Command, Display, Input
 from koff.monitor.view_budget import ViewBudget
 from koff.view.cluster_view import ClusterView, NoProgress
 
@@ -70,7 +70,7 @@ class Loop:
         """Lets `run` check soon whether it is done. May be called by a signal handler."""
         self._inbox.put((None, None))
 
-    def run(self, send: Callable[[Request], None], is_done: Callable[[], bool]) -> None:
+    def run(self, send: Callable[[Command], None], is_done: Callable[[], bool]) -> None:
         """Gives inputs to the core, and its requests to `send`, until `is_done`."""
         while not is_done():
             self._beat_s = time.monotonic()
@@ -85,7 +85,7 @@ class Loop:
             if self._asked_s > self._fresh_until_s:
                 self._publish_view()
 
-    def stop(self, send: Callable[[Request], None]) -> None:
+    def stop(self, send: Callable[[Command], None]) -> None:
         """Sends the core's last requests, after the last `run`. From then on, there are no views."""
         with self._changed:
             self._is_stopped = True
@@ -142,7 +142,7 @@ class Loop:
         except Empty:
             return None, None
 
-    def _handle(self, given: Input | None, send: Callable[[Request], None]) -> None:
+    def _handle(self, given: Input | None, send: Callable[[Command], None]) -> None:
         self._send_all(self._core.handle(given, read_moment()), send)
         if isinstance(given, Display):
             with self._changed:
@@ -150,7 +150,7 @@ class Loop:
         for event in self._core.take_events():
             self._log(event)
 
-    def _send_all(self, requests: Iterable[Request], send: Callable[[Request], None]) -> None:
+    def _send_all(self, requests: Iterable[Command], send: Callable[[Command], None]) -> None:
         for request in requests:
             try:
                 send(request)

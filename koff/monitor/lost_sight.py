@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.outbox import Outbox
 from koff.monitor.requests import Moment
-from koff.monitor.topic_list import TopicList
 
 DENIED_GROUP = "GROUP_AUTHORIZATION_FAILED"
 NAMED = 20

@@ -4,40 +4,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
-from koff.monitor.commit_history import CommitHistory
+from koff.monitor.duties.groups import PATIENCE_S, FetchGroups, GroupsFetched
+from koff.monitor.duties.history import CommitHistory, HistoryRead, ReadHistory
+from koff.monitor.duties.retention import TombstoneRetention
+from koff.monitor.duties.savings import Load, Loaded, Savings
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.lost_sight import NAMED, DeniedGroups, LeftTopics
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
-from koff.monitor.requests import (
-    COORDINATOR_PATIENCE_S,
-    Failed,
-    FetchGroups,
-    GroupsFetched,
-    HistoryRead,
-    Load,
-    Loaded,
-    Moment,
-    Origin,
-    Read,
-    ReadHistory,
-    Saved,
-    StopReading,
-)
+from koff.monitor.requests import Moment, Read, StopReading
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
-from koff.monitor.savings import Savings
-from koff.monitor.tombstone_retention import TombstoneRetention
-from koff.monitor.topic_list import TopicList
+from koff.monitor.saved import Origin, Saved
 from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, State, Tracker
 from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
+from koff.view.activity import RecentActivity
 
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
@@ -68,12 +58,13 @@ class OffsetsStart:
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
         topics: TopicList,
+        activity: RecentActivity,
         tail: int = 0,
     ) -> None:
         """`steady_ms` converts to the time of the tracker: by the wall clock when koff began."""
         self._way, self._cluster_id, self._tail = way, cluster_id, tail
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
-        self._steady_ms, self._topics = steady_ms, topics
+        self._steady_ms, self._topics, self._activity = steady_ms, topics, activity
         self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
         self.retention = TombstoneRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
@@ -122,7 +113,7 @@ class OffsetsStart:
             return
         self.retention.request(now)
         if self._saved is None and not outbox.has(Load) and (origin := self.origin) is not None:
-            outbox.send(Load(outbox.next_id(), origin), now, LOAD_TIMEOUT_S)
+            outbox.send(Load(outbox.next_id(), origin), self, now, LOAD_TIMEOUT_S)
         bounds = self._log.bounds()
         if not bounds or self._saved is None:
             return
@@ -215,7 +206,7 @@ class OffsetsStart:
         That is: an open transaction has held them back since `older_than_s`, or the topic may not be read.
         """
         is_denied = self._log.denied is not None
-        being_fetched = self._outbox.being_fetched(FetchGroups)
+        being_fetched = self._outbox.list_waiting(FetchGroups)
         held_back = {
             number: part
             for number, part in self._log.reading()
@@ -227,13 +218,13 @@ class OffsetsStart:
                 part.wait()
             self._fetch_groups(frozenset(held_back), now)
 
-    def read_history(self, now: Moment) -> None:
+    def request(self, now: Moment) -> None:
         """Reads, one partition after the other, the logs before the coordinators' response."""
         number = self._find_without_history() if self.history.is_free(now) else None
         if number is not None:
             part, shard = self._log.partitions[number], self._tracker.create_shard()
             request = self.history.begin(self._outbox.next_id(), self._log.topic, number, part, shard)
-            self._outbox.send(request, now, HISTORY_TIMEOUT_S)
+            self._outbox.send(request, self, now, HISTORY_TIMEOUT_S)
 
     def _find_without_history(self) -> int | None:
         """A partition whose history can be read, and is needed."""
@@ -247,19 +238,43 @@ class OffsetsStart:
         ]
         return min(found, key=self.history.failed_s, default=None)
 
-    def next_due_s(self) -> float:
-        """When `begin_partitions` or `read_history` has something to do; infinite if that is unknown."""
+    @property
+    def due_s(self) -> float:
+        """When `begin_partitions` or `request` has something to do; infinite if that is unknown."""
         due = self.retention.due_s if self._log.exists else float("inf")
         return due if self._find_without_history() is None else min(due, self.history.due_s)
 
     # --- Results -----------------------------------------------------------------------------------------
 
-    def receive_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment) -> None:
-        """Takes what was saved."""
+    def receive(self, given: Loaded | GroupsFetched | HistoryRead, ask: Ask[Any], now: Moment) -> None:
+        """Takes a result."""
+        match given:
+            case Loaded():
+                self._receive_loaded(given, ask, now)
+            case GroupsFetched():
+                self._receive_groups(given, ask, now)
+            case HistoryRead():
+                self._receive_history(given, ask, now)
+
+    def give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
+        """A request failed, or had no result in time."""
+        match ask.request:
+            case Load():
+                self._use_no_state(why, now)
+            case FetchGroups():  # there is no response of the coordinators
+                self._stop_asking(dict.fromkeys(self._find_not_reset(ask), why), now)
+            case ReadHistory() as request if self.history.is_of(request):
+                self.history.fail(now)
+
+    def _use_no_state(self, why: str, now: Moment) -> None:
         self._saved = {}
-        if isinstance(given, Failed) or ask.request.origin != self.origin:
-            useless = given.why if isinstance(given, Failed) else "the offsets topic has changed"
-            self._outbox.note(now, "the saved state is not used", warn=True, why=useless)
+        self._outbox.note(now, "the saved state is not used", warn=True, why=why)
+
+    def _receive_loaded(self, given: Loaded, ask: Ask[Load], now: Moment) -> None:
+        """Takes what was saved."""
+        self._activity.saved_verdicts = given.verdicts
+        if ask.request.origin != self.origin:
+            self._use_no_state("the offsets topic has changed", now)
             return
         self._saved = dict(given.partitions)
         if not isinstance(given.ends, str):
@@ -282,7 +297,7 @@ class OffsetsStart:
         except (KoffError, LookupError, TypeError) as error:
             return f"they are damaged: {error}"
 
-    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+    def _receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators, for partitions that start with it or are held back."""
         self._tracker.name_topics(given.topic_ids)
         not_reset = self._find_not_reset(ask)
@@ -334,7 +349,7 @@ class OffsetsStart:
         self.denied_groups.note(good if is_denied else (), failed, given.failed, now)
         for number in sorted(good):
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
-        ask.answered |= asked_for
+        ask.waiting -= asked_for
         self._stop_asking(unusable, now)
 
     def _find_missing(
@@ -468,16 +483,12 @@ class OffsetsStart:
                 kept_topics=self._topics.denied,
             )
 
-    def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
-        """There is no response of the coordinators."""
-        self._stop_asking(dict.fromkeys(self._find_not_reset(ask), why), now)
-
-    def receive_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> bool:
-        """Takes a part of a partition's history. Returns whether that was the last."""
+    def _receive_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> None:
+        """Takes a part of a partition's history."""
         ask.deadline_s = now.at_s + HISTORY_TIMEOUT_S
         done = self.history.receive(given)
         if done is None:
-            return False
+            return
         part = self._log.partitions.get(done.partition)
         if part is not None and part.resets == done.resets and not part.is_waiting:
             before = self._tracker.group_names(done.partition)
@@ -485,7 +496,6 @@ class OffsetsStart:
             self._hidden_groups |= self._tracker.group_names(done.partition) - before
             part.needs_history = False
             self._report_history(now)
-        return True
 
     def _report_history(self, now: Moment) -> None:
         """Adds an event once no partition lacks its history."""
@@ -496,11 +506,6 @@ class OffsetsStart:
             hidden, self._hidden_groups = sorted(self._hidden_groups), set()
             why = "the log has groups that the coordinators did not describe: may koff DESCRIBE all groups?"
             self._outbox.note(now, why, warn=True, count=len(hidden), groups=hidden[:NAMED])
-
-    def give_up_history(self, request: ReadHistory, now: Moment) -> None:
-        """The history of a partition cannot be read at present."""
-        if self.history.is_of(request):
-            self.history.fail(now)
 
     def _restore(self, number: int, plan: Plan, now: Moment) -> Plan:
         """Carries out a plan to restore a saved state. Returns the next best plan if that fails."""
@@ -521,7 +526,7 @@ class OffsetsStart:
         log = self._log
         request_id = self._outbox.next_id()
         # A poll must not outlast the limit: then all groups would be withheld because of one coordinator.
-        patience_s = COORDINATOR_PATIENCE_S
+        patience_s = PATIENCE_S
         is_start = any(log.partitions[number].is_unseeded for number in partitions)
         if not is_start:
             patience_s = min(patience_s, log.live_s / 2)
@@ -537,7 +542,7 @@ class OffsetsStart:
             frozenset(known),
             patience_s,
         )
-        self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.resets())
+        self._outbox.send(request, self, now, GROUPS_TIMEOUT_S, self._log.resets())
 
     def _find_not_reset(self, ask: Ask[FetchGroups]) -> set[int]:
         """The partitions of the request that wait for it, and were not forgotten since it was sent."""
@@ -546,7 +551,7 @@ class OffsetsStart:
             for number in ask.request.partitions
             if (part := self._log.partitions.get(number)) is not None
             and part.is_waiting
-            and number not in ask.answered
+            and number in ask.waiting
             and ask.resets.get((self._log.topic, number)) == part.resets
         }
 

@@ -6,42 +6,51 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from koff.monitor.requests import (
-    Answered,
-    FetchGroups,
-    FetchOffsets,
-    FetchShareLags,
-    Moment,
-    OffsetKind,
-    Read,
-    Request,
-    StopReading,
-    TopicPartition,
-)
+from koff.monitor.requests import Command, Moment, Read, Request, Result, StopReading, TopicPartition
 
-_Kind = TypeVar("_Kind")
+_Kind = TypeVar("_Kind", bound=Request)
 LOST_S = 2.0
 """When nothing is answered for so long, that is an event: a change of leaders is shorter."""
+
+
+class Requester(Protocol):
+    """What sends requests, and takes what becomes of them."""
+
+    def receive(self, given: Any, ask: Ask[Any], now: Moment) -> None:
+        """Takes a result of a request."""
+
+    def give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
+        """The request failed, or had no final result in time."""
+
+
+class Duty(Requester, Protocol):
+    """Something that koff requests again and again."""
+
+    @property
+    def due_s(self) -> float:
+        """When `request` has something to do (`Moment.at_s`); infinite if that is unknown."""
+
+    def request(self, now: Moment) -> None:
+        """Sends the requests that are due."""
 
 
 @dataclass(slots=True)
 class Ask(Generic[_Kind]):
     """A request, when it was sent, and until when its result is waited for.
 
-    `waiting` are the partitions of a `FetchOffsets` that have no result yet, `answered` those of a
-    `FetchGroups` or a `FetchShareLags` that have one, `without_groups` those of a `FetchGroups` whose
-    coordinator has returned no group. `resets` says how often koff had forgotten each partition of an
-    internal topic when the request was sent.
+    `waiting` are the partitions of the request that have no result yet, `without_groups` those of a
+    `FetchGroups` whose coordinator has returned no group. `resets` says how often koff had forgotten each
+    partition of an internal topic when the request was sent.
     """
 
     request: _Kind
+    requester: Requester
     asked: Moment
     deadline_s: float
-    waiting: set[TopicPartition] = field(default_factory=set)
+    waiting: set[Any] = field(default_factory=set)
     resets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    answered: set[int] = field(default_factory=set)
     without_groups: set[int] = field(default_factory=set)
 
 
@@ -59,15 +68,15 @@ class Outbox:
     """Requests and events. An id is never used twice: a late result of a given-up request finds nothing.
 
     `skipped` counts inputs and records that could not be used, by kind of input and type of error. `sent`
-    counts the requests that were sent, by kind.
+    counts the requests to the cluster that were sent, by what metrics call them.
     """
 
     def __init__(self) -> None:
         self.skipped: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self._ids = itertools.count(1)
-        self._open: dict[int, Ask[Answered]] = {}
-        self._requests: list[Request] = []
+        self._open: dict[int, Ask[Any]] = {}
+        self._requests: list[Command] = []
         self._events: list[Event] = []
         self._failure: tuple[float, str] | None = None
         self._cause: tuple[float, str] | None = None
@@ -82,22 +91,24 @@ class Outbox:
 
     def send(
         self,
-        request: Answered,
+        request: Request,
+        requester: Requester,
         now: Moment,
         timeout_s: float,
         resets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Sends a request. Without a final result within `timeout_s`, it is given up."""
-        waiting = set(request.partitions) if isinstance(request, FetchOffsets) else set()
-        self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, resets or {})
+        waiting = set(getattr(request, "partitions", ()))
+        self._open[request.id] = Ask(request, requester, now, now.at_s + timeout_s, waiting, resets or {})
         self._requests.append(request)
-        self.sent[type(request).__name__] += 1
+        if request.metric:
+            self.sent[request.metric] += 1
 
     def command(self, request: Read | StopReading) -> None:
         """Sends a request that has no single result."""
         self._requests.append(request)
 
-    def take_requests(self) -> list[Request]:
+    def take_requests(self) -> list[Command]:
         """The requests since the last call."""
         requests, self._requests = self._requests, []
         return requests
@@ -157,47 +168,28 @@ class Outbox:
             self._is_lost = True
             self.note(now, "brokers lost", warn=True, why=failure)
 
-    def get(self, request_id: int) -> Ask[Answered] | None:
-        """The open request of that id; None if it was given up, or never sent."""
-        return self._open.get(request_id)
+    def find(self, given: Result) -> Ask[Any] | None:
+        """The request of a result; None if it was given up, or never sent. A final result closes it."""
+        return self._open.pop(given.id, None) if given.final else self._open.get(given.id)
 
-    def close(self, request_id: int) -> Ask[Answered] | None:
-        """Removes and returns the open request of that id."""
-        return self._open.pop(request_id, None)
+    def close(self, request_id: int) -> None:
+        """Closes the open request of that id."""
+        self._open.pop(request_id, None)
 
-    def has(self, kind: type[Answered]) -> bool:
+    def has(self, kind: type[Request]) -> bool:
         """Whether a request of that kind is open."""
         return any(isinstance(ask.request, kind) for ask in self._open.values())
 
-    def of_kind(self, kind: type[_Kind]) -> Iterator[Ask[_Kind]]:
+    def list_open(self, kind: type[_Kind]) -> Iterator[Ask[_Kind]]:
         """The open requests of that kind."""
-        for ask in list(self._open.values()):
-            if isinstance(ask.request, kind):
-                yield ask  # type: ignore[misc]  # its request was just checked
+        return (ask for ask in list(self._open.values()) if isinstance(ask.request, kind))
 
-    def waiting_for(self, kind: OffsetKind) -> set[TopicPartition]:
-        """The partitions whose offset of that kind is being fetched."""
-        waiting: set[TopicPartition] = set()
-        return waiting.union(*(ask.waiting for ask in self.of_kind(FetchOffsets) if ask.request.kind == kind))
+    def list_waiting(self, kind: type[Request]) -> set[int]:
+        """The partitions of open requests of that kind that have no result yet."""
+        waiting: set[int] = set()
+        return waiting.union(*(ask.waiting for ask in self.list_open(kind)))
 
-    def being_fetched(self, kind: type[FetchGroups] | type[FetchShareLags]) -> set[int]:
-        """The partitions of the offsets topic that open requests of that kind have no result for yet."""
-        fetching: set[int] = set()
-        return fetching.union(*(ask.request.partitions - ask.answered for ask in self.of_kind(kind)))
-
-    def waiting_since_reset(
-        self, kind: OffsetKind, resets: Mapping[TopicPartition, int]
-    ) -> set[TopicPartition]:
-        """As `waiting_for`, without partitions of which all was forgotten since the request was sent."""
-        return {
-            at
-            for ask in self.of_kind(FetchOffsets)
-            if ask.request.kind == kind
-            for at in ask.waiting
-            if at in resets and ask.resets.get(at) == resets[at]
-        }
-
-    def remove_late(self, now: Moment) -> list[Ask[Answered]]:
+    def remove_late(self, now: Moment) -> list[Ask[Any]]:
         """Removes and returns the requests whose deadline has passed."""
         late = [request_id for request_id, ask in self._open.items() if now.at_s >= ask.deadline_s]
         return [self._open.pop(request_id) for request_id in late]

@@ -8,17 +8,8 @@ import tempfile
 from pathlib import Path
 
 from koff.errors import KoffError
-from koff.monitor.requests import (
-    Done,
-    Failed,
-    ForgetSaved,
-    Input,
-    Load,
-    Loaded,
-    Save,
-    SaveFile,
-    SaveIndex,
-)
+from koff.monitor.duties.savings import Done, ForgetSaved, Load, Loaded, Save, SaveFile, SaveIndex
+from koff.monitor.requests import Failed, Input
 from koff.monitor.state import StateDir
 
 Write = Save | SaveIndex | SaveFile | ForgetSaved

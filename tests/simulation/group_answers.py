@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 
 from koff.client.groups import responses
 from koff.monitor.described import build_group
-from koff.monitor.requests import (
-    Failed,
-    FetchGroups,
-    FetchShareLags,
-    GroupsFetched,
-    Input,
-    ShareLagsFetched,
-)
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
+from koff.monitor.requests import Failed, Input
 from koff.tracker import Described, ShareLag
 from tests.simulation.cluster import OFFSETS, Cluster, DescribedGroup
 from tests.simulation.conditions import Conditions

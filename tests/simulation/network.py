@@ -13,35 +13,25 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from koff.monitor.duties.groups import FetchGroups
+from koff.monitor.duties.history import ReadHistory
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
+from koff.monitor.duties.savings import ForgetSaved, Load, Save, SaveFile, SaveIndex
+from koff.monitor.duties.share_lags import FetchShareLags
+from koff.monitor.duties.stored_groups import FetchStoredGroups
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.requests import (
     Failed,
-    FetchGroups,
-    FetchOffsets,
-    FetchShareLags,
-    FetchStoredGroups,
-    FetchTopicConfigs,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    ForgetSaved,
     Input,
-    Load,
     Moment,
     OffsetKind,
-    OffsetsFetched,
     Read,
-    ReadFirstRecords,
-    ReadHistory,
-    RecordPlace,
     Request,
-    Save,
-    SaveFile,
-    SaveIndex,
     StopReading,
     Topic,
-    TopicConfigsFetched,
     TopicPartition,
-    TopicsFetched,
 )
 from koff.view.cluster_view import ClusterFacts
 from tests.simulation.cluster import Cluster

@@ -6,16 +6,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from koff.monitor.duties.history import HistoryRead, ReadHistory
 from koff.monitor.requests import (
     Failed,
-    HistoryRead,
     Input,
     Lost,
     Moment,
     Polled,
     Read,
     ReadFailed,
-    ReadHistory,
     Records,
     StopReading,
     Watermarks,

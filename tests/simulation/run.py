@@ -12,17 +12,11 @@ from dataclasses import dataclass, replace
 
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.groups import GroupsFetched
+from koff.monitor.duties.savings import Loaded
+from koff.monitor.duties.topics import TopicsFetched
 from koff.monitor.plan import Source
-from koff.monitor.requests import (
-    Failed,
-    GroupsFetched,
-    Input,
-    Loaded,
-    Moment,
-    ReadFailed,
-    Request,
-    TopicsFetched,
-)
+from koff.monitor.requests import Failed, Input, Moment, ReadFailed, Request
 from tests.simulation.cluster import OFFSETS, SHARE_STATE, Cluster
 from tests.simulation.conditions import Conditions
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered

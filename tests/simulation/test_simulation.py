@@ -12,28 +12,12 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    GroupsFetched,
-    HistoryRead,
-    Input,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    Read,
-    ReadFailed,
-    ReadFirstRecords,
-    ReadHistory,
-    RecordPlace,
-    Request,
-    Start,
-    StopReading,
-    TopicsFetched,
-)
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.requests import Input, Moment, Polled, Read, ReadFailed, Request, Start, StopReading
 from tests.simulation.catalog import BROKER_KINDS, Catalog
 from tests.simulation.cluster import EPOCH_MS, OFFSETS, Cluster, PlainLog
 from tests.simulation.conditions import Conditions, Disturbance

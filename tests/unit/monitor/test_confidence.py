@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.commit_history import Replayed
 from koff.monitor.confidence import ViewFacts, build_view
+from koff.monitor.duties.history import Replayed
+from koff.monitor.duties.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Replay
 from koff.monitor.requests import Display, Moment, Topic
-from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve.exposition import Exposition

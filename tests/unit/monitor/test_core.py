@@ -10,39 +10,28 @@ import pytest
 
 from koff.monitor.core import HOLD_S, TIMEOUT_S, Core
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
+from koff.monitor.duties.savings import Load, Loaded
+from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.requests import (
     Display,
     Failed,
-    FetchGroups,
-    FetchOffsets,
-    FetchStoredGroups,
-    FetchTopicConfigs,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    GroupsFetched,
-    HistoryRead,
-    Load,
-    Loaded,
     Lost,
     Moment,
-    OffsetsFetched,
-    Origin,
     Polled,
     Read,
     ReadFailed,
-    ReadFirstRecords,
-    ReadHistory,
-    RecordPlace,
     Records,
     Request,
-    Saved,
-    StoredGroupsFetched,
     Topic,
-    TopicConfigsFetched,
-    TopicsFetched,
     Watermarks,
 )
+from koff.monitor.saved import Origin, Saved
 from koff.tracker import Group, Shard, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.view.cluster_view import ClusterFacts, TopicFacts

@@ -5,22 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from koff.monitor.fetching import Fetching
 
 from koff.lag import Reason
-from koff.monitor.fetching import Fetching
-from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    FetchTopics,
-    GroupsFetched,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    Records,
-    Topic,
-    TopicsFetched,
-)
-from koff.monitor.topic_list import AGREEING, TopicList
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.topics import AGREEING, FetchTopics, TopicList, TopicsFetched
+from koff.monitor.requests import Moment, Polled, Records, Topic
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag

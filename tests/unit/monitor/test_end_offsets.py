@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.end_offsets import EndOffsets
+from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.duties.offsets import FetchOffsets
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchOffsets, Topic
-from koff.monitor.topic_list import TopicList
+from koff.monitor.requests import Topic
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import at

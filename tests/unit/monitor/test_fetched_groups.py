@@ -9,8 +9,8 @@ import pytest
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups, ShareOffset, join_columns
 from koff.monitor import fetched_groups
-from koff.monitor.fetched_groups import fetch_share_lags
-from koff.monitor.requests import FetchShareLags, ShareLagsFetched
+from koff.monitor.duties.groups import fetch_share_lags
+from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
 from koff.tracker import ShareLag
 from tests.unit.monitor.fakes import FakeCluster
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from koff.monitor.log_sizes import SHOWN, TIMEOUT_S, LogSizes
+from koff.monitor.duties.log_sizes import SHOWN, TIMEOUT_S, FetchLogSizes, LogSizes, LogSizesFetched
 from koff.monitor.outbox import Outbox
-from koff.monitor.requests import FetchLogSizes, LogSizesFetched, Moment
+from koff.monitor.requests import Moment
 
 
 class Asked:

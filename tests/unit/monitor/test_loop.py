@@ -17,9 +17,11 @@ from koff.kafkatest import wait_until
 from koff.monitor import clock, view_budget
 from koff.monitor import loop as loop_module
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.savings import Done
+from koff.monitor.duties.topics import FetchTopics
 from koff.monitor.loop import Loop
 from koff.monitor.outbox import Event
-from koff.monitor.requests import Display, Done, FetchTopics, Input, Moment, Request
+from koff.monitor.requests import Display, Input, Moment, Request
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness
 

@@ -8,23 +8,12 @@ import pytest
 
 from koff.lag import Reason
 from koff.monitor.core import TIMEOUT_S
-from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    GroupsFetched,
-    Load,
-    Loaded,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    ReadFirstRecords,
-    Records,
-    Topic,
-    TopicsFetched,
-)
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords
+from koff.monitor.duties.savings import Load, Loaded
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.requests import Moment, Polled, Records, Topic
 from koff.tracker import Group, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag

@@ -18,18 +18,9 @@ from koff.errors import ConnectError, Denied
 from koff.kafkatest import wait_until
 from koff.monitor import readers as readers_module
 from koff.monitor.clock import read_moment
+from koff.monitor.duties.history import HistoryRead, ReadHistory
 from koff.monitor.readers import HistoryReader, TopicReader
-from koff.monitor.requests import (
-    Failed,
-    HistoryRead,
-    Lost,
-    Polled,
-    Read,
-    ReadFailed,
-    ReadHistory,
-    Start,
-    StopReading,
-)
+from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Start, StopReading
 from koff.proto.buffers import Binary
 from tests.unit.monitor.fakes import FakeCluster, FakeLog, Inbox
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from koff.lag import NO_RECORD
-from koff.monitor.end_offsets import EndOffsets
-from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.record_ages import (
+from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import (
     AT_ONCE,
     DENIED_S,
     IDLE_PAUSE_S,
@@ -18,18 +18,15 @@ from koff.monitor.record_ages import (
     PAUSE_S,
     RETRY_S,
     TIMEOUT_S,
-    RecordAges,
-)
-from koff.monitor.requests import (
-    FetchOffsets,
     FirstRecord,
     FirstRecordsRead,
-    Moment,
-    OffsetsFetched,
     ReadFirstRecords,
+    RecordAges,
     RecordPlace,
 )
-from koff.monitor.topic_list import TopicList
+from koff.monitor.duties.topics import TopicList
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.requests import Moment
 from koff.tracker import Tracker
 from koff.tracker.topic_partitions import LATE_S
 from tests.unit.builders import apply, commit, list_statuses, note_records

@@ -7,18 +7,20 @@ from math import inf, isnan, nan
 import pytest
 
 from koff.monitor import record_retention
-from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.record_retention import (
+from koff.monitor.duties.retention import (
     AGAIN_S,
     DENIED_S,
     LOOK_S,
     PAUSE_S,
     RETRY_S,
     SETTINGS,
+    FetchTopicConfigs,
     RecordRetention,
+    TopicConfigsFetched,
     read_retention_s,
 )
-from koff.monitor.requests import FetchTopicConfigs, Moment, TopicConfigsFetched
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.requests import Moment
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 

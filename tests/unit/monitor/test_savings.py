@@ -6,10 +6,11 @@ import itertools
 
 import pytest
 
+from koff.monitor.duties.savings import INTERVAL_S, RETRY_S, ForgetSaved, Save, SaveFile, SaveIndex, Savings
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.plan import Replay, Seed
-from koff.monitor.requests import ForgetSaved, Moment, Origin, Request, Save, SaveFile, SaveIndex, Topic
-from koff.monitor.savings import INTERVAL_S, RETRY_S, Savings
+from koff.monitor.requests import Moment, Request, Topic
+from koff.monitor.saved import Origin
 from koff.tracker import State, Tracker
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import at

@@ -28,7 +28,8 @@ from structlog.testing import capture_logs
 
 from koff.errors import ConfigError, KoffError
 from koff.monitor import state as statedir
-from koff.monitor.requests import Moment, Origin, Saved
+from koff.monitor.requests import Moment
+from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
 from tests.unit.builders import apply, classic_group, commit
@@ -681,7 +682,8 @@ def test_only_this_user_can_read_what_is_saved(tmp_path):
 SAVE_FOR_EVER = """
 import itertools, os, sys
 import numpy as np
-from koff.monitor.requests import Moment, Origin
+from koff.monitor.requests import Moment
+from koff.monitor.saved import Origin
 from koff.monitor.state import StateDir
 from koff.tracker import State
 

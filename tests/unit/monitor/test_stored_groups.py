@@ -6,9 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from koff.monitor.duties.stored_groups import (
+    FetchStoredGroups,
+    StoredGroups,
+    StoredGroupsFetched,
+    describe_refused,
+)
 from koff.monitor.outbox import Outbox
-from koff.monitor.requests import FetchStoredGroups, Moment, StoredGroupsFetched
-from koff.monitor.stored_groups import StoredGroups, describe_refused
+from koff.monitor.requests import Moment
 from koff.tracker import Tracker
 
 LIMIT_S = 25.0

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.outbox import Outbox
-from koff.monitor.requests import (
-    Failed,
-    FetchOffsets,
-    FetchTopicConfigs,
-    FetchTopics,
-    Moment,
-    OffsetsFetched,
-    Read,
-    Topic,
-    TopicConfigsFetched,
-    TopicsFetched,
-)
-from koff.monitor.tombstone_retention import (
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.retention import (
     AGAIN_S,
     ASSUMED_RETENTION_MS,
     RETRY_S,
     SETTING,
+    FetchTopicConfigs,
     TombstoneRetention,
+    TopicConfigsFetched,
 )
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.outbox import Outbox
+from koff.monitor.requests import Failed, Moment, Read, Topic
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, pass_time
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.requests import Moment, Topic
-from koff.monitor.topic_list import TopicList
 
 ORDERS = Topic("id-of-orders", 4)
 

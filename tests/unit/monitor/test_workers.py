@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from koff.monitor.fetching import Fetching
 from structlog.testing import capture_logs
 
 from koff.client import Isolation, OffsetSpec
@@ -22,39 +23,17 @@ from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor import fetching, first_records, in_order
 from koff.monitor import workers as workers_module
-from koff.monitor.fetching import Fetching
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.log_sizes import FetchLogSizes, LogSizesFetched
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.savings import Done, ForgetSaved, Load, Loaded, Save, SaveFile, SaveIndex
+from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
+from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.in_order import InOrder, carry_out
-from koff.monitor.requests import (
-    Answered,
-    Done,
-    Failed,
-    FetchGroups,
-    FetchLogSizes,
-    FetchOffsets,
-    FetchShareLags,
-    FetchStoredGroups,
-    FetchTopics,
-    FirstRecord,
-    ForgetSaved,
-    GroupsFetched,
-    Input,
-    Load,
-    Loaded,
-    LogSizesFetched,
-    Moment,
-    OffsetsFetched,
-    Origin,
-    ReadFirstRecords,
-    RecordPlace,
-    Save,
-    Saved,
-    SaveFile,
-    SaveIndex,
-    ShareLagsFetched,
-    StoredGroupsFetched,
-    Topic,
-    TopicsFetched,
-)
+from koff.monitor.requests import Answered, Failed, Input, Moment, Topic
+from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.monitor.workers import Workers, WorkersConf, write_or_load
 from koff.records.topics import OFFSETS_TOPIC

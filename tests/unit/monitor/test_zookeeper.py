@@ -15,7 +15,7 @@ from koff.client.zookeeper.stored_groups import StoredGroup
 from koff.client.zookeeper.znodes import Registration
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.monitor import zookeeper as zookeeper_module
-from koff.monitor.requests import FetchStoredGroups, StoredGroupsFetched
+from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.zookeeper import ZooKeeper, ZooKeeperConf, build_group
 from koff.tracker import Group, Member, Tracker
 

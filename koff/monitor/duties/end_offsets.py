@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from koff.lag import UNKNOWN
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchOffsets, Moment, OffsetKind, ReadFirstRecords, TopicPartition
-from koff.monitor.topic_list import TopicList
+from koff.monitor.requests import Moment, OffsetKind, TopicPartition
 from koff.tracker import Tracker
 
 TIMEOUT_S = 10.0
@@ -26,6 +27,16 @@ class SampledEnd(NamedTuple):
     asked_ms: int
 
 
+class SampleListener(Protocol):
+    """What uses the sampled offsets once the tracker has them."""
+
+    def note_samples(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment, *, new: bool) -> None:
+        """The tracker has these offsets. `new`: there are new end offsets among them."""
+
+    def give_up_samples(self, ask: Ask[FetchOffsets]) -> None:
+        """There are no more offsets of that request."""
+
+
 _NONE = SampledEnd(0, -1, 0)
 
 
@@ -40,12 +51,21 @@ class EndOffsets:
     second, and ignores responses to earlier requests.
     """
 
-    def __init__(self, tracker: Tracker, topics: TopicList, outbox: Outbox, start_interval_s: float) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        topics: TopicList,
+        outbox: Outbox,
+        steady_ms: Callable[[Moment], int],
+        start_interval_s: float,
+    ) -> None:
+        """`steady_ms` gives a time by the tracker's clock."""
+        self.listener: SampleListener | None = None
         self.watched: set[TopicPartition] = set()
         """The partitions that groups committed to, or are assigned."""
         self.believed: dict[TopicPartition, SampledEnd] = {}
         """By partition, the newest end offset that is believed."""
-        self._tracker, self._topics, self._outbox = tracker, topics, outbox
+        self._tracker, self._topics, self._outbox, self._steady_ms = tracker, topics, outbox, steady_ms
         self._answered: set[TopicPartition] = set()
         self._slowly_asked: set[TopicPartition] = set()
         self._lower_since: dict[TopicPartition, float] = {}
@@ -112,13 +132,19 @@ class EndOffsets:
         self._fetch("start", new, now)
         self._fetch("stable", new, now)
 
-    def receive(
+    def receive(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+        """Takes a response, or a part of it. Errors count as responses that change nothing."""
+        ask.waiting.difference_update(given.offsets)
+        if given.final:
+            self._note_unanswered(ask)
+        new = self._take(ask, given.offsets, self._steady_ms(ask.asked))
+        if self.listener is not None:
+            self.listener.note_samples(given, ask, now, new=new)
+
+    def _take(
         self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str], asked_ms: int
     ) -> bool:
-        """Takes a response, or a part of it. Errors count as answers that change nothing.
-
-        Returns whether the tracker has new end offsets.
-        """
+        """Gives offsets to the tracker. Returns whether it has new end offsets."""
         offsets = {at: offset for at, offset in offsets.items() if at in self.watched}
         if self._outdated:
             offsets = {at: offset for at, offset in offsets.items() if not self.is_outdated(at, ask)}
@@ -156,8 +182,13 @@ class EndOffsets:
         dropped, self._dropped = self._dropped, set()
         return dropped
 
-    def give_up(self, ask: Ask[FetchOffsets]) -> None:
-        """There is no response for the partitions that it waits for."""
+    def give_up(self, ask: Ask[FetchOffsets], why: str, now: Moment) -> None:
+        """There is no response for the partitions that the request waits for."""
+        self._note_unanswered(ask)
+        if self.listener is not None:
+            self.listener.give_up_samples(ask)
+
+    def _note_unanswered(self, ask: Ask[FetchOffsets]) -> None:
         waiting = {at for at in ask.waiting if not self.is_outdated(at, ask)}
         if ask.request.kind == "end":
             self._answered |= waiting
@@ -246,23 +277,21 @@ class EndOffsets:
             unknown = dict.fromkeys(partitions, UNKNOWN)
             self._tracker.add_samples(starts=unknown, stables=unknown)
 
-    def is_outdated(self, at: TopicPartition, ask: Ask[FetchOffsets] | Ask[ReadFirstRecords]) -> bool:
+    def is_outdated(self, at: TopicPartition, ask: Ask[FetchOffsets] | Ask[Any]) -> bool:
         """Whether the result of that request may be of an earlier log of the partition."""
-        return ask.request.id <= self._outdated.get(at, -1)
+        return bool(ask.request.id <= self._outdated.get(at, -1))
 
     def _fetch(self, kind: OffsetKind, partitions: Collection[TopicPartition], now: Moment) -> None:
-        waiting = self._outbox.waiting_for(kind)
-        if self._outdated:  # what is requested of an earlier log has to be requested again
-            waiting = {
-                at
-                for ask in self._outbox.of_kind(FetchOffsets)
-                if ask.request.kind == kind
-                for at in ask.waiting
-                if not self.is_outdated(at, ask)
-            }
+        waiting = {
+            at
+            for ask in self._outbox.list_open(FetchOffsets)
+            if ask.requester is self and ask.request.kind == kind
+            for at in ask.waiting
+            if not self.is_outdated(at, ask)  # what is requested of an earlier log is requested again
+        }
         partitions = frozenset(partitions) - waiting
         if partitions:
-            self._outbox.send(FetchOffsets(self._outbox.next_id(), kind, partitions), now, TIMEOUT_S)
+            self._outbox.send(FetchOffsets(self._outbox.next_id(), kind, partitions), self, now, TIMEOUT_S)
 
     def _believe(
         self, ends: Mapping[TopicPartition, int], ask: Ask[FetchOffsets], asked_ms: int

@@ -1,4 +1,4 @@
-"""The topics of the cluster, as far as several responses agree.
+"""The topics of the cluster: when a list of them is requested, and what is believed of several lists.
 
 One broker that has just started may list no topics, or an old list. So a topic that is missing, that has
 another id or fewer partitions is believed only after `AGREEING` responses over `AGREEING_S` seconds; after
@@ -11,15 +11,149 @@ name. Such a topic stays what it was, and is `denied`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from koff.monitor.requests import Moment, Topic, TopicPartition
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.requests import Moment, Request, Result, Topic, TopicPartition
+from koff.records.topics import OFFSETS_TOPIC
+from koff.tracker import ShownNames
+from koff.view.cluster_view import ClusterFacts, TopicFacts
+
+if TYPE_CHECKING:
+    from koff.client.metadata import Metadata
+    from koff.monitor.workers import Workers
+
+TIMEOUT_S = 10.0
+RETRY_S = 1.0
+"""The pause before a list is requested again after a failure."""
+SHOWN = 3
+"""What a list says of brokers and topics is shown for so many intervals: a request may fail."""
 
 AGREEING = 3
 AGREEING_S = 4.0
 AGREEING_NEW = 2
 AGREEING_NEW_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsFetched(Result):
+    """All topics that this user may describe, by name."""
+
+    topics: Mapping[str, Topic]
+    facts: ClusterFacts = field(default_factory=ClusterFacts)
+    """The same and more, as one broker lists it, for metrics. It also has the wanted topics that this user
+    may not describe."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchTopics(Request):
+    """All topics of the cluster, with their ids. Answered by `TopicsFetched`.
+
+    Brokers are asked by name about the topics of `wanted` that the list lacks: koff may not DESCRIBE them, or
+    they do not exist.
+    """
+
+    metric = "topics"
+    is_to_any_broker = True
+    wanted: frozenset[str] = frozenset()
+
+    def carry_out(self, workers: Workers) -> Result:
+        """Fetches the list from any broker. The leaders that are asked for offsets are fetched beside it."""
+        workers.refresh_leaders()
+        metadata = workers.cluster.fetch_metadata()
+        leaders = workers.leaders.note(metadata)
+        topics = {
+            name: Topic(
+                metadata.topic_ids.get(name, ""),
+                len(led),
+                frozenset(partition for partition, leader in enumerate(led) if leader < 0),
+            )
+            for name, led in leaders.items()
+        }
+        denied = workers.cluster.find_denied_topics(sorted(self.wanted - topics.keys()))
+        coordinators = leaders.get(OFFSETS_TOPIC, ())
+        facts = ClusterFacts(
+            len(metadata.brokers), _gather_facts(metadata), coordinators, denied=frozenset(denied)
+        )
+        return TopicsFetched(self.id, topics, facts)
+
+
+def _gather_facts(metadata: Metadata) -> dict[str, TopicFacts]:
+    return {
+        name: TopicFacts(
+            len(partitions),
+            min((len(at.replicas) for at in partitions), default=0),
+            sum(at.leader < 0 for at in partitions),
+            sum(len(at.in_sync) < len(at.replicas) for at in partitions),
+        )
+        for name, partitions in metadata.topics.items()
+    }
+
+
+class TopicLists:
+    """Requests a list of all topics, every `interval_s` or sooner (`hurry`).
+
+    `find_wanted` returns the topics that groups refer to, and those that are read. `on_listed` takes a list;
+    it returns in how many seconds the next one is due.
+    """
+
+    def __init__(
+        self,
+        interval_s: float,
+        outbox: Outbox,
+        find_wanted: Callable[[], frozenset[str]],
+        on_listed: Callable[[TopicsFetched, Moment, Moment], float],
+        now: Moment,
+        *,
+        has_coordinators: bool,
+    ) -> None:
+        """Without `has_coordinators`, groups are those of another cluster, and so are their coordinators."""
+        self._interval_s, self._outbox = interval_s, outbox
+        self._find_wanted, self._on_listed = find_wanted, on_listed
+        self._due_s, self.sent_s = now.at_s, float("-inf")
+        self._has_coordinators, self._names = has_coordinators, ShownNames()
+        self._listed = self._shown = ClusterFacts()
+        self._listed_s = float("-inf")
+
+    @property
+    def due_s(self) -> float:
+        """When the next list is to be requested; infinite while one is."""
+        return float("inf") if self._outbox.has(FetchTopics) else self._due_s
+
+    def hurry(self, at_s: float) -> None:
+        """The next list is to be requested then at the latest."""
+        self._due_s = min(self._due_s, at_s)
+
+    def request(self, now: Moment) -> None:
+        """Sends the request if it is due."""
+        if now.at_s >= self.due_s:
+            self.sent_s, self._due_s = now.at_s, now.at_s + self._interval_s
+            request = FetchTopics(self._outbox.next_id(), self._find_wanted())
+            self._outbox.send(request, self, now, TIMEOUT_S)
+
+    def receive(self, given: TopicsFetched, ask: Ask[FetchTopics], now: Moment) -> None:
+        """Takes a list."""
+        self._listed, self._listed_s = given.facts, ask.asked.at_s
+        self.show(self._names)
+        self._due_s = now.at_s + self._on_listed(given, ask.asked, now)
+
+    def give_up(self, ask: Ask[FetchTopics], why: str, now: Moment) -> None:
+        """The list is requested again soon."""
+        self.hurry(now.at_s + RETRY_S)
+
+    def show(self, names: ShownNames) -> None:
+        """Selects the topics that are shown."""
+        self._names, shown = names, self._listed
+        if names.topics:
+            topics = {name: topic for name, topic in shown.topics.items() if names.shows_topic(name)}
+            shown = replace(shown, topics=topics)
+        self._shown = shown if self._has_coordinators else replace(shown, coordinators=())
+
+    def list_facts(self, now: Moment) -> ClusterFacts:
+        """What the newest list says of brokers and of the topics that are shown; nothing if it is too old."""
+        return self._shown if now.at_s - self._listed_s <= SHOWN * self._interval_s else ClusterFacts()
 
 
 @dataclass(slots=True)

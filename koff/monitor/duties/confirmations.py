@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchOffsets, Moment, OffsetKind, TopicPartition
+from koff.monitor.duties.offsets import FetchOffsets
+from koff.monitor.outbox import Ask, Outbox, Requester
+from koff.monitor.requests import Moment, OffsetKind, TopicPartition
 
 TIMEOUT_S = 10.0
 _BOUNDS: tuple[OffsetKind, ...] = ("start", "end")
@@ -22,8 +23,9 @@ class Confirmations:
     is then lower.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, outbox: Outbox, ends: Requester) -> None:
+        """`ends` takes the bounds first: they are samples like others."""
+        self._outbox, self._ends = outbox, ends
         self._found: dict[TopicPartition, Results] = {}
         # The results that are being confirmed, and the bounds that are still missing.
         self._waiting: dict[TopicPartition, tuple[Results, set[OffsetKind]]] = {}
@@ -49,7 +51,7 @@ class Confirmations:
         for kind in _BOUNDS if ready else ():
             request_id = self._outbox.next_id()
             self._asked[request_id] = set(ready)
-            self._outbox.send(FetchOffsets(request_id, kind, frozenset(ready)), now, TIMEOUT_S)
+            self._outbox.send(FetchOffsets(request_id, kind, frozenset(ready)), self._ends, now, TIMEOUT_S)
         for at in sorted(ready):
             self._waiting[at] = self._found.pop(at), set(_BOUNDS)
 

@@ -2,17 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from koff.monitor.duties.groups import FETCH_S, PATIENCE_S
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchShareLags, Moment, ShareLagsFetched
-from koff.tracker import Tracker
+from koff.monitor.requests import Moment, Request, Result
+from koff.tracker import ShareLag, Tracker
+
+if TYPE_CHECKING:
+    from koff.monitor.workers import Workers
 
 TIMEOUT_S = 30.0
+_NO_LAG = "the coordinator returned no lag, as brokers before Kafka 4.2 do"
 _SILENT = "not all of their coordinators have responded lately"
 _NOT_RETURNED = "their coordinators returned no lags; koff needs DESCRIBE on the groups"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLagsFetched(Result):
+    """The lags of share groups, from the coordinators of these `partitions`.
+
+    Groups that are missing are unknown. Of the groups in `partial`, only some partitions are known. `final`
+    is set in the last result of a request. `why` is an error, if lags are missing because of one.
+    """
+
+    lags: Mapping[str, Sequence[ShareLag]]
+    partitions: frozenset[int]
+    partial: frozenset[str] = frozenset()
+    why: str = ""
+
+    @property
+    def failure(self) -> str:
+        """The error."""
+        return self.why
+
+
+@dataclass(frozen=True, slots=True)
+class FetchShareLags(Request):
+    """The lags of all share groups. Answered by one `ShareLagsFetched` for each coordinator.
+
+    `partitions` are all partitions of the offsets topic, or those whose coordinators are to be asked.
+    """
+
+    metric = "share_lags"
+    partitions: frozenset[int]
+    partition_count: int
+
+    def carry_out(self, workers: Workers) -> None:
+        """Fetches the lags from each coordinator."""
+        parts = workers.leaders.split_by_coordinator(self.partitions, self.partition_count)
+        workers.fetch_parts([[part] for part in parts], partial(self._fetch, workers), self._fail)
+
+    def _fetch(self, workers: Workers, partitions: frozenset[int]) -> ShareLagsFetched:
+        from koff.client.groups.coordinators import fetch_from_coordinators
+        from koff.client.groups.fetch_options import FetchOptions
+
+        options = FetchOptions(
+            deadline_s=FETCH_S,
+            describe=False,
+            patience_s=PATIENCE_S,
+            partitions=partitions if self.partition_count > 1 else None,
+            share_offsets="only",
+        )
+        fetched = fetch_from_coordinators(workers.lister, options)
+        failed = dict(fetched.failed)
+        lags: dict[str, list[ShareLag]] = {
+            group.name: [] for group in fetched.groups if group.name not in failed
+        }
+        for row in fetched.share_offsets:
+            rows = lags.setdefault(row.group, [])
+            if row.lag is None and row.start >= 0:  # the group has read the partition
+                failed.setdefault(row.group, _NO_LAG)
+            else:
+                rows.append(ShareLag(row.topic, row.topic_id, row.partition, row.lag))
+        errors = [*(f"{group}: {error}" for group, error in failed.items()), *fetched.incomplete]
+        return ShareLagsFetched(
+            self.id, lags, partitions, frozenset(failed) & lags.keys(), why=errors[0] if errors else ""
+        )
+
+    def _fail(self, partitions: frozenset[int], why: str) -> ShareLagsFetched:
+        return ShareLagsFetched(self.id, {}, partitions, why=why)
 
 
 class _Answer(NamedTuple):
@@ -29,11 +102,18 @@ class ShareLags:
     """
 
     def __init__(
-        self, share: FollowedLog, offsets: FollowedLog, tracker: Tracker, outbox: Outbox, *, asks: bool
+        self,
+        share: FollowedLog,
+        offsets: FollowedLog,
+        tracker: Tracker,
+        outbox: Outbox,
+        steady_ms: Callable[[Moment], int],
+        *,
+        asks: bool,
     ) -> None:
-        """`asks`: coordinators may be the source."""
+        """`asks`: coordinators may be the source. `steady_ms` gives a time by the tracker's clock."""
         self._share, self._offsets, self._tracker, self._outbox = share, offsets, tracker, outbox
-        self._asks = asks
+        self._asks, self._steady_ms = asks, steady_ms
         self._is_source = self._was_requested = False
         self._answers: dict[int, _Answer] = {}  # the newest, by partition of the offsets topic
 
@@ -77,10 +157,10 @@ class ShareLags:
         if not (is_closed and self._tracker.has_share_groups):
             return
         count = self._offsets.partition_count
-        wanted = frozenset(range(count)) - self._outbox.being_fetched(FetchShareLags)
+        wanted = frozenset(range(count)) - self._outbox.list_waiting(FetchShareLags)
         if wanted:
             self._was_requested = True
-            self._outbox.send(FetchShareLags(self._outbox.next_id(), wanted, count), now, TIMEOUT_S)
+            self._outbox.send(FetchShareLags(self._outbox.next_id(), wanted, count), self, now, TIMEOUT_S)
 
     @property
     def is_settled(self) -> bool:
@@ -88,17 +168,18 @@ class ShareLags:
         is_due = self._is_source and not self._was_requested and self._tracker.has_share_groups
         return not is_due and not self._outbox.has(FetchShareLags)
 
-    def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], asked_ms: int, now: Moment) -> None:
-        """Takes a response. `asked_ms` is when it was requested, by the clock of the tracker."""
+    def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], now: Moment) -> None:
+        """Takes the response of a coordinator."""
         if self._is_source:  # else the log is the source again
+            asked_ms = self._steady_ms(ask.asked)
             self._tracker.describe_share_groups(given.lags, given.partial, asked_ms=asked_ms)
             self._note(given.partitions, _Answer(ask.asked.at_s, given.why), now)
-        ask.answered |= given.partitions
+        ask.waiting -= given.partitions
 
     def give_up(self, ask: Ask[FetchShareLags], why: str, now: Moment) -> None:
         """The request failed: coordinators that have not responded to it will not."""
         if self._is_source:
-            self._note(ask.request.partitions - ask.answered, _Answer(ask.asked.at_s, why), now)
+            self._note(ask.waiting, _Answer(ask.asked.at_s, why), now)
 
     def _note(self, partitions: Collection[int], answer: _Answer, now: Moment) -> None:
         """Notes the answer of these partitions. The first error is an event, and the end of all errors."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from koff.monitor.broker_clock import BrokerClock
-from koff.monitor.confirmations import Confirmations
-from koff.monitor.end_offsets import SampledEnd
+from koff.monitor.duties.confirmations import Confirmations
+from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.past_ends import NO_RECORD, OLDEST_MS, PastEnds
-from koff.monitor.requests import FetchOffsets, Moment, TopicPartition
+from koff.monitor.requests import Moment, TopicPartition
 from koff.tracker import Tracker
 
 TIMEOUT_S = 10.0
@@ -75,12 +76,21 @@ class EndTimes:
     `gap_ms` is the longest usual time between two samples of end offsets.
     """
 
-    def __init__(self, tracker: Tracker, outbox: Outbox, *, gap_ms: int) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        ends: EndOffsets,
+        outbox: Outbox,
+        steady_ms: Callable[[Moment], int],
+        *,
+        gap_ms: int,
+    ) -> None:
+        """`steady_ms` gives a time by the tracker's clock."""
         self.clock = BrokerClock()
-        self._tracker, self._outbox = tracker, outbox
+        self._tracker, self._ends, self._outbox, self._steady_ms = tracker, ends, outbox, steady_ms
         self._plan = PastEnds()
         self._open: dict[int, _Open] = {}  # by id of the request
-        self._confirmations = Confirmations(outbox)
+        self._confirmations = Confirmations(outbox, ends)
         self._topic_ids: dict[str, str] = {}
         # Partitions with records of unknown age, as of the last look at all rows, and the offsets of these.
         self._undated: dict[TopicPartition, list[int]] = {}
@@ -119,14 +129,13 @@ class EndTimes:
             request.waiting.difference_update(gone)
         self._confirmations.forget(gone)
 
-    def request(self, now: Moment, now_ms: int, sampled: Mapping[TopicPartition, SampledEnd]) -> None:
-        """Sends the requests that are wanted now. `now_ms` is now by the tracker's clock.
-
-        `sampled` are the newest end offsets that are believed.
-        """
+    def request(self, now: Moment) -> None:
+        """Sends the requests that are wanted now."""
+        self.forget(self._ends.take_dropped())
         shows_clock = not self.clock.is_known and self._tracker.is_skew_known
         if now.at_s < self.due_s and not shows_clock:
             return
+        now_ms, sampled = self._steady_ms(now), self._ends.believed
         if now.at_s >= self._rows.due_s or shows_clock:
             self._rows.begin(now, PAUSE_PER_ROW_S * self._tracker.row_count)
             self._compare_clocks(now, now_ms)
@@ -138,7 +147,7 @@ class EndTimes:
             ends = {at: sample.end for at, sample in newest if sample.asked_ms >= at_ms}
             self._open[request_id] = _Open(at_ms, set(partitions), ends)
             kafka_ms = max(at_ms + self.clock.ahead_ms, 0)
-            self._outbox.send(FetchOffsets(request_id, kafka_ms, partitions), now, TIMEOUT_S)
+            self._outbox.send(FetchOffsets(request_id, kafka_ms, partitions), self, now, TIMEOUT_S)
         # Where a result was not confirmed, the history could not take it yet.
         contradicted = self._plan.take_contradicted() - self._confirmations.partitions()
         if contradicted:
@@ -146,21 +155,11 @@ class EndTimes:
         asking = set[TopicPartition]().union(*(request.waiting for request in self._open.values()))
         self._confirmations.request(asking, now)
 
-    def receive(
-        self,
-        ask: Ask[FetchOffsets],
-        offsets: Mapping[TopicPartition, int | str],
-        now: Moment,
-        now_ms: int,
-        *,
-        final: bool,
-    ) -> None:
+    def receive(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
         """Takes a result, or a part of it."""
-        if ask.request.id not in self._open:
-            return
         request = self._open[ask.request.id]
         # The results of partitions that were forgotten meanwhile may be of another log.
-        results = {at: offset for at, offset in offsets.items() if at in request.waiting}
+        results = {at: offset for at, offset in given.offsets.items() if at in request.waiting}
         failed = [at for at, offset in results.items() if isinstance(offset, str)]
         known = {
             at: request.ends.get(at, NO_RECORD) if offset == NO_RECORD else offset
@@ -171,27 +170,17 @@ class EndTimes:
         self._plan.note(known, request.at_ms)
         ends = {at: offset for at, offset in known.items() if offset != NO_RECORD}
         self._confirmations.add(ends, request.at_ms)
-        self._plan.note_failed(failed, request.at_ms, now_ms)
+        self._plan.note_failed(failed, request.at_ms, self._steady_ms(now))
         self._partitions.note_change(now)
-        if final:
-            self.give_up(ask, now, now_ms)
+        if given.final:
+            self.give_up(ask, "", now)
 
-    def receive_bounds(
-        self,
-        ask: Ask[FetchOffsets],
-        offsets: Mapping[TopicPartition, int | str],
-        now: Moment,
-        *,
-        doubted: Collection[TopicPartition],
-        final: bool,
-    ) -> None:
-        """Takes log start or end offsets, which the tracker has already.
-
-        The logs of `doubted` partitions may be others than koff knows: their results are useless.
-        """
-        self.forget(at for at in offsets if at in doubted)
+    def receive_bounds(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+        """Takes log start or end offsets, which the tracker has already."""
+        doubted = self._ends.doubted  # their logs may be others than koff knows: their results are useless
+        self.forget(at for at in given.offsets if at in doubted)
         by_time: dict[int, dict[TopicPartition, int]] = {}
-        for at, results in self._confirmations.receive(ask, offsets).items():
+        for at, results in self._confirmations.receive(ask, given.offsets).items():
             for at_ms, offset in results.items():
                 # Most have only shown where to ask next. The history has little room.
                 if self._plan.is_needed(at, at_ms):
@@ -200,16 +189,17 @@ class EndTimes:
             self._tracker.add_past_ends(ends, at_ms)
         if by_time:
             self._rows.note_change(now)  # another record may be the oldest one now
-        if final:
-            self._confirmations.give_up(ask)
+        if given.final:
+            self.give_up_bounds(ask)
 
-    def give_up(self, ask: Ask[FetchOffsets], now: Moment, now_ms: int) -> None:
-        """There is no result for the partitions that the request waits for: they are asked later."""
+    def give_up_bounds(self, ask: Ask[FetchOffsets]) -> None:
+        """There are no more log start or end offsets of that request."""
         self._confirmations.give_up(ask)
-        if ask.request.id not in self._open:
-            return
+
+    def give_up(self, ask: Ask[FetchOffsets], why: str, now: Moment) -> None:
+        """There is no result for the partitions that the request waits for: they are asked later."""
         request = self._open.pop(ask.request.id)
-        self._plan.note_failed(request.waiting, request.at_ms, now_ms)
+        self._plan.note_failed(request.waiting, request.at_ms, self._steady_ms(now))
         self._partitions.note_change(now)  # others may have waited for their turn
 
     def _list_known(self) -> set[TopicPartition]:

@@ -8,14 +8,39 @@ too; then it takes the place of the tracker's.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from koff.monitor.followed_partition import FollowedPartition
-from koff.monitor.requests import HistoryRead, Moment, ReadHistory, Request
+from koff.monitor.requests import Moment, Request, Result
+from koff.proto.buffers import Binary
 from koff.tracker.shard import BytesColumn, Shard
 
 RETRY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead(Result):
+    """Some records of `ReadHistory`, in log order. `final`: the reader has reached `until`."""
+
+    keys: Sequence[bytes | None] | Binary
+    values: Sequence[bytes | None] | Binary
+    offsets: Sequence[int]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory(Request):
+    """Read a partition of an internal topic from its log start up to offset `until` (read_committed).
+
+    Answered by one or several `HistoryRead`.
+    """
+
+    metric = "history"
+    topic: str
+    partition: int
+    until: int
 
 
 @dataclass(slots=True)
@@ -60,11 +85,9 @@ class CommitHistory:
         self.replayed = Replayed(request_id, partition, part.resets, part.position, part.seeded_at, shard)
         return ReadHistory(request_id, topic, partition, part.position)
 
-    def is_of(self, request: Request) -> bool:
+    def is_of(self, request: ReadHistory) -> bool:
         """Whether this is the request for the partition that is being read."""
-        return (
-            isinstance(request, ReadHistory) and self.replayed is not None and request.id == self.replayed.id
-        )
+        return self.replayed is not None and request.id == self.replayed.id
 
     def note_applied(self, partition: int, keys: BytesColumn, values: BytesColumn) -> None:
         """Keeps records that the tracker has applied to that partition."""

@@ -4,24 +4,32 @@ Samples of end offsets tell how old a record is that arrived since the first sam
 timestamp tells. And where compaction has removed records, or only the marker that ends a transaction is left,
 no sample tells: a consumer that commits the offset after its last record stays below such a marker for ever,
 and is not late. So koff reads the first record of rows that are late or were late at its start, a few a
-second. Pure: no I/O, no threads, no clock.
+second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from koff.monitor.end_offsets import EndOffsets
+from koff.lag import NO_RECORD, NO_TIMESTAMP
+from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FirstRecord, FirstRecordsRead, Moment, ReadFirstRecords, RecordPlace
+from koff.monitor.requests import Moment, Request, Result
 from koff.tracker import LaggingRow, Tracker
 from koff.tracker.row_index import Ints
+
+if TYPE_CHECKING:
+    from koff.client.record_times import Answer
+    from koff.monitor.workers import Workers
 
 AT_ONCE = 2_000
 """The most places in one request."""
 TIMEOUT_S = 20.0
+"""How long the core waits for a result. Reading takes `Workers.timeout_s`."""
 PAUSE_S, IDLE_PAUSE_S = 1.0, 10.0
 """The least pause between two requests; and before koff looks again for rows that wait, if none does."""
 MOST_AT_ONE_LOOK = 2_000
@@ -31,6 +39,65 @@ RETRY_S = 30.0
 DENIED_S = 600.0
 """When a topic is read again that this user may not read: rights may be granted."""
 _FORGET_S = 3_600.0  # a denied topic that had no rows for so long
+
+
+class RecordPlace(NamedTuple):
+    """An offset of a topic partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class FirstRecord(NamedTuple):
+    """The first record at or after a place, and when it was written: one of `koff.lag.FirstRecords`."""
+
+    offset: int
+    timestamp_ms: int
+    later_ms: int = NO_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRecordsRead(Result):
+    """The first records at the places of a request, or why they could not be read.
+
+    `denied` are the topics that this user may not read.
+    """
+
+    records: Mapping[RecordPlace, FirstRecord | str]
+    denied: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFirstRecords(Request):
+    """The first record at or after each of these places. Answered by `FirstRecordsRead`."""
+
+    thread = "records"
+    metric = "first_records"
+    places: frozenset[RecordPlace]
+
+    def carry_out(self, workers: Workers) -> Result:
+        """Reads the records."""
+        from koff.client.record_times import Place, Unread, read_record_times
+
+        places = [Place(*place) for place in self.places]
+        found = read_record_times(workers.lister, places, workers.timeout_s, workers.is_stopping)
+        records = {RecordPlace(*place): _convert(answer) for place, answer in found.items()}
+        unread = ((place, answer) for place, answer in found.items() if isinstance(answer, Unread))
+        denied = frozenset(place.topic for place, answer in unread if answer.denied)
+        return FirstRecordsRead(self.id, records, denied)
+
+
+def _convert(answer: Answer) -> FirstRecord | str:
+    from koff.client.record_times import EndReached, Unread
+
+    match answer:
+        case Unread(reason):
+            return reason
+        case EndReached(offset):
+            return FirstRecord(offset, NO_RECORD)
+    times = (NO_TIMESTAMP if time is None else time for time in (answer.timestamp_ms, answer.later_ms))
+    return FirstRecord(answer.offset, *times)
 
 
 class RecordAges:
@@ -95,7 +162,7 @@ class RecordAges:
             self._asked.setdefault(RecordPlace(row.topic, row.partition, row.committed), []).append(row)
         if self._asked:
             self._outbox.send(
-                ReadFirstRecords(self._outbox.next_id(), frozenset(self._asked)), now, TIMEOUT_S
+                ReadFirstRecords(self._outbox.next_id(), frozenset(self._asked)), self, now, TIMEOUT_S
             )
         else:
             self._due_s = now.at_s + IDLE_PAUSE_S
@@ -116,8 +183,8 @@ class RecordAges:
         self._tracker.note_first_records(read)
         self._note_denied(given, {row.topic for row, _ in read}, now)
 
-    def give_up(self, ask: Ask[ReadFirstRecords], now: Moment) -> None:
-        """There is no result: all its places are read again later."""
+    def give_up(self, ask: Ask[ReadFirstRecords], why: str, now: Moment) -> None:
+        """There is no result: all places of the request are read again later."""
         for rows in self._close(ask, now).values():
             self._defer(rows, now)
 

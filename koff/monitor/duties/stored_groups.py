@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from koff.monitor.outbox import Outbox
-from koff.monitor.requests import FetchStoredGroups, Moment, StoredGroupsFetched
-from koff.tracker import Tracker
+from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.requests import Moment, Request, Result
+from koff.tracker import Group, Tracker
+
+if TYPE_CHECKING:
+    from koff.monitor.workers import Workers
 
 SHARD = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""
@@ -18,6 +23,29 @@ _SHORTEST_PAUSE_S = 1.0
 _NAMED = 5
 
 
+@dataclass(frozen=True, slots=True)
+class StoredGroupsFetched(Result):
+    """The groups of ZooKeeper: (offset, commit time in ms) by (group, topic, partition), and the groups.
+
+    `refused` are the groups of which a node may not be read, and the path of that node. They are left out.
+    """
+
+    offsets: Mapping[tuple[str, str, int], tuple[int, int]]
+    groups: Mapping[str, Group]
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchStoredGroups(Request):
+    """All groups of ZooKeeper. Answered by `StoredGroupsFetched`."""
+
+    thread = "zookeeper"
+
+    def carry_out(self, workers: Workers) -> Result:
+        """Fetches the groups. Raises `ConnectError`."""
+        return StoredGroupsFetched(self.id, *workers.zookeeper.fetch_groups())
+
+
 class StoredGroups:
     """Requests all groups of ZooKeeper, again and again, and gives what changed to the tracker.
 
@@ -25,16 +53,22 @@ class StoredGroups:
     """
 
     def __init__(
-        self, interval_s: float | None, tracker: Tracker, outbox: Outbox, *, limit_s: float = 25.0
+        self,
+        interval_s: float | None,
+        tracker: Tracker,
+        outbox: Outbox,
+        steady_ms: Callable[[Moment], int],
+        *,
+        limit_s: float = 25.0,
     ) -> None:
-        """`limit_s` is for how long an answer is current."""
+        """A response is current for `limit_s`. `steady_ms` gives a time by the tracker's clock."""
         self.current: Moment | None = None
         self.refused: Mapping[str, str] = {}
         """The groups that are left out, with the path of a node that may not be read."""
         self._is_failing = False
         self.due_s = float("inf") if interval_s is None else float("-inf")
         self._interval_s, self._limit_s = interval_s, limit_s
-        self._tracker, self._outbox = tracker, outbox
+        self._tracker, self._outbox, self._steady_ms = tracker, outbox, steady_ms
         self._offsets: dict[tuple[str, str, int], tuple[int, int]] = {}
 
     @property
@@ -45,10 +79,10 @@ class StoredGroups:
     def request(self, now: Moment) -> None:
         """Sends the request if it is due."""
         if now.at_s >= self.due_s and not self._outbox.has(FetchStoredGroups):
-            self._outbox.send(FetchStoredGroups(self._outbox.next_id()), now, TIMEOUT_S)
+            self._outbox.send(FetchStoredGroups(self._outbox.next_id()), self, now, TIMEOUT_S)
             self.due_s = float("inf")
 
-    def receive(self, given: StoredGroupsFetched, asked: Moment, now: Moment, now_ms: int) -> None:
+    def receive(self, given: StoredGroupsFetched, ask: Ask[FetchStoredGroups], now: Moment) -> None:
         """Takes all groups. A commit of the first response may be older than any end offset.
 
         Groups that may not be read any more stay as they were: they were not deleted.
@@ -62,16 +96,16 @@ class StoredGroups:
             gone,
             given.groups,
             kept=given.refused.keys(),
-            seen_at_ms=now_ms,
+            seen_at_ms=self._steady_ms(now),
             is_live=self.current is not None,
         )
-        self._offsets, self.current = {**given.offsets, **kept}, asked
+        self._offsets, self.current = {**given.offsets, **kept}, ask.asked
         if self._is_failing:
             self._is_failing = False
             self._outbox.note(now, "ZooKeeper back")
         self._report_refused(given.refused, now)
-        longest_s = max(self._limit_s / 2 - (now.at_s - asked.at_s), _SHORTEST_PAUSE_S)
-        self._wait(asked, now, longest_s)
+        longest_s = max(self._limit_s / 2 - (now.at_s - ask.asked.at_s), _SHORTEST_PAUSE_S)
+        self._wait(ask.asked, now, longest_s)
 
     def _report_refused(self, refused: Mapping[str, str], now: Moment) -> None:
         """Notes which groups are left out: a sum of a part would be wrong."""
@@ -84,12 +118,12 @@ class StoredGroups:
             else:
                 self._outbox.note(now, "all groups of ZooKeeper may be read")
 
-    def give_up(self, asked: Moment, why: str, now: Moment) -> None:
-        """ZooKeeper did not answer."""
+    def give_up(self, ask: Ask[FetchStoredGroups], why: str, now: Moment) -> None:
+        """ZooKeeper did not respond."""
         if not self._is_failing:
             self._is_failing = True
             self._outbox.note(now, "ZooKeeper lost", warn=True, why=why)
-        self._wait(asked, now, self._limit_s / 2)
+        self._wait(ask.asked, now, self._limit_s / 2)
 
     def _wait(self, asked: Moment, now: Moment, longest_s: float) -> None:
         assert self._interval_s is not None
