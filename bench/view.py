@@ -29,7 +29,7 @@ from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecordsRead, ReadFirstRecords
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
-from koff.monitor.requests import Failed, Moment, Polled, Read, Records, Request, Topic, TopicPartition
+from koff.monitor.requests import Command, Failed, Moment, Polled, Read, Records, Topic, TopicPartition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.events.changes import ClusterChanges
 
@@ -88,7 +88,7 @@ class Watched:
             records.append(Records(shard, self.attempts[shard], keys, values, offsets))
         self.core.handle(Polled(OFFSETS_TOPIC, records), self.now())
 
-    def _answer(self, request: Request) -> Any:
+    def _answer(self, request: Command) -> Any:
         match request:
             case Read():
                 self.attempts |= {number: start.attempt for number, start in request.starts.items()}

@@ -145,7 +145,7 @@ class Coordinators:
         def deliver(_: float) -> None:
             open_parts.remove(part)
             is_final = not open_parts
-            self._deliver(ShareLagsFetched(request.id, lags, part, frozenset(incomplete), is_final))
+            self._deliver(ShareLagsFetched(request.id, lags, part, frozenset(incomplete), final=is_final))
 
         self._schedule(now_s if reached == brokers else now_s + PATIENCE_S, deliver)
 
@@ -226,8 +226,8 @@ class Coordinators:
                 {p: why for p, why in answer.incomplete.items() if p in answer.request.partitions},
                 {name: topic.id for name, topic in self._cluster.topics.items()},
                 answer.request.partitions,
-                not answer.open_parts,
                 frozenset(answer.elsewhere),
+                final=not answer.open_parts,
             )
         )
 

@@ -317,7 +317,7 @@ class Readers:
                         [record.value for record in wanted],
                         [record.offset for record in wanted],
                         min(next_offset, request.until),
-                        final,
+                        final=final,
                     )
                 )
                 again_s = now_s + self._rng.uniform(0.001, self._conditions.latency_s)

@@ -16,7 +16,7 @@ from koff.monitor.duties.groups import GroupsFetched
 from koff.monitor.duties.savings import Loaded
 from koff.monitor.duties.topics import TopicsFetched
 from koff.monitor.plan import Source
-from koff.monitor.requests import Failed, Input, Moment, ReadFailed, Request
+from koff.monitor.requests import Command, Failed, Input, Moment, ReadFailed
 from tests.simulation.cluster import OFFSETS, SHARE_STATE, Cluster
 from tests.simulation.conditions import Conditions
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered
@@ -270,7 +270,7 @@ class Simulation:
         self._steps += 1
         if given is not None and self._log is not None:
             self._note(f"  > {_shorten(given)}")
-        requests: Sequence[Request] = self._core.handle(given, self._clock.read())
+        requests: Sequence[Command] = self._core.handle(given, self._clock.read())
         self._due_s = self._core.next_due_s()
         if self._log is not None:
             for event in self._core.take_events():

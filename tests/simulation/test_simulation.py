@@ -17,7 +17,7 @@ from koff.monitor.duties.history import HistoryRead, ReadHistory
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
-from koff.monitor.requests import Input, Moment, Polled, Read, ReadFailed, Request, Start, StopReading
+from koff.monitor.requests import Command, Input, Moment, Polled, Read, ReadFailed, Start, StopReading
 from tests.simulation.catalog import BROKER_KINDS, Catalog
 from tests.simulation.cluster import EPOCH_MS, OFFSETS, Cluster, PlainLog
 from tests.simulation.conditions import Conditions, Disturbance
@@ -299,7 +299,7 @@ class Bench:
         """The partition of the offsets topic that had the most records at the start."""
         return self.cluster.topics[OFFSETS].partitions[self.partition]
 
-    def receive(self, seconds: float, *requests: Request) -> list[Input]:
+    def receive(self, seconds: float, *requests: Command) -> list[Input]:
         """Sends the requests; returns what arrives within so many seconds."""
         self.network.send(requests, self.cluster.now)
         until_s, arrived = self.cluster.now + seconds, []
