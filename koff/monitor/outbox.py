@@ -170,11 +170,15 @@ class Outbox:
 
     def find(self, given: Result) -> Ask[Any] | None:
         """The request of a result; None if it was given up, or never sent. A final result closes it."""
-        return self._open.pop(given.id, None) if given.final else self._open.get(given.id)
+        return self.close(given.id) if given.final else self.get(given.id)
 
-    def close(self, request_id: int) -> None:
-        """Closes the open request of that id."""
-        self._open.pop(request_id, None)
+    def get(self, request_id: int) -> Ask[Any] | None:
+        """The open request of that id."""
+        return self._open.get(request_id)
+
+    def close(self, request_id: int) -> Ask[Any] | None:
+        """Removes and returns the open request of that id."""
+        return self._open.pop(request_id, None)
 
     def has(self, kind: type[Request]) -> bool:
         """Whether a request of that kind is open."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from koff.monitor.core import HOLD_S, TIMEOUT_S, Core
+from koff.monitor.core import HOLD_S, Core
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.end_offsets import TIMEOUT_S
 from koff.monitor.duties.groups import FetchGroups, GroupsFetched
 from koff.monitor.duties.history import HistoryRead, ReadHistory
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
@@ -19,6 +22,7 @@ from koff.monitor.duties.savings import Load, Loaded
 from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.requests import (
+    Command,
     Display,
     Failed,
     Lost,
@@ -27,7 +31,6 @@ from koff.monitor.requests import (
     Read,
     ReadFailed,
     Records,
-    Request,
     Topic,
     Watermarks,
 )
@@ -47,7 +50,7 @@ class Driven:
     def __init__(self, **conf: Any) -> None:
         self.second, self.wall_step_ms = 0.0, 0
         self.core = Core(CoreConf(start=conf.pop("start", "replay"), **conf), self.now())
-        self.sent: list[Request] = list(self.core.handle(None, self.now()))
+        self.sent: list[Command] = list(self.core.handle(None, self.now()))
 
     def now(self) -> Moment:
         return Moment(self.second, 1_000_000 + self.wall_step_ms + round(self.second * 1000))
@@ -495,3 +498,14 @@ def test_a_view_has_the_labels_of_the_newest_configuration() -> None:
     driven.give(Display(labels={"region": "eu"}, group_labels=patterns))
     view = driven.core.take_view(driven.now())
     assert (view.labels, view.group_labels) == ({"region": "eu"}, patterns)
+
+
+def test_the_core_loads_nothing_that_does_io() -> None:
+    """Requests import the client when they are carried out."""
+    code = "import sys, koff.monitor.core; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    names = {name.partition(".")[0] for name in loaded.split()} | {
+        ".".join(n.split(".")[:2]) for n in loaded.split()
+    }
+    assert "koff.tracker" in names
+    assert not names & {"koff.client", "structlog", "confluent_kafka", "kio", "asyncio"}

@@ -8,8 +8,8 @@ from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.retention import (
     AGAIN_S,
     ASSUMED_RETENTION_MS,
-    RETRY_S,
     SETTING,
+    TOMBSTONE_RETRY_S,
     FetchTopicConfigs,
     TombstoneRetention,
     TopicConfigsFetched,
@@ -40,14 +40,18 @@ def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then()
     retention.request(Moment(retention.due_s, 0))
     assert len(outbox.take_requests()) == 1
     assert retention.retention_ms == ASSUMED_RETENTION_MS
-    retention.receive(TopicConfigsFetched(1, {"t": {SETTING: "5000"}}))
+    ask = next(outbox.list_open(FetchTopicConfigs))
+    retention.receive(TopicConfigsFetched(1, {"t": {SETTING: "5000"}}), ask, ask.asked)
     sent_s = retention.due_s - AGAIN_S
-    assert (retention.retention_ms, sent_s) == (5000, RETRY_S)
+    assert (retention.retention_ms, sent_s) == (5000, TOMBSTONE_RETRY_S)
     retention.request(Moment(retention.due_s - 1, 0))
     assert not outbox.take_requests()
     retention.request(Moment(retention.due_s, 0))
     assert len(outbox.take_requests()) == 1
-    assert (retention.retention_ms, retention.due_s) == (5000, RETRY_S + AGAIN_S + RETRY_S)
+    assert (retention.retention_ms, retention.due_s) == (
+        5000,
+        TOMBSTONE_RETRY_S + AGAIN_S + TOMBSTONE_RETRY_S,
+    )
 
 
 @pytest.mark.parametrize(("share_retention_s", "is_lost"), [(2 * DAY_S, False), (3600, True)])
@@ -70,7 +74,7 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
 def test_a_retention_that_was_lowered_decides_which_partitions_are_read_anew() -> None:
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
-    pass_time(driven, round(RETRY_S) + 2)
+    pass_time(driven, round(TOMBSTONE_RETRY_S) + 2)
     know_retention(driven, OFFSETS, DAY_S * 1000)
     driven.give(None, after_s=AGAIN_S)
     assert list(driven.core.logs.offsets.reading())
