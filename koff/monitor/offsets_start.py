@@ -73,6 +73,8 @@ class OffsetsStart:
         self._reduced: set[int] = set()
         self.history = CommitHistory()
         self._has_seen_group = False
+        # How many groups the results of the first request have had; None once it has all of them.
+        self._described_groups: int | None = 0
         self.is_refused = False
         """Whether the topic may not be read, and the coordinators describe no group either."""
         self._hidden_groups: set[str] = set()  # those that only the log showed
@@ -300,6 +302,7 @@ class OffsetsStart:
     def _receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators, for partitions that start with it or are held back."""
         self._tracker.name_topics(given.topic_ids)
+        self._report_groups(given, ask, now)
         not_reset = self._find_not_reset(ask)
         asked_for = not_reset if given.partitions is None else not_reset & given.partitions
         ask.without_groups &= not_reset
@@ -351,6 +354,16 @@ class OffsetsStart:
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
         ask.waiting -= asked_for
         self._stop_asking(unusable, now)
+
+    def _report_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+        """Adds an event once the first request for groups has all its results."""
+        if self._described_groups is None:
+            return
+        self._described_groups += len(given.groups)
+        if given.final:
+            seconds = round(now.at_s - ask.asked.at_s, 3)
+            groups, self._described_groups = self._described_groups, None
+            self._outbox.note(now, "the coordinators have responded", groups=groups, seconds=seconds)
 
     def _find_missing(
         self, partitions: Iterable[int], given: GroupsFetched, now: Moment
