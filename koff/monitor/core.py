@@ -104,7 +104,7 @@ class Core:
         self._log_sizes = LogSizes(conf.log_sizes_interval_s, self.outbox)
         # From the beginning; when the start is over; when the logs are read.
         self._first_duties: tuple[Duty, ...] = (self._lists, self.logs)
-        self._further_duties: tuple[Duty, ...] = (self.logs.start, self._stored, self.end_times)
+        self._further_duties: tuple[Duty, ...] = (self.logs.start.history, self._stored, self.end_times)
         self._last_duties: tuple[Duty, ...] = (self._record_ages, self._retention, self._log_sizes)
         self._sample_due_s = now.at_s
         self._was_read = self._was_ready = False

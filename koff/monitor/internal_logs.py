@@ -11,6 +11,7 @@ from functools import partial
 
 from koff.lag import UNKNOWN
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.loading import SavedState
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.retention import TombstoneRetention
 from koff.monitor.duties.savings import Savings
@@ -70,17 +71,17 @@ class InternalLogs:
             self.offsets.denied, self.offsets.is_never_read = "--source coordinators", True
         self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.both = (self.offsets, self.share)
-        self.start = OffsetsStart(
-            conf.start,
-            conf.cluster_id,
+        saved = SavedState(
             self.offsets,
+            conf.cluster_id,
             tracker,
-            savings,
             outbox,
             steady_ms,
-            topics,
             activity,
-            conf.tail,
+            is_wanted=conf.start == "resume",
+        )
+        self.start = OffsetsStart(
+            conf.start, self.offsets, saved, tracker, savings, outbox, steady_ms, topics, conf.tail
         )
         self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, outbox)
 
@@ -150,7 +151,8 @@ class InternalLogs:
     @property
     def due_s(self) -> float:
         """When `request` has something to do at the latest."""
-        return min(log.next_due_s() for log in self.both)
+        retentions = (self._retention(log).due_s for log in self.both if log.exists)
+        return min(*(log.next_due_s() for log in self.both), *retentions)
 
     def _request_bounds(self, log: FollowedLog, now: Moment) -> None:
         """Requests the bounds of partitions that are not read yet."""
@@ -225,7 +227,7 @@ class InternalLogs:
             self._outbox.note(now, text, topic=log.topic, partitions=log.partition_count)
         if log is self.offsets:
             self.start.hide_absent_topic(self._conf.source, self._conf.only, now)
-            self._savings.set_origin(self.start.origin)
+            self._savings.set_origin(self.start.saved.origin)
 
     def receive(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
         """Takes bounds of an internal topic."""

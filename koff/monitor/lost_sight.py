@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from koff.monitor.duties.topics import TopicList
-from koff.monitor.outbox import Outbox
+from koff.monitor.outbox import NAMED, Outbox
 from koff.monitor.requests import Moment
 
 DENIED_GROUP = "GROUP_AUTHORIZATION_FAILED"
-NAMED = 20
-"""So many groups are named in an event."""
 
 
 class DeniedGroups:

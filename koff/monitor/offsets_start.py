@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
-from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.duties.groups import PATIENCE_S, FetchGroups, GroupsFetched
-from koff.monitor.duties.history import CommitHistory, HistoryRead, ReadHistory
+from koff.monitor.duties.history import CommitHistory
+from koff.monitor.duties.loading import SavedState
 from koff.monitor.duties.retention import TombstoneRetention
-from koff.monitor.duties.savings import Load, Loaded, Savings
+from koff.monitor.duties.savings import Savings
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
-from koff.monitor.lost_sight import NAMED, DeniedGroups, LeftTopics
+from koff.monitor.lost_sight import DeniedGroups, LeftTopics
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
 from koff.monitor.requests import Moment, Read, StopReading
-from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
-from koff.monitor.saved import Origin, Saved
 from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tracker import Described, State, Tracker
+from koff.tracker import Described, Tracker
 from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
-from koff.view.activity import RecentActivity
 
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
@@ -51,44 +47,33 @@ class OffsetsStart:
     def __init__(
         self,
         way: Way,
-        cluster_id: str,
         log: FollowedLog,
+        saved: SavedState,
         tracker: Tracker,
         savings: Savings,
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
         topics: TopicList,
-        activity: RecentActivity,
         tail: int = 0,
     ) -> None:
         """`steady_ms` converts to the time of the tracker: by the wall clock when koff began."""
-        self._way, self._cluster_id, self._tail = way, cluster_id, tail
+        self._way, self._tail, self.saved = way, tail, saved
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
-        self._steady_ms, self._topics, self._activity = steady_ms, topics, activity
-        self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
+        self._steady_ms, self._topics = steady_ms, topics
         self.retention = TombstoneRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
         self._to_replay: set[int] = set()
         # Partitions that responses have removed groups from while the topic may not be read.
         self._reduced: set[int] = set()
-        self.history = CommitHistory()
+        self.history = CommitHistory(log, tracker, outbox)
         self._has_seen_group = False
         # How many groups the results of the first request have had; None once it has all of them.
         self._described_groups: int | None = 0
         self.is_refused = False
         """Whether the topic may not be read, and the coordinators describe no group either."""
-        self._hidden_groups: set[str] = set()  # those that only the log showed
         # The groups of partitions that were dropped, and have not begun again.
         self._dropped_groups: set[str] = set()
         self.left_topics, self.denied_groups = LeftTopics(topics), DeniedGroups(outbox)
-
-    @property
-    def origin(self) -> Origin | None:
-        """The topic as it is; None while there is none."""
-        log = self._log
-        if not log.exists:
-            return None
-        return Origin(self._cluster_id, log.topic, log.topic_id, log.partition_count)
 
     def note_dropped(self, partition: int) -> None:
         """The tracker is about to drop the partition, which begins again.
@@ -100,11 +85,10 @@ class OffsetsStart:
     def forget(self, partition: int) -> None:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
         self.history.forget(partition)
+        self.saved.forget(partition)
         self._to_seed.discard(partition)
         self._to_replay.discard(partition)
         self._reduced.discard(partition)
-        if self._saved is not None:
-            self._saved.pop(partition, None)
 
     def begin_partitions(self, now: Moment) -> None:
         """Requests what plans depend on; begins the partitions whose bounds are known."""
@@ -114,16 +98,15 @@ class OffsetsStart:
         if not self._log.exists:
             return
         self.retention.request(now)
-        if self._saved is None and not outbox.has(Load) and (origin := self.origin) is not None:
-            outbox.send(Load(outbox.next_id(), origin), self, now, LOAD_TIMEOUT_S)
-        bounds = self._log.bounds()
-        if not bounds or self._saved is None:
+        self.saved.request(now)
+        bounds, saved = self._log.bounds(), self.saved.partitions
+        if not bounds or saved is None:
             return
         if self._way == "resume" and self.retention.is_first_requested:
             return
         plans = plan_start(
             self._way,
-            self._saved,
+            saved,
             bounds,
             # The wall clock may have been set since koff began: the longer pause is the safe one.
             now._replace(wall_ms=max(now.wall_ms, self._steady_ms(now))),
@@ -220,86 +203,9 @@ class OffsetsStart:
                 part.wait()
             self._fetch_groups(frozenset(held_back), now)
 
-    def request(self, now: Moment) -> None:
-        """Reads, one partition after the other, the logs before the coordinators' response."""
-        number = self._find_without_history() if self.history.is_free(now) else None
-        if number is not None:
-            part, shard = self._log.partitions[number], self._tracker.create_shard()
-            request = self.history.begin(self._outbox.next_id(), self._log.topic, number, part, shard)
-            self._outbox.send(request, self, now, HISTORY_TIMEOUT_S)
-
-    def _find_without_history(self) -> int | None:
-        """A partition whose history can be read, and is needed."""
-        if self._log.denied is not None:
-            return None
-        found = [
-            number
-            for number, part in self._log.partitions.items()
-            if part.needs_history and part.is_reading and not part.is_waiting
-            if number not in self._log.leaderless
-        ]
-        return min(found, key=self.history.failed_s, default=None)
-
-    @property
-    def due_s(self) -> float:
-        """When `begin_partitions` or `request` has something to do; infinite if that is unknown."""
-        due = self.retention.due_s if self._log.exists else float("inf")
-        return due if self._find_without_history() is None else min(due, self.history.due_s)
-
     # --- Results -----------------------------------------------------------------------------------------
 
-    def receive(self, given: Loaded | GroupsFetched | HistoryRead, ask: Ask[Any], now: Moment) -> None:
-        """Takes a result."""
-        match given:
-            case Loaded():
-                self._receive_loaded(given, ask, now)
-            case GroupsFetched():
-                self._receive_groups(given, ask, now)
-            case HistoryRead():
-                self._receive_history(given, ask, now)
-
-    def give_up(self, ask: Ask[Any], why: str, now: Moment) -> None:
-        """A request failed, or had no result in time."""
-        match ask.request:
-            case Load():
-                self._use_no_state(why, now)
-            case FetchGroups():  # there is no response of the coordinators
-                self._stop_asking(dict.fromkeys(self._find_not_reset(ask), why), now)
-            case ReadHistory() as request if self.history.is_of(request):
-                self.history.fail(now)
-
-    def _use_no_state(self, why: str, now: Moment) -> None:
-        self._saved = {}
-        self._outbox.note(now, "the saved state is not used", warn=True, why=why)
-
-    def _receive_loaded(self, given: Loaded, ask: Ask[Load], now: Moment) -> None:
-        """Takes what was saved."""
-        self._activity.saved_verdicts = given.verdicts
-        if ask.request.origin != self.origin:
-            self._use_no_state("the offsets topic has changed", now)
-            return
-        self._saved = dict(given.partitions)
-        if not isinstance(given.ends, str):
-            why = self._restore_ends(given.ends, given.ends_stamp, now)
-            if why is not None:
-                self._outbox.note(now, "saved end offsets are not used", why=why)
-
-    def _restore_ends(self, ends: State, stamp: Moment | None, now: Moment) -> str | None:
-        """Gives saved end offsets to the tracker. Returns why not, or None."""
-        now_ms, pause_ms = self._steady_ms(now), None
-        if stamp is not None:
-            why = reason_not_to_restore_ends(stamp, now=now, steady_ms=now_ms)
-            if why is not None:
-                return why
-            pause_ms = max(0, round(measure_pause_ms(stamp, now)))
-        try:
-            return self._tracker.restore_ends(ends, now_ms=now_ms, pause_ms=pause_ms)
-        except ValueError as error:  # the state was loaded late: end offsets were sampled before
-            return str(error)
-        except (KoffError, LookupError, TypeError) as error:
-            return f"they are damaged: {error}"
-
-    def _receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+    def receive(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators, for partitions that start with it or are held back."""
         self._tracker.name_topics(given.topic_ids)
         self._report_groups(given, ask, now)
@@ -354,6 +260,10 @@ class OffsetsStart:
             self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
         ask.waiting -= asked_for
         self._stop_asking(unusable, now)
+
+    def give_up(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
+        """There is no response of the coordinators."""
+        self._stop_asking(dict.fromkeys(self._find_not_reset(ask), why), now)
 
     def _report_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
         """Adds an event once the first request for groups has all its results."""
@@ -496,35 +406,11 @@ class OffsetsStart:
                 kept_topics=self._topics.denied,
             )
 
-    def _receive_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> None:
-        """Takes a part of a partition's history."""
-        ask.deadline_s = now.at_s + HISTORY_TIMEOUT_S
-        done = self.history.receive(given)
-        if done is None:
-            return
-        part = self._log.partitions.get(done.partition)
-        if part is not None and part.resets == done.resets and not part.is_waiting:
-            before = self._tracker.group_names(done.partition)
-            self._tracker.replace_shard(done.partition, done.shard)
-            self._hidden_groups |= self._tracker.group_names(done.partition) - before
-            part.needs_history = False
-            self._report_history(now)
-
-    def _report_history(self, now: Moment) -> None:
-        """Adds an event once no partition lacks its history."""
-        if any(part.needs_history for part in self._log.partitions.values()):
-            return
-        self._outbox.note(now, "backfilled")
-        if self._hidden_groups:
-            hidden, self._hidden_groups = sorted(self._hidden_groups), set()
-            why = "the log has groups that the coordinators did not describe: may koff DESCRIBE all groups?"
-            self._outbox.note(now, why, warn=True, count=len(hidden), groups=hidden[:NAMED])
-
     def _restore(self, number: int, plan: Plan, now: Moment) -> Plan:
         """Carries out a plan to restore a saved state. Returns the next best plan if that fails."""
         if isinstance(plan, Resume):
             try:
-                self._saved = {p: saved for p, saved in (self._saved or {}).items() if p != number}
+                self.saved.forget(number)
                 # All of it was read before this process began. Saved times may be by another clock.
                 self._tracker.restore_partition(number, plan.saved.state, seen_at_ms=0)
             except Exception as error:  # any damage that a checksum does not show

@@ -11,6 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from koff.monitor.requests import Command, Moment, Read, Request, Result, StopReading, TopicPartition
 
 _Kind = TypeVar("_Kind", bound=Request)
+NAMED = 20
+"""So many groups are named in an event."""
 LOST_S = 2.0
 """When nothing is answered for so long, that is an event: a change of leaders is shorter."""
 

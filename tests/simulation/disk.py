@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 from koff.errors import KoffError
-from koff.monitor.duties.savings import Done, ForgetSaved, Load, WriteRequest
+from koff.monitor.duties.loading import Load
+from koff.monitor.duties.savings import Done, ForgetSaved, WriteRequest
 from koff.monitor.requests import Failed, Input
 from koff.monitor.state import StateDir
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from koff.monitor.duties.groups import FetchGroups
 from koff.monitor.duties.history import ReadHistory
+from koff.monitor.duties.loading import Load
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
 from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
-from koff.monitor.duties.savings import Load, WriteRequest
+from koff.monitor.duties.savings import WriteRequest
 from koff.monitor.duties.share_lags import FetchShareLags
 from koff.monitor.duties.stored_groups import FetchStoredGroups
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.duties.groups import GroupsFetched
-from koff.monitor.duties.savings import Loaded
+from koff.monitor.duties.loading import Loaded
 from koff.monitor.duties.topics import TopicsFetched
 from koff.monitor.plan import Source
 from koff.monitor.requests import Command, Failed, Input, Moment, ReadFailed

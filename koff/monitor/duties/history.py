@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.followed_log import FollowedLog
+from koff.monitor.outbox import NAMED, Ask, Outbox
 from koff.monitor.requests import Moment, Request, Result
 from koff.proto.buffers import Binary
+from koff.tracker import Tracker
 from koff.tracker.shard import BytesColumn, Shard
 
-RETRY_S = 5.0
+TIMEOUT_S, RETRY_S = 60.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,65 +60,94 @@ class Replayed:
 
 
 class CommitHistory:
-    """At most one partition is read at a time."""
+    """Reads the history of one partition after the other, as long as the log may be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: FollowedLog, tracker: Tracker, outbox: Outbox) -> None:
         self.replayed: Replayed | None = None
+        self._log, self._tracker, self._outbox = log, tracker, outbox
         self._not_before_s = float("-inf")
-        self._failed_s: dict[int, float] = {}
-
-    def failed_s(self, partition: int) -> float:
-        """When that partition could not be read last: those that failed come after the others."""
-        return self._failed_s.get(partition, float("-inf"))
+        self._failed_s: dict[int, float] = {}  # when a partition could not be read last
+        self._hidden_groups: set[str] = set()  # those that only the log showed
 
     @property
     def due_s(self) -> float:
-        """When the next partition may be read; infinite while one is read."""
-        return self._not_before_s if self.replayed is None else float("inf")
+        """When the next partition may be read; infinite while one is read, or if none has to be."""
+        is_idle = self.replayed is not None or self._find_next() is None
+        return float("inf") if is_idle else self._not_before_s
 
-    def is_free(self, now: Moment) -> bool:
-        """Whether the next partition may be read."""
-        return now.at_s >= self.due_s
+    def request(self, now: Moment) -> None:
+        """Requests the history of the next partition, up to its position."""
+        if self.replayed is not None or now.at_s < self._not_before_s:
+            return
+        number = self._find_next()
+        if number is None:
+            return
+        part, shard, request_id = (
+            self._log.partitions[number],
+            self._tracker.create_shard(),
+            self._outbox.next_id(),
+        )
+        self.replayed = Replayed(request_id, number, part.resets, part.position, part.seeded_at, shard)
+        request = ReadHistory(request_id, self._log.topic, number, part.position)
+        self._outbox.send(request, self, now, TIMEOUT_S)
 
-    def begin(
-        self, request_id: int, topic: str, partition: int, part: FollowedPartition, shard: Shard
-    ) -> ReadHistory:
-        """The request for a partition whose state is known up to its position."""
-        self.replayed = Replayed(request_id, partition, part.resets, part.position, part.seeded_at, shard)
-        return ReadHistory(request_id, topic, partition, part.position)
-
-    def is_of(self, request: ReadHistory) -> bool:
-        """Whether this is the request for the partition that is being read."""
-        return self.replayed is not None and request.id == self.replayed.id
+    def _find_next(self) -> int | None:
+        """A partition whose history can be read, and is needed. Those that failed come after the others."""
+        if self._log.denied is not None:
+            return None
+        found = [
+            number
+            for number, part in self._log.partitions.items()
+            if part.needs_history and part.is_reading and not part.is_waiting
+            if number not in self._log.leaderless
+        ]
+        return min(found, key=lambda number: self._failed_s.get(number, float("-inf")), default=None)
 
     def note_applied(self, partition: int, keys: BytesColumn, values: BytesColumn) -> None:
         """Keeps records that the tracker has applied to that partition."""
         if self.replayed is not None and self.replayed.partition == partition:
             self.replayed.meanwhile.append((keys, values))
 
-    def receive(self, given: HistoryRead) -> Replayed | None:
-        """Applies records to the shard aside. Returns it once it has all that the tracker has applied."""
+    def receive(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> None:
+        """Applies records to the shard aside. It replaces the tracker's once it has all that this has."""
+        ask.deadline_s = now.at_s + TIMEOUT_S
         replayed = self.replayed
         if replayed is None or replayed.id != given.id:
-            return None
+            return
         # What the tracker has applied since the partition began, it has counted.
         cut = bisect_left(given.offsets, replayed.counted_from)
-        for part, counted in ((slice(None, cut), True), (slice(cut, None), False)):
-            if len(given.keys[part]):
-                _apply(replayed.shard, given.keys[part], given.values[part], counted=counted)
+        for records, counted in ((slice(None, cut), True), (slice(cut, None), False)):
+            if len(given.keys[records]):
+                _apply(replayed.shard, given.keys[records], given.values[records], counted=counted)
         replayed.position = given.position
         if not given.final:
-            return None
+            return
         for keys, values in replayed.meanwhile:
             _apply(replayed.shard, keys, values, counted=False)
         self.replayed = None
-        return replayed
+        part, number = self._log.partitions.get(replayed.partition), replayed.partition
+        if part is not None and part.resets == replayed.resets and not part.is_waiting:
+            before = self._tracker.group_names(number)
+            self._tracker.replace_shard(number, replayed.shard)
+            self._hidden_groups |= self._tracker.group_names(number) - before
+            part.needs_history = False
+            self._report(now)
 
-    def fail(self, now: Moment) -> None:
+    def _report(self, now: Moment) -> None:
+        """Adds an event once no partition lacks its history."""
+        if any(part.needs_history for part in self._log.partitions.values()):
+            return
+        self._outbox.note(now, "backfilled")
+        if self._hidden_groups:
+            hidden, self._hidden_groups = sorted(self._hidden_groups), set()
+            why = "the log has groups that the coordinators did not describe: may koff DESCRIBE all groups?"
+            self._outbox.note(now, why, warn=True, count=len(hidden), groups=hidden[:NAMED])
+
+    def give_up(self, ask: Ask[ReadHistory], why: str, now: Moment) -> None:
         """The partition could not be read. Another one, or the same, is read after a pause."""
-        if self.replayed is not None:
+        if self.replayed is not None and self.replayed.id == ask.request.id:
             self._failed_s[self.replayed.partition] = now.at_s
-        self.replayed, self._not_before_s = None, now.at_s + RETRY_S
+            self.replayed, self._not_before_s = None, now.at_s + RETRY_S
 
     def forget(self, partition: int) -> None:
         """The partition is not what it was: what was read of it is of no use."""

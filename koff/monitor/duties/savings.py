@@ -27,19 +27,6 @@ RETRY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded(Result):
-    """What was saved: of each partition its state, or why that is useless; and the history of end offsets.
-
-    `ends_stamp` is when that history was saved. `verdicts` is what the verdicts depend on.
-    """
-
-    partitions: Mapping[int, Saved | str]
-    ends: State | str
-    ends_stamp: Moment | None = None
-    verdicts: State | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Done(Result):
     """A request to the state directory was carried out.
 
@@ -47,26 +34,6 @@ class Done(Result):
     """
 
     is_emptied: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Load(Request):
-    """All that was saved of that topic. Its result is `Loaded`."""
-
-    thread = "disk"
-    origin: Origin
-
-    def carry_out(self, workers: Workers) -> Result:
-        """Loads all that can be read."""
-        return self.load(workers.state_dir)
-
-    def load(self, state_dir: StateDir) -> Loaded:
-        """All that can be read. Raises `KoffError`."""
-        ends = state_dir.load_file("ends", self.origin)
-        state, stamp = (ends, None) if isinstance(ends, str) else ends
-        found = state_dir.load_file("verdicts", self.origin)
-        verdicts = None if isinstance(found, str) else found[0]
-        return Loaded(self.id, dict(state_dir.load(self.origin)), state, stamp, verdicts)
 
 
 @dataclass(frozen=True, slots=True)

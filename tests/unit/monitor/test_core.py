@@ -15,10 +15,10 @@ from koff.monitor.core_conf import CoreConf
 from koff.monitor.duties.end_offsets import TIMEOUT_S
 from koff.monitor.duties.groups import FetchGroups, GroupsFetched
 from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.duties.loading import Load, Loaded
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
 from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
-from koff.monitor.duties.savings import Load, Loaded
 from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.requests import (

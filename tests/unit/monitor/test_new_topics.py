@@ -9,9 +9,9 @@ import pytest
 from koff.lag import Reason
 from koff.monitor.duties.end_offsets import TIMEOUT_S
 from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.loading import Load, Loaded
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords
-from koff.monitor.duties.savings import Load, Loaded
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.requests import Moment, Polled, Records, Topic
 from koff.tracker import Group, State, Tracker

@@ -24,10 +24,11 @@ from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor import in_order
 from koff.monitor import workers as workers_module
 from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.loading import Load, Loaded
 from koff.monitor.duties.log_sizes import FetchLogSizes, LogSizesFetched
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
-from koff.monitor.duties.savings import Done, ForgetSaved, Load, Loaded, Save, SaveFile, SaveIndex
+from koff.monitor.duties.savings import Done, ForgetSaved, Save, SaveFile, SaveIndex
 from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
 from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
