@@ -32,8 +32,7 @@ from koff.spark.rows.decoding import DDL, RAW, TIME, DataLost, Decoder, RecordFi
 from koff.spark.rows.packing import PACKED_DDL, pack_batches
 from koff.spark.source.log_position import LogPosition
 from koff.spark.source.log_segments import SegmentsSource
-from koff.spark.source.range_reader import ReadOrigin, read_ranges
-from koff.spark.source.ranges import Range, drop_covered, limit_offsets, make_ranges, split_ranges
+from koff.spark.source.shares import limit_offsets, split_spans
 from koff.spark.source.source_options import (
     check_options,
     parse_filter,
@@ -41,7 +40,8 @@ from koff.spark.source.source_options import (
     parse_number,
     parse_offset,
 )
-from koff.spark.tables.coverage import Intervals
+from koff.spark.source.span_reader import ReadOrigin, read_spans
+from koff.spark.tables.coverage import Intervals, Span, drop_covered, make_spans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,16 +110,16 @@ _NAMES = frozenset(
 
 @dataclass
 class KafkaTask(InputPartition):
-    """The ranges that one task reads. `leader_epochs`: see `read_ranges`."""
+    """The spans that one task reads. `leader_epochs`: see `read_spans`."""
 
-    ranges: list[Range]
+    spans: list[Span]
     leader_epochs: dict[tuple[int, int], int]
 
     def __init__(
-        self, ranges: Sequence[Range], leader_epochs: Mapping[tuple[int, int], int] | None = None
+        self, spans: Sequence[Span], leader_epochs: Mapping[tuple[int, int], int] | None = None
     ) -> None:
-        super().__init__(tuple(ranges))
-        self.ranges, self.leader_epochs = list(ranges), dict(leader_epochs or {})
+        super().__init__(tuple(spans))
+        self.spans, self.leader_epochs = list(spans), dict(leader_epochs or {})
 
 
 class OffsetsLog:
@@ -196,9 +196,9 @@ class OffsetsLog:
         return self._cluster
 
     def read_rows(self, task: KafkaTask) -> Iterator[pa.RecordBatch]:
-        """The rows of the task's ranges, in the columns that the options ask for."""
+        """The rows of the task's spans, in the columns that the options ask for."""
         options = self.options
-        runs = read_ranges(options.origin, task.ranges, task.leader_epochs)
+        runs = read_spans(options.origin, task.spans, task.leader_epochs)
         if options.raw:
             return map(_build_raw_batch, runs)
         decoded = _decode(runs, Decoder(options.origin.cluster))
@@ -249,9 +249,8 @@ class BatchReader(DataSourceReader):
                 f"cluster {options.origin.cluster}: partitions {sorted(missing)} of {options.origin.topic} "
                 "have no leader: try again when they have one"
             )
-        # For an empty list, Spark would make one task and pass None to `read`: return one task without
-        # ranges.
-        shares = split_ranges(make_ranges(starts, ends), options.tasks) or [[]]
+        # For an empty list, Spark would make one task and pass None to `read`: return one task without spans.
+        shares = split_spans(make_spans(starts, ends), options.tasks) or [[]]
         return [KafkaTask(share) for share in shares]
 
     def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
@@ -329,9 +328,9 @@ class StreamReader(DataSourceStreamReader):
         if new:
             log_starts = self._log.resolve_offsets(OffsetSpec.EARLIEST)
             starts |= {p: log_starts.get(p, 0) for p in new}
-        ranges = drop_covered(make_ranges(starts, ends), self._log.options.covered)
+        spans = drop_covered(make_spans(starts, ends), self._log.options.covered)
         epochs = {(p, starts[p]): epoch for p, epoch in begin.leader_epochs.items() if p in starts}
-        return [KafkaTask(share, epochs) for share in split_ranges(ranges, self._log.options.tasks)]
+        return [KafkaTask(share, epochs) for share in split_spans(spans, self._log.options.tasks)]
 
     def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
         """The rows of one task, on a worker."""

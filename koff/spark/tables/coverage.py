@@ -32,6 +32,21 @@ class Span(NamedTuple):
     start: int
     end: int
 
+    @property
+    def size(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.start
+
+
+def make_spans(starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Span]:
+    """The span of each partition from its start (0 if not given) to its end; empty spans are left out."""
+    return [Span(p, starts.get(p, 0), end) for p, end in sorted(ends.items()) if end > starts.get(p, 0)]
+
+
+def count_offsets(spans: Iterable[Span]) -> int:
+    """How many offsets the spans have."""
+    return sum(span.size for span in spans)
+
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
     """The same offsets in as few intervals as possible, in order; empty intervals are left out."""
@@ -65,6 +80,15 @@ def intersect_spans(intervals: Intervals, spans: Iterable[Span]) -> dict[int, li
         if inside := subtract_intervals([(start, end)], outside):
             found.setdefault(partition, []).extend(inside)
     return found
+
+
+def drop_covered(spans: Iterable[Span], covered: Intervals) -> list[Span]:
+    """The offsets of the spans that are not in `covered`."""
+    return [
+        Span(partition, *left)
+        for partition, start, end in spans
+        for left in subtract_intervals([(start, end)], covered.get(partition, ()))
+    ]
 
 
 def select_offsets(intervals: Intervals) -> Column:
@@ -115,19 +139,13 @@ class Coverage:
         self._rows: list[_Row] = []
 
     def load(self, *, fresh: bool = False) -> None:
-        """Reads the table. `fresh`: the table is new and has no rows.
-
-        Tables of koff before version 2 have rows without coverage: all offsets up to the newest of each
-        partition are then recorded as begun.
-        """
+        """Reads the table. `fresh`: the table is new and has no rows."""
         self._rows = []
         if fresh:
             return
         frame = self._tables.cluster_frame("coverage", self._cluster).select(*_Row._fields)
         self._rows = [_Row(*row) for row in frame.collect()]
-        if not self._rows:
-            self._append([(span, False) for span in self._find_older_spans()])
-        elif len(self._rows) > MOST_ROWS:
+        if len(self._rows) > MOST_ROWS:
             self._rewrite()
 
     def list_complete(self) -> dict[int, list[Interval]]:
@@ -143,8 +161,7 @@ class Coverage:
     def find_lacking(self, ends: Mapping[int, int]) -> list[Span]:
         """The offsets up to these ends, by partition, that come after all offsets in the table."""
         known = self._list_intervals(complete=False)
-        starts = {p: known[p][-1][1] if known.get(p) else 0 for p in ends}
-        return [Span(p, starts[p], end) for p, end in ends.items() if starts[p] < end]
+        return make_spans({p: parts[-1][1] for p, parts in known.items() if parts}, ends)
 
     def find_other_topic(self) -> str | None:
         """The id of an offsets topic of which the tables have rows, and which is not the present one."""
@@ -189,16 +206,6 @@ class Coverage:
             if not complete or (row.complete and row.filter in ("", self._filter)):
                 found.setdefault(row.offsets_partition, []).append((row.from_offset, row.to_offset))
         return {partition: merge_intervals(intervals) for partition, intervals in found.items()}
-
-    def _find_older_spans(self) -> list[Span]:
-        from pyspark.sql import functions as f
-
-        commits, groups, quarantine = (
-            self._tables.cluster_frame(name, self._cluster).select("offsets_partition", "log_offset")
-            for name in ("commits", "groups", "quarantine")
-        )
-        rows = commits.union(groups).union(quarantine).groupBy("offsets_partition")
-        return [Span(row[0], 0, row[1] + 1) for row in rows.agg(f.max("log_offset")).collect()]
 
     def _append(self, spans: Iterable[tuple[Span, bool]]) -> None:
         now = datetime.now(UTC)
