@@ -22,14 +22,15 @@ import numpy as np
 import pyarrow as pa
 import structlog
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from koff.client.batches import RecordRun
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.rows.decoding import DDL, RAW, TIME, DataLost, Decoder, RecordFilter, to_arrow
-from koff.spark.rows.packing import PACKED_DDL, pack_batches
+from koff.spark.rows.decoding import RAW, SCHEMA, TIME, DataLost, Decoder, RecordFilter, to_arrow
+from koff.spark.rows.packing import PACKED, pack_batches
 from koff.spark.source.log_position import LogPosition
 from koff.spark.source.log_segments import SegmentsSource
 from koff.spark.source.shares import limit_offsets, split_spans
@@ -52,7 +53,8 @@ TASKS = 16
 """The default of the option `tasks`."""
 MAX_OFFSETS = 10_000_000
 """The default of the option `maxOffsetsPerBatch`."""
-RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
+RAW_ROWS = RAW.set(RAW.names.index("timestamp_ms"), pa.field("timestamp", TIME))
+"""The columns of rows with the option `raw`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +220,10 @@ def _number_rows(run: RecordRun) -> tuple[pa.Int32Array, pa.Int64Array]:
 
 
 def _build_raw_batch(run: RecordRun) -> pa.RecordBatch:
-    """The columns `RAW_DDL`."""
+    """The columns `RAW_ROWS`."""
     times = pa.array(run.timestamps_ms, pa.timestamp("ms", "UTC")).cast(TIME)
     columns = [*_number_rows(run), times, to_arrow(run.keys), to_arrow(run.values)]
-    return pa.RecordBatch.from_arrays(
-        columns, names=["offsets_partition", "log_offset", "timestamp", "key", "value"]
-    )
+    return pa.RecordBatch.from_arrays(columns, schema=RAW_ROWS)
 
 
 class BatchReader(DataSourceReader):
@@ -361,10 +361,10 @@ class KoffSource(DataSource):
         """The name of the source for `format(...)`."""
         return "koff"
 
-    def schema(self) -> str:
-        """The columns as DDL; `koff.spark.rows.decoding` explains them."""
+    def schema(self) -> StructType:
+        """The columns; `koff.spark.rows.decoding` explains them."""
         options = KafkaOptions.parse(self.options)
-        return RAW_DDL if options.raw else PACKED_DDL if options.packed else DDL
+        return from_arrow_schema(RAW_ROWS if options.raw else PACKED if options.packed else SCHEMA)
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader for `spark.read`."""
@@ -403,4 +403,4 @@ def decode(df: DataFrame, cluster: str = "") -> DataFrame:
         for batch in batches:
             yield decoder(pa.RecordBatch.from_arrays(batch.columns, schema=RAW))
 
-    return records.mapInArrow(decode_batches, DDL)
+    return records.mapInArrow(decode_batches, from_arrow_schema(SCHEMA))
