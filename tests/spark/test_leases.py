@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.spark.job.batch_writer import BatchWriter, write_once
+from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.segments_backfill import backfill_segments
 from koff.spark.rows.packing import pack_batches
 from koff.spark.tables import leases as module
@@ -23,6 +23,7 @@ from koff.spark.tables.coverage import Coverage, Span
 from koff.spark.tables.leases import ALL, Lease, LeaseHeld, LeaseLost, hold_leases
 from koff.spark.tables.maintenance import maintain_tables
 from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.tables.session_settings import write_once
 from tests.spark.test_decoding import decode_batch, raw
 from tests.spark.test_parity import golden
 from tests.unit.builders import commit

@@ -16,7 +16,7 @@ from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.batch_writer import BatchWriter, write_once
+from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.cluster_samples import ClusterSamples
 from koff.spark.job.end_offsets import EndOffsetSampler
 from koff.spark.job.log_progress import LogProgress
@@ -28,6 +28,7 @@ from koff.spark.tables.coverage import Coverage, Interval, count_offsets, inters
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.schemas import Tables
+from koff.spark.tables.session_settings import write_once
 from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:

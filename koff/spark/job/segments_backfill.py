@@ -12,7 +12,7 @@ from typing import NamedTuple
 from koff.errors import KoffError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
+from koff.spark.job.batch_writer import BatchWriter, WrittenCounts
 from koff.spark.source.kafka import make_recreated_error
 from koff.spark.source.log_segments import SegmentsOptions, make_batch_options
 from koff.spark.source.segment_files import Segments, list_logs, plan_batches, read_topic_id
@@ -20,6 +20,7 @@ from koff.spark.spark_session import count_tasks, persist_frame
 from koff.spark.tables.coverage import Coverage, intersect_spans
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.tables.session_settings import write_once
 from koff.spark.worker_errors import find_koff_error, summarize_error
 
 BYTES_PER_TASK = 64 << 20

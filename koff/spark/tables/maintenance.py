@@ -4,7 +4,7 @@ deletes files that no version needs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,8 +15,8 @@ from koff.spark.tables.layout import find_layout
 from koff.spark.tables.leases import ALL, hold_leases
 from koff.spark.tables.maintenance_notes import MaintenanceNotes, TableNotes
 from koff.spark.tables.retention import Retention, select_expired
-from koff.spark.tables.schemas import TABLES, TXN, NextTransaction, Tables, quote_sql
-from koff.spark.tables.session_settings import change_settings
+from koff.spark.tables.schemas import TABLES, NextTransaction, Tables, quote_sql
+from koff.spark.tables.session_settings import write_once
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -151,11 +151,8 @@ class _Maintenance:
         expired = select_expired(self._tables, name, keep_days, self._now, self._of_scope)
         rows = f"{self._of_scope} AND {expired}" if self._of_scope else expired
         version = _read_version(delta)
-        with ExitStack() as settings:
-            if self._next_transaction is not None:
-                app, number = self._next_transaction()
-                fence = {f"{TXN}AppId": app, f"{TXN}Version": str(number)}
-                settings.enter_context(change_settings(self._tables.spark, fence))
+        spark, begin = self._tables.spark, self._next_transaction
+        with write_once(spark, *begin()) if begin is not None else nullcontext():
             retry_conflicts(lambda: delta.delete(rows))
         # A DELETE that matches nothing adds no version. Other processes may add versions at the same time.
         history = delta.history(20).select("version", "operation", "operationMetrics").collect()
