@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koff.spark.tables.conflicts import retry_conflicts
-from koff.spark.tables.layout import find_layout
+from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.leases import ALL, hold_leases
 from koff.spark.tables.maintenance_notes import MaintenanceNotes, TableNotes
 from koff.spark.tables.retention import Retention, select_expired
@@ -125,7 +125,7 @@ class _Maintenance:
 
         before = _count_files(delta)
         deleted = self._delete_expired(name, delta, keep_days) if keep_days is not None else 0
-        if find_layout(name).sorted_by:
+        if LAYOUTS[name].sorted_by:
             self._sort_past_days(name, delta)
         if changed or deleted:
             small = delta.optimize().where(self._of_scope) if self._of_scope else delta.optimize()
@@ -133,7 +133,7 @@ class _Maintenance:
         replaced = notes.version != (version := _read_version(delta))
         if self._conf.vacuum and (replaced or self._is_vacuum_due(notes)):
             delta.vacuum()
-            kept = timedelta(days=find_layout(name).replaced_files_days)
+            kept = timedelta(days=LAYOUTS[name].replaced_files_days)
             notes.vacuum_ms = _to_ms(self._now + kept) if replaced else None
             version = _read_version(delta)
 
@@ -169,7 +169,7 @@ class _Maintenance:
             if notes.sorted_to:
                 days += f" AND day >= DATE'{notes.sorted_to}'"
             past = delta.optimize().where(f"cluster = {quote_sql(cluster)} AND {days}")
-            by = find_layout(name).sorted_by
+            by = LAYOUTS[name].sorted_by
             retry_conflicts(partial(past.executeZOrderBy, by))
             notes.sorted_to = self._today
             self._notes[cluster].save()

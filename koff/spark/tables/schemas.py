@@ -20,7 +20,7 @@ from koff.errors import KoffError
 from koff.spark.requirements import check_writable
 from koff.spark.tables.conflicts import is_conflict
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
-from koff.spark.tables.layout import find_layout
+from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.log_store import is_single_driver
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ def _define_columns(name: str) -> Any:
     """The columns of a new table as a `StructType`, with comments, and NOT NULL where that holds."""
     from pyspark.sql.types import StructType
 
-    required = find_layout(name).required
+    required = LAYOUTS[name].required
     columns = StructType()
     for field in parse_columns(TABLES[name]):
         metadata = {"comment": describe_column(name, field.name)}
@@ -391,7 +391,7 @@ def _define_columns(name: str) -> Any:
 
 def make_properties(name: str) -> dict[str, str]:
     """The properties of a table, with the version of its schema."""
-    return {**find_layout(name).make_properties(), PROPERTY: str(VERSION)}
+    return {**LAYOUTS[name].make_properties(), PROPERTY: str(VERSION)}
 
 
 def filesystem(spark: SparkSession, path: str) -> tuple[Any, Any]:
