@@ -70,7 +70,7 @@ class History:
             ) from error
 
     def read_until_end(self, table: str, *, time: str = "timestamp") -> DataFrame:
-        """The rows before the period's end, with their time (`at_ms`) and the begin of its step (`step_ms`)."""
+        """The rows before the period's end, with their time as `at_ms` and its step's begin as `step_ms`."""
         from pyspark.sql import functions as f
 
         rows = self.read_table(table).withColumn("at_ms", f.unix_millis(time))
