@@ -1,4 +1,4 @@
-"""Reads ranges of offsets, and gives their records as columns. Imports no Spark."""
+"""Reads spans of offsets, and gives their records as columns. Imports no Spark."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from koff.client.cluster_conf import ClusterConf, OffsetSpec, TopicPartition
 from koff.client.log_reader import LogReader, LogStart, PartitionLost
 from koff.errors import ConnectError
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.ranges import Range
+from koff.spark.tables.coverage import Span
 
-log = structlog.get_logger(component="spark.source.range_reader")
+log = structlog.get_logger(component="spark.source.span_reader")
 _POLL_S = 0.2
 
 
@@ -37,12 +37,12 @@ class ReadOrigin:
     """How long no record and no end of a partition may come before the reader gives up."""
 
 
-def read_ranges(
+def read_spans(
     origin: ReadOrigin,
-    ranges: Sequence[Range],
+    spans: Sequence[Span],
     leader_epochs: Mapping[tuple[int, int], int] | None = None,
 ) -> Iterator[RecordRun]:
-    """Yields the records of those ranges, each once, in log order within a partition.
+    """Yields the records of those spans, each once, in log order within a partition.
 
     `leader_epochs` may give, by partition and offset, the epoch of a leader that had the log up to there.
     With it, a range that starts there is lost if the log was truncated below that offset since then.
@@ -52,7 +52,7 @@ def read_ranges(
         Cluster(origin.conf) as cluster,
         LogReader(cluster.lister, origin.topic) as reader,
     ):
-        pending = _PendingRanges(origin, cluster, reader, ranges, leader_epochs or {})
+        pending = _PendingSpans(origin, cluster, reader, spans, leader_epochs or {})
         progress_s, positions = time.monotonic(), dict[int, int]()
         while pending.open:
             read = reader.fetch(_POLL_S)
@@ -68,32 +68,32 @@ def read_ranges(
             positions |= read.positions
 
 
-class _PendingRanges:
-    """The ranges that have yet to be read. One range of a partition is read at a time: `open`."""
+class _PendingSpans:
+    """The spans that have yet to be read. One span of a partition is read at a time: `open`."""
 
     def __init__(
         self,
         origin: ReadOrigin,
         cluster: Cluster,
         reader: LogReader,
-        ranges: Sequence[Range],
+        spans: Sequence[Span],
         leader_epochs: Mapping[tuple[int, int], int],
     ) -> None:
         self._origin, self._leader_epochs = origin, leader_epochs
         self._cluster, self._reader = cluster, reader
-        self._waiting: dict[int, deque[Range]] = {}
-        for range_ in sorted(ranges):
-            self._waiting.setdefault(range_.partition, deque()).append(range_)
-        self.open: dict[int, Range] = {}
+        self._waiting: dict[int, deque[Span]] = {}
+        for span in sorted(spans):
+            self._waiting.setdefault(span.partition, deque()).append(span)
+        self.open: dict[int, Span] = {}
         for partition in list(self._waiting):
             self._open_next(partition)
 
     def _open_next(self, partition: int) -> None:
         waiting = self._waiting[partition]
         if waiting:
-            range_ = self.open[partition] = waiting.popleft()
-            epoch = self._leader_epochs.get((partition, range_.start), -1)
-            self._reader.add({partition: LogStart(range_.start, epoch, range_.end)})
+            span = self.open[partition] = waiting.popleft()
+            epoch = self._leader_epochs.get((partition, span.start), -1)
+            self._reader.add({partition: LogStart(span.start, epoch, span.end)})
 
     def take(self, run: RecordRun) -> RecordRun:
         """The records of the run that are in the open range."""
@@ -108,12 +108,12 @@ class _PendingRanges:
 
     def handle_lost(self, lost: PartitionLost) -> None:
         """Raises `DataLost`, or resumes after the records that are no longer in the log."""
-        range_, origin = self.open[lost.partition], self._origin
+        span, origin = self.open[lost.partition], self._origin
         log_start = None if lost.gone else self._fetch_log_start(lost.partition)
-        loss = _describe_loss(range_, lost, log_start)
+        loss = _describe_loss(span, lost, log_start)
         if origin.fail_on_data_loss:
             # After a truncation, tables with rows of the old log would count them for the new one.
-            truncated = log_start is not None and log_start <= range_.start
+            truncated = log_start is not None and log_start <= span.start
             cure = (
                 "read it under another name of the cluster, or into new tables"
                 if truncated
@@ -133,11 +133,11 @@ class _PendingRanges:
 
         # Resume at the log start offset if it is in the range. After a truncation it is before the range, and
         # the rest of the range is given up.
-        if log_start is None or not range_.start < log_start < range_.end:
-            self.advance(lost.partition, range_.end)
+        if log_start is None or not span.start < log_start < span.end:
+            self.advance(lost.partition, span.end)
             return
-        self.open[lost.partition] = Range(lost.partition, log_start, range_.end)
-        self._reader.add({lost.partition: LogStart(log_start, until=range_.end)})
+        self.open[lost.partition] = Span(lost.partition, log_start, span.end)
+        self._reader.add({lost.partition: LogStart(log_start, until=span.end)})
 
     def _fetch_log_start(self, partition: int) -> int | None:
         """The log start offset; None if the broker reports an error."""
@@ -155,14 +155,14 @@ class _PendingRanges:
         )
 
 
-def _describe_loss(range_: Range, lost: PartitionLost, log_start: int | None) -> str:
+def _describe_loss(span: Span, lost: PartitionLost, log_start: int | None) -> str:
     """What happened to the partition, as the end of a sentence about it."""
-    offsets = f"offsets {range_.start} to {range_.end - 1} are lost"
+    offsets = f"offsets {span.start} to {span.end - 1} are lost"
     if lost.gone:
         return f"no longer exists ({lost.reason}): {offsets}"
     if log_start is None:
         return f"cannot be read ({lost.reason}), and its log start offset is unknown: {offsets}"
-    if log_start > range_.start:
-        last = min(log_start, range_.end) - 1
-        return f"now starts at {log_start}: offsets {range_.start} to {last} are deleted"
-    return f"was truncated: offset {range_.start} is no longer in it ({lost.reason})"
+    if log_start > span.start:
+        last = min(log_start, span.end) - 1
+        return f"now starts at {log_start}: offsets {span.start} to {last} are deleted"
+    return f"was truncated: offset {span.start} is no longer in it ({lost.reason})"
