@@ -29,7 +29,8 @@ from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecordsRead, ReadFirstRecords
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
-from koff.monitor.requests import Command, Failed, Moment, Polled, Read, Records, Topic, TopicPartition
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Failed, Polled, Read, Records, Topic, TopicPartition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.events.changes import ClusterChanges
 

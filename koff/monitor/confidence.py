@@ -20,7 +20,8 @@ from koff.monitor.duties.history import Replayed
 from koff.monitor.duties.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.duties.stored_groups import describe_refused
 from koff.monitor.followed_log import FollowedLog
-from koff.monitor.requests import Display, Moment
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Display
 from koff.records.placement import group_partition
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED

@@ -28,19 +28,10 @@ from koff.monitor.duties.share_lags import ShareLags
 from koff.monitor.duties.stored_groups import StoredGroups
 from koff.monitor.duties.topics import RETRY_S, TopicList, TopicLists, TopicsFetched
 from koff.monitor.internal_logs import InternalLogs
+from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import NO_GROUP
 from koff.monitor.outbox import Ask, Duty, Event, Outbox
-from koff.monitor.requests import (
-    Command,
-    Display,
-    Failed,
-    Input,
-    Moment,
-    Polled,
-    ReadFailed,
-    Result,
-    Unreachable,
-)
+from koff.monitor.requests import Command, Display, Failed, Input, Polled, ReadFailed, Result, Unreachable
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Tracker
 from koff.view.activity import RecentActivity

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
-from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
+from koff.monitor.requests import Lost, OffsetKind, Polled, Records, Start, Topic, TopicPartition
 from koff.tracker.shard import BytesColumn
 
 LIVE_S = 25.0

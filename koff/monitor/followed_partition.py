@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from koff.monitor.requests import Moment, Records, Start, Watermarks
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Records, Start, Watermarks
 
 MAX_WATERMARKS = 64
 _ASKED = float("inf")

@@ -14,17 +14,17 @@ from koff.monitor.requests import Failed, Request, Result
 from koff.monitor.worker_thread import Post, WorkerThread
 
 if TYPE_CHECKING:
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 log = structlog.get_logger(component="monitor.in_order")
 HANG_S = 60.0
 """After a request to the disk that takes so long, further ones fail at once: they may hold much memory."""
 
 
-def carry_out(request: Request, workers: Workers) -> Result | None:
+def carry_out(request: Request, means: Means) -> Result | None:
     """The result of the request, or why there is none; None if it posts its results. Raises nothing."""
     try:
-        return request.carry_out(workers)
+        return request.carry_out(means)
     except KoffError as error:
         return Failed(request.id, str(error), denied=lacks_right(error))
     except Exception as error:  # a fault of koff must not end the process
@@ -38,12 +38,12 @@ class InOrder(WorkerThread):
     def __init__(
         self,
         name: str,
-        workers: Workers,
+        means: Means,
         post: Post,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name)
-        self._workers, self._post, self._on_end = workers, post, on_end
+        self._means, self._post, self._on_end = means, post, on_end
         self._began_s: float | None = None
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
 
@@ -73,7 +73,7 @@ class InOrder(WorkerThread):
         try:
             while (request := self._requests.get()) is not None:
                 self._began_s = time.monotonic()
-                result = carry_out(request, self._workers)
+                result = carry_out(request, self._means)
                 self._began_s = None
                 if result is not None:
                     self._post(result)

@@ -17,11 +17,11 @@ from koff.monitor.duties.retention import TombstoneRetention
 from koff.monitor.duties.savings import Savings
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import OffsetsStart
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Replay
 from koff.monitor.requests import (
-    Moment,
     OffsetKind,
     Polled,
     Read,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from koff.monitor.duties.topics import TopicList
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import NAMED, Outbox
-from koff.monitor.requests import Moment
 
 DENIED_GROUP = "GROUP_AUTHORIZATION_FAILED"
 

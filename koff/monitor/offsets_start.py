@@ -17,9 +17,10 @@ from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.lost_sight import DeniedGroups, LeftTopics
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
-from koff.monitor.requests import Moment, Read, StopReading
+from koff.monitor.requests import Read, StopReading
 from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, Tracker

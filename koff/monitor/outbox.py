@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from koff.monitor.requests import Command, Moment, Read, Request, Result, StopReading, TopicPartition
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Read, Request, Result, StopReading, TopicPartition
 
 _Kind = TypeVar("_Kind", bound=Request)
 NAMED = 20

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 from koff.monitor.resume_rules import NOTHING_SAVED, reason_not_to_resume
 from koff.monitor.saved import Saved
 

@@ -18,11 +18,11 @@ from koff.client.log_reader import LogEnd, LogRead, LogReader, LogStart
 from koff.errors import ConnectError, KoffError, copy_error, lacks_right
 from koff.monitor.clock import read_moment
 from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.moment import Moment
 from koff.monitor.requests import (
     Failed,
     Input,
     Lost,
-    Moment,
     Polled,
     Read,
     ReadFailed,

@@ -12,26 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
+from koff.monitor.moment import Moment
 from koff.proto.buffers import Binary
 from koff.tracker import Objective, ShownNames
 
 if TYPE_CHECKING:
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 TopicPartition = tuple[str, int]
 OffsetKind = Literal["end", "stable", "start"] | int
 """End offset, last stable offset, log start offset, or the first offset of that time (ms) or later."""
-
-
-class Moment(NamedTuple):
-    """A moment by two clocks: `at_s` never steps, and counts from `boot`; `wall_ms` is since 1970, may step.
-
-    `boot` names the start of the machine. Two `at_s` of different boots cannot be compared.
-    """
-
-    at_s: float
-    wall_ms: int
-    boot: str = ""
 
 
 class Topic(NamedTuple):
@@ -57,7 +47,7 @@ class Request:
     is_to_any_broker: ClassVar[bool] = False
     """Whether any broker could respond: then an error says best why no broker can be reached."""
 
-    def carry_out(self, workers: Workers) -> Result | None:
+    def carry_out(self, means: Means) -> Result | None:
         """Returns the result; None if the request posts its results itself. The only method that does I/O.
 
         Raises `KoffError`, which becomes `Failed`.

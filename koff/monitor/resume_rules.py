@@ -6,7 +6,7 @@ unless compaction removed a tombstone meanwhile, or the log is another one by no
 
 from __future__ import annotations
 
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 from koff.monitor.saved import Saved
 
 NOTHING_SAVED = "nothing was saved"

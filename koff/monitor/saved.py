@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 from koff.tracker import State
 
 StateFile = Literal["ends", "verdicts"]

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from koff.client.closing import Closing
 from koff.errors import ConfigError, KoffError
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 from koff.monitor.resume_rules import NOTHING_SAVED, newest_stamp
 from koff.monitor.saved import Origin, Saved, StateFile
 from koff.tracker import STATE_SCHEMA, State

@@ -37,7 +37,6 @@ MAX_THREADS = 200
 MAX_LEADERS = 20
 """So many brokers are asked at once for one request. The next one is asked when one of them has responded."""
 FETCH_S = 8.0
-"""How long a broker is waited for: less than the core waits, so that it learns why there is no result."""
 STOP_S = 1.0
 
 
@@ -54,7 +53,7 @@ class WorkersConf:
 
 
 class Workers:
-    """Carries out requests in threads of its own. `send` returns at once."""
+    """Carries out requests in threads of its own: `Means` of all of them. `send` returns at once."""
 
     timeout_s = FETCH_S
 
@@ -81,25 +80,21 @@ class Workers:
         ]
         self._threads = threading.Semaphore(MAX_THREADS)
 
-    # --- What requests need to be carried out ------------------------------------------------------------
+    # --- Means ----------------------------------------------------------------------------------------------
 
     @property
     def brokers(self) -> Brokers:
-        """The connections to the brokers."""
         return self.cluster.brokers
 
     @property
     def state_dir(self) -> StateDir:
-        """The state directory."""
         assert self._conf.state_dir is not None  # else the core does not save
         return self._conf.state_dir
 
     def is_stopping(self) -> bool:
-        """Whether a request is to end as soon as it can."""
         return self._stopping.is_set()
 
     def refresh_leaders(self) -> None:
-        """Fetches, in a thread of its own, the leaders that are asked for offsets."""
         self._start_thread(self._refresh_leaders)
 
     def fetch_parts(
@@ -108,11 +103,7 @@ class Workers:
         fetch: Callable[[_Part], Result],
         fail: Callable[[_Part, str], Result],
     ) -> None:
-        """Posts a result of each part. The parts of one broker, which are in one list, are fetched in order.
-
-        So a broker that hangs delays only its own parts. `fetch` may raise; `fail` makes a result of the
-        error. Other threads help the thread that calls.
-        """
+        """See `Means`."""
         left, open_parts, lock = deque(parts), sum(map(len, parts)), threading.Lock()
 
         def post(result: Result) -> None:

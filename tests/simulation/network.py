@@ -23,17 +23,8 @@ from koff.monitor.duties.savings import WriteRequest
 from koff.monitor.duties.share_lags import FetchShareLags
 from koff.monitor.duties.stored_groups import FetchStoredGroups
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
-from koff.monitor.requests import (
-    Command,
-    Failed,
-    Input,
-    Moment,
-    OffsetKind,
-    Read,
-    StopReading,
-    Topic,
-    TopicPartition,
-)
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Failed, Input, OffsetKind, Read, StopReading, Topic, TopicPartition
 from koff.view.cluster_view import ClusterFacts
 from tests.simulation.cluster import Cluster
 from tests.simulation.conditions import Conditions, Effect, Kind

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.moment import Moment
 from koff.monitor.requests import (
     Failed,
     Input,
     Lost,
-    Moment,
     Polled,
     Read,
     ReadFailed,

@@ -15,8 +15,9 @@ from koff.monitor.core_conf import CoreConf
 from koff.monitor.duties.groups import GroupsFetched
 from koff.monitor.duties.loading import Loaded
 from koff.monitor.duties.topics import TopicsFetched
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Source
-from koff.monitor.requests import Command, Failed, Input, Moment, ReadFailed
+from koff.monitor.requests import Command, Failed, Input, ReadFailed
 from tests.simulation.cluster import OFFSETS, SHARE_STATE, Cluster
 from tests.simulation.conditions import Conditions
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered

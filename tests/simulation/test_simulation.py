@@ -17,7 +17,8 @@ from koff.monitor.duties.history import HistoryRead, ReadHistory
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
-from koff.monitor.requests import Command, Input, Moment, Polled, Read, ReadFailed, Start, StopReading
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Input, Polled, Read, ReadFailed, Start, StopReading
 from tests.simulation.catalog import BROKER_KINDS, Catalog
 from tests.simulation.cluster import EPOCH_MS, OFFSETS, Cluster, PlainLog
 from tests.simulation.conditions import Conditions, Disturbance

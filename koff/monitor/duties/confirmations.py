@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from koff.monitor.duties.offsets import FetchOffsets
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox, Requester
-from koff.monitor.requests import Moment, OffsetKind, TopicPartition
+from koff.monitor.requests import OffsetKind, TopicPartition
 
 TIMEOUT_S = 10.0
 _BOUNDS: tuple[OffsetKind, ...] = ("start", "end")

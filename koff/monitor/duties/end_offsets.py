@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Protocol
 from koff.lag import UNKNOWN
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.topics import TopicList
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, OffsetKind, TopicPartition
+from koff.monitor.requests import OffsetKind, TopicPartition
 from koff.tracker import Tracker
 
 TIMEOUT_S = 10.0

@@ -10,9 +10,10 @@ from koff.monitor.broker_clock import BrokerClock
 from koff.monitor.duties.confirmations import Confirmations
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.past_ends import NO_RECORD, OLDEST_MS, PastEnds
-from koff.monitor.requests import Moment, TopicPartition
+from koff.monitor.requests import TopicPartition
 from koff.tracker import Tracker
 
 TIMEOUT_S = 10.0

@@ -16,7 +16,7 @@ from koff.tracker.commit_columns import CommitColumns
 
 if TYPE_CHECKING:
     from koff.client.groups.responses import FetchedGroups
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 FETCH_S = 15.0
 """How long coordinators are waited for: less than the core waits for the result."""
@@ -69,14 +69,14 @@ class FetchGroups(Request):
     known: frozenset[str] = frozenset()
     patience_s: float = PATIENCE_S
 
-    def carry_out(self, workers: Workers) -> None:
+    def carry_out(self, means: Means) -> None:
         """Fetches the groups from each coordinator."""
         parts = [self.partitions]
         if not self.together:
-            parts = workers.leaders.split_by_coordinator(self.partitions, self.partition_count)
-        workers.fetch_parts([[part] for part in parts], partial(self._fetch, workers), self._fail)
+            parts = means.leaders.split_by_coordinator(self.partitions, self.partition_count)
+        means.fetch_parts([[part] for part in parts], partial(self._fetch, means), self._fail)
 
-    def _fetch(self, workers: Workers, partitions: frozenset[int]) -> GroupsFetched:
+    def _fetch(self, means: Means, partitions: frozenset[int]) -> GroupsFetched:
         from koff.client.groups.coordinators import fetch_from_coordinators
         from koff.client.groups.fetch_options import FetchOptions
         from koff.monitor.described import build_group
@@ -91,8 +91,8 @@ class FetchGroups(Request):
             known=self.known,
             share_offsets="not",  # a request of its own asks for them, where they are needed
         )
-        fetched = fetch_from_coordinators(workers.lister, options)
-        ids = _find_topic_ids(workers, fetched)
+        fetched = fetch_from_coordinators(means.lister, options)
+        ids = _find_topic_ids(means, fetched)
         described = [group for group in fetched.groups if group.name not in fetched.failed]
         return GroupsFetched(
             self.id,
@@ -114,7 +114,7 @@ def _is_wanted(partition_count: int, partitions: Collection[int], group: str) ->
     return not partition_count or group_partition(group, partition_count) in partitions
 
 
-def _find_topic_ids(workers: Workers, fetched: FetchedGroups) -> dict[str, str]:
+def _find_topic_ids(means: Means, fetched: FetchedGroups) -> dict[str, str]:
     """The ids of all topics that are assigned to members by id. Some coordinators return only names."""
     ids = {name: id_ for group in fetched.groups for name, id_ in group.topic_ids.items()}
     unknown = {
@@ -127,6 +127,6 @@ def _find_topic_ids(workers: Workers, fetched: FetchedGroups) -> dict[str, str]:
     }
     if unknown:
         with suppress(ConnectError):  # only names of assigned topics are missing then
-            present = workers.cluster.fetch_metadata().topic_ids
+            present = means.cluster.fetch_metadata().topic_ids
             ids |= {name: present[name] for name in unknown & present.keys()}
     return ids

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from koff.errors import KoffError
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result
+from koff.monitor.requests import Request, Result
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.saved import Origin, Saved
 from koff.tracker import State, Tracker
 from koff.view.activity import RecentActivity
 
 if TYPE_CHECKING:
+    from koff.monitor.means import Means
     from koff.monitor.state import StateDir
-    from koff.monitor.workers import Workers
 
 TIMEOUT_S = 30.0
 
@@ -42,9 +43,9 @@ class Load(Request):
     thread = "disk"
     origin: Origin
 
-    def carry_out(self, workers: Workers) -> Result:
+    def carry_out(self, means: Means) -> Result:
         """Loads all that can be read."""
-        return self.load(workers.state_dir)
+        return self.load(means.state_dir)
 
     def load(self, state_dir: StateDir) -> Loaded:
         """All that can be read. Raises `KoffError`."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result
+from koff.monitor.requests import Request, Result
 
 if TYPE_CHECKING:
     from koff.client.metadata import Node
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 TIMEOUT_S, FETCH_S = 30.0, 20.0
 """How long the core waits, and a broker is waited for: so the core learns why there are no sizes."""
@@ -39,18 +40,18 @@ class FetchLogSizes(Request):
 
     metric = "log_sizes"
 
-    def carry_out(self, workers: Workers) -> Result | None:
+    def carry_out(self, means: Means) -> Result | None:
         """Fetches the sizes from each broker of the newest list of topics."""
-        nodes = workers.leaders.nodes
+        nodes = means.leaders.nodes
         if not nodes:
             return LogSizesFetched(self.id, None, "")
-        workers.fetch_parts([[node] for node in nodes], partial(self._fetch, workers), self._fail)
+        means.fetch_parts([[node] for node in nodes], partial(self._fetch, means), self._fail)
         return None
 
-    def _fetch(self, workers: Workers, node: Node) -> LogSizesFetched:
+    def _fetch(self, means: Means, node: Node) -> LogSizesFetched:
         from koff.client.offsets.log_sizes import fetch_log_sizes
 
-        return LogSizesFetched(self.id, node.id, fetch_log_sizes(workers.brokers, node, timeout_s=FETCH_S))
+        return LogSizesFetched(self.id, node.id, fetch_log_sizes(means.brokers, node, timeout_s=FETCH_S))
 
     def _fail(self, node: Node, why: str) -> LogSizesFetched:
         return LogSizesFetched(self.id, node.id, why)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from koff.monitor.requests import OffsetKind, Request, Result, TopicPartition
 
 if TYPE_CHECKING:
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 CHUNK = 2_000
 """So many partitions in one request to a leader: the results come piece by piece."""
@@ -40,25 +40,25 @@ class FetchOffsets(Request):
     kind: OffsetKind
     partitions: frozenset[TopicPartition]
 
-    def carry_out(self, workers: Workers) -> Result | None:
+    def carry_out(self, means: Means) -> Result | None:
         """Fetches the offsets from each leader."""
-        by_leader = workers.leaders.split_by_leader(self.partitions)
+        by_leader = means.leaders.split_by_leader(self.partitions)
         chunks = [[led[first : first + CHUNK] for first in range(0, len(led), CHUNK)] for led in by_leader]
         if not chunks:
             return OffsetsFetched(self.id, {})
-        workers.fetch_parts(chunks, partial(self._fetch, workers), self._fail)
+        means.fetch_parts(chunks, partial(self._fetch, means), self._fail)
         return None
 
-    def _fetch(self, workers: Workers, partitions: Sequence[Any]) -> OffsetsFetched:
+    def _fetch(self, means: Means, partitions: Sequence[Any]) -> OffsetsFetched:
         from koff.client.cluster_conf import Isolation, OffsetSpec
         from koff.errors import ConnectError
 
         specs: dict[OffsetKind, Any] = {"start": OffsetSpec.EARLIEST, "end": OffsetSpec.LATEST}
         spec = self.kind if isinstance(self.kind, int) else specs.get(self.kind, OffsetSpec.LATEST)
         isolation = Isolation.READ_COMMITTED if self.kind == "stable" else Isolation.READ_UNCOMMITTED
-        timeout_s = workers.timeout_s
+        timeout_s = means.timeout_s
         try:
-            listed = workers.lister.list_offsets(partitions, spec, isolation, timeout_s=timeout_s)
+            listed = means.lister.list_offsets(partitions, spec, isolation, timeout_s=timeout_s)
         except ConnectError as error:
             first = min(partitions)
             why = f"the leader of {first.topic}-{first.partition} does not respond: {error}"

@@ -17,19 +17,20 @@ import numpy as np
 
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result
+from koff.monitor.requests import Request, Result
 from koff.tracker import LaggingRow, Tracker
 from koff.tracker.row_index import Ints
 
 if TYPE_CHECKING:
     from koff.client.record_times import Answer
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 AT_ONCE = 2_000
 """The most places in one request."""
 TIMEOUT_S = 20.0
-"""How long the core waits for a result. Reading takes `Workers.timeout_s`."""
+"""How long the core waits for a result. Reading takes `Means.timeout_s`."""
 PAUSE_S, IDLE_PAUSE_S = 1.0, 10.0
 """The least pause between two requests; and before koff looks again for rows that wait, if none does."""
 MOST_AT_ONE_LOOK = 2_000
@@ -76,12 +77,12 @@ class ReadFirstRecords(Request):
     metric = "first_records"
     places: frozenset[RecordPlace]
 
-    def carry_out(self, workers: Workers) -> Result:
+    def carry_out(self, means: Means) -> Result:
         """Reads the records."""
         from koff.client.record_times import Place, Unread, read_record_times
 
         places = [Place(*place) for place in self.places]
-        found = read_record_times(workers.lister, places, workers.timeout_s, workers.is_stopping)
+        found = read_record_times(means.lister, places, means.timeout_s, means.is_stopping)
         records = {RecordPlace(*place): _convert(answer) for place, answer in found.items()}
         unread = ((place, answer) for place, answer in found.items() if isinstance(answer, Unread))
         denied = frozenset(place.topic for place, answer in unread if answer.denied)

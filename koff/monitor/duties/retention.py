@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result
+from koff.monitor.requests import Request, Result
 from koff.tracker import Tracker
 
 if TYPE_CHECKING:
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 SETTINGS = ("cleanup.policy", "retention.ms")
 AT_ONCE = 1_000
@@ -51,11 +52,11 @@ class FetchTopicConfigs(Request):
     topics: tuple[str, ...]
     names: tuple[str, ...]
 
-    def carry_out(self, workers: Workers) -> Result:
+    def carry_out(self, means: Means) -> Result:
         """Fetches the settings from any broker."""
         from koff.client.configs import fetch_topic_configs
 
-        configs = fetch_topic_configs(workers.brokers, self.topics, self.names, timeout_s=workers.timeout_s)
+        configs = fetch_topic_configs(means.brokers, self.topics, self.names, timeout_s=means.timeout_s)
         return TopicConfigsFetched(self.id, configs)
 
 

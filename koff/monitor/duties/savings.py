@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result
+from koff.monitor.requests import Request, Result
 from koff.monitor.saved import Origin, Saved, StateFile
 from koff.tracker import State, Tracker
 
 if TYPE_CHECKING:
+    from koff.monitor.means import Means
     from koff.monitor.state import StateDir
-    from koff.monitor.workers import Workers
 
 TIMEOUT_S = 120.0
 INTERVAL_S, ENDS_INTERVAL_S = 30.0, 300.0
@@ -42,10 +43,10 @@ class WriteRequest(Request):
 
     thread = "disk"
 
-    def carry_out(self, workers: Workers) -> Result:
+    def carry_out(self, means: Means) -> Result:
         """Writes. Raises `KoffError`."""
-        self.write(workers.state_dir)
-        return Done(self.id, is_emptied=workers.state_dir.take_emptied())
+        self.write(means.state_dir)
+        return Done(self.id, is_emptied=means.state_dir.take_emptied())
 
     def write(self, state_dir: StateDir) -> None:
         """Writes. Raises `KoffError`."""

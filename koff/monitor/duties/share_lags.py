@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from koff.monitor.duties.groups import FETCH_S, PATIENCE_S
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result
+from koff.monitor.requests import Request, Result
 from koff.tracker import ShareLag, Tracker
 
 if TYPE_CHECKING:
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 TIMEOUT_S = 30.0
 _NO_LAG = "the coordinator returned no lag, as brokers before Kafka 4.2 do"
@@ -52,12 +53,12 @@ class FetchShareLags(Request):
     partitions: frozenset[int]
     partition_count: int
 
-    def carry_out(self, workers: Workers) -> None:
+    def carry_out(self, means: Means) -> None:
         """Fetches the lags from each coordinator."""
-        parts = workers.leaders.split_by_coordinator(self.partitions, self.partition_count)
-        workers.fetch_parts([[part] for part in parts], partial(self._fetch, workers), self._fail)
+        parts = means.leaders.split_by_coordinator(self.partitions, self.partition_count)
+        means.fetch_parts([[part] for part in parts], partial(self._fetch, means), self._fail)
 
-    def _fetch(self, workers: Workers, partitions: frozenset[int]) -> ShareLagsFetched:
+    def _fetch(self, means: Means, partitions: frozenset[int]) -> ShareLagsFetched:
         from koff.client.groups.coordinators import fetch_from_coordinators
         from koff.client.groups.fetch_options import FetchOptions
 
@@ -68,7 +69,7 @@ class FetchShareLags(Request):
             partitions=partitions if self.partition_count > 1 else None,
             share_offsets="only",
         )
-        fetched = fetch_from_coordinators(workers.lister, options)
+        fetched = fetch_from_coordinators(means.lister, options)
         failed = dict(fetched.failed)
         lags: dict[str, list[ShareLag]] = {
             group.name: [] for group in fetched.groups if group.name not in failed

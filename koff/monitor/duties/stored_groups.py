@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result
+from koff.monitor.requests import Request, Result
 from koff.tracker import Group, Tracker
 
 if TYPE_CHECKING:
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 SHARD = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""
@@ -41,9 +42,9 @@ class FetchStoredGroups(Request):
 
     thread = "zookeeper"
 
-    def carry_out(self, workers: Workers) -> Result:
+    def carry_out(self, means: Means) -> Result:
         """Fetches the groups. Raises `ConnectError`."""
-        return StoredGroupsFetched(self.id, *workers.zookeeper.fetch_groups())
+        return StoredGroupsFetched(self.id, *means.zookeeper.fetch_groups())
 
 
 class StoredGroups:

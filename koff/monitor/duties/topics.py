@@ -15,15 +15,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment, Request, Result, Topic, TopicPartition
+from koff.monitor.requests import Request, Result, Topic, TopicPartition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import ShownNames
 from koff.view.cluster_view import ClusterFacts, TopicFacts
 
 if TYPE_CHECKING:
     from koff.client.metadata import Metadata
-    from koff.monitor.workers import Workers
+    from koff.monitor.means import Means
 
 TIMEOUT_S = 10.0
 RETRY_S = 1.0
@@ -59,11 +60,11 @@ class FetchTopics(Request):
     is_to_any_broker = True
     wanted: frozenset[str] = frozenset()
 
-    def carry_out(self, workers: Workers) -> Result:
+    def carry_out(self, means: Means) -> Result:
         """Fetches the list from any broker. The leaders that are asked for offsets are fetched beside it."""
-        workers.refresh_leaders()
-        metadata = workers.cluster.fetch_metadata()
-        leaders = workers.leaders.note(metadata)
+        means.refresh_leaders()
+        metadata = means.cluster.fetch_metadata()
+        leaders = means.leaders.note(metadata)
         topics = {
             name: Topic(
                 metadata.topic_ids.get(name, ""),
@@ -72,7 +73,7 @@ class FetchTopics(Request):
             )
             for name, led in leaders.items()
         }
-        denied = workers.cluster.find_denied_topics(sorted(self.wanted - topics.keys()))
+        denied = means.cluster.find_denied_topics(sorted(self.wanted - topics.keys()))
         coordinators = leaders.get(OFFSETS_TOPIC, ())
         facts = ClusterFacts(
             len(metadata.brokers), _gather_facts(metadata), coordinators, denied=frozenset(denied)

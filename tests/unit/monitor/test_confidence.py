@@ -14,8 +14,9 @@ from koff.monitor.duties.history import Replayed
 from koff.monitor.duties.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Replay
-from koff.monitor.requests import Display, Moment, Topic
+from koff.monitor.requests import Display, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve.exposition import Exposition

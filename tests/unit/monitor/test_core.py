@@ -21,12 +21,12 @@ from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadF
 from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
 from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
 from koff.monitor.requests import (
     Command,
     Display,
     Failed,
     Lost,
-    Moment,
     Polled,
     Read,
     ReadFailed,

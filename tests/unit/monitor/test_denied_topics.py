@@ -10,7 +10,8 @@ from koff.lag import Reason
 from koff.monitor.duties.groups import FetchGroups, GroupsFetched
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.topics import AGREEING, FetchTopics, TopicList, TopicsFetched
-from koff.monitor.requests import Moment, Polled, Records, Topic
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Polled, Records, Topic
 from koff.monitor.workers import Workers, WorkersConf
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns

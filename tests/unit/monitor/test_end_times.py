@@ -8,9 +8,10 @@ from koff.monitor.duties import end_times
 from koff.monitor.duties.end_offsets import SampledEnd
 from koff.monitor.duties.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.past_ends import LOST_MS, NO_RECORD
-from koff.monitor.requests import Moment, TopicPartition
+from koff.monitor.requests import TopicPartition
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.test_core import OFFSETS, Driven

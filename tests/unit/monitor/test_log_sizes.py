@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from koff.monitor.duties.log_sizes import SHOWN, TIMEOUT_S, FetchLogSizes, LogSizes, LogSizesFetched
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment
 
 
 class Asked:

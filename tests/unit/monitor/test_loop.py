@@ -20,8 +20,9 @@ from koff.monitor.core_conf import CoreConf
 from koff.monitor.duties.savings import Done
 from koff.monitor.duties.topics import FetchTopics
 from koff.monitor.loop import Loop
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Event
-from koff.monitor.requests import Command, Display, Input, Moment
+from koff.monitor.requests import Command, Display, Input
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness
 

@@ -13,7 +13,8 @@ from koff.monitor.duties.loading import Load, Loaded
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
-from koff.monitor.requests import Moment, Polled, Records, Topic
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Polled, Records, Topic
 from koff.tracker import Group, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Bounds, Plan, Replay, Resume, Seed, Way, plan_start
-from koff.monitor.requests import Moment
 from koff.monitor.saved import Saved
 from koff.tracker import State
 

@@ -25,8 +25,8 @@ from koff.monitor.duties.record_ages import (
     RecordPlace,
 )
 from koff.monitor.duties.topics import TopicList
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment
 from koff.tracker import Tracker
 from koff.tracker.topic_partitions import LATE_S
 from tests.unit.builders import apply, commit, list_statuses, note_records

@@ -19,8 +19,8 @@ from koff.monitor.duties.retention import (
     TopicConfigsFetched,
     read_retention_s,
 )
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import Moment
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 from koff.monitor.resume_rules import (
     is_pause_too_long,
     newest_stamp,

@@ -18,9 +18,10 @@ from koff.monitor.duties.savings import (
     WriteRequest,
 )
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.plan import Replay, Seed
-from koff.monitor.requests import Moment, Topic
+from koff.monitor.requests import Topic
 from koff.monitor.saved import Origin
 from koff.tracker import State, Tracker
 from tests.unit.builders import apply, commit

@@ -28,7 +28,7 @@ from structlog.testing import capture_logs
 
 from koff.errors import ConfigError, KoffError
 from koff.monitor import state as statedir
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
@@ -682,7 +682,7 @@ def test_only_this_user_can_read_what_is_saved(tmp_path):
 SAVE_FOR_EVER = """
 import itertools, os, sys
 import numpy as np
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 from koff.monitor.saved import Origin
 from koff.monitor.state import StateDir
 from koff.tracker import State

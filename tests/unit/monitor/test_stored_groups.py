@@ -12,8 +12,8 @@ from koff.monitor.duties.stored_groups import (
     StoredGroupsFetched,
     describe_refused,
 )
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox
-from koff.monitor.requests import Moment
 from koff.tracker import Tracker
 
 LIMIT_S = 25.0

@@ -15,8 +15,9 @@ from koff.monitor.duties.retention import (
     TopicConfigsFetched,
 )
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox
-from koff.monitor.requests import Failed, Moment, Read, Topic
+from koff.monitor.requests import Failed, Read, Topic
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, pass_time
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from koff.monitor.duties.topics import TopicList
-from koff.monitor.requests import Moment, Topic
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Topic
 
 ORDERS = Topic("id-of-orders", 4)
 

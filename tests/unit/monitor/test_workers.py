@@ -33,7 +33,9 @@ from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
 from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.in_order import InOrder, carry_out
-from koff.monitor.requests import Failed, Moment, Request, Result, Topic
+from koff.monitor.means import Means
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Failed, Request, Result, Topic
 from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.monitor.workers import Workers, WorkersConf
@@ -335,7 +337,7 @@ def test_more_leaders_than_threads_are_all_asked_though_one_hangs(monkeypatch: p
 def test_each_coordinator_is_asked_for_its_own_groups_and_one_that_fails_hides_only_these(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fetch(request: FetchGroups, workers: Workers, partitions: frozenset[int]) -> GroupsFetched:
+    def fetch(request: FetchGroups, means: Means, partitions: frozenset[int]) -> GroupsFetched:
         if 1 in partitions:
             raise ConnectError("no broker")
         return GroupsFetched(request.id, CommitColumns.from_offsets({}), {}, partitions=partitions)
@@ -359,7 +361,7 @@ def test_each_coordinator_is_asked_for_the_lags_of_its_share_groups_and_one_that
 ) -> None:
     lags = {"s": [ShareLag("t", "id", 0, 7)]}
 
-    def fetch(request: FetchShareLags, workers: Workers, partitions: frozenset[int]) -> ShareLagsFetched:
+    def fetch(request: FetchShareLags, means: Means, partitions: frozenset[int]) -> ShareLagsFetched:
         if 1 in partitions:
             raise ConnectError("no broker")
         if 3 in partitions:
@@ -468,7 +470,7 @@ class Call(Request):
 
     work: Callable[[int], Result] = Done
 
-    def carry_out(self, workers: Workers) -> Result:
+    def carry_out(self, means: Means) -> Result:
         return self.work(self.id)
 
 
