@@ -44,7 +44,7 @@ def saving_often(tmp_path_factory) -> Mapping[str, str]:
     """An environment in which koff saves five times a second."""
     folder = tmp_path_factory.mktemp("saving")
     (folder / "sitecustomize.py").write_text(
-        "import koff.monitor.savings\nkoff.monitor.savings.INTERVAL_S = 0.2\n"
+        "import koff.monitor.duties.savings\nkoff.monitor.duties.savings.INTERVAL_S = 0.2\n"
     )
     return {"PYTHONPATH": str(folder), "KOFF_MONITOR_LOG_LEVEL": "debug"}
 
@@ -63,7 +63,7 @@ def wait_until_saved(monitor: Monitor) -> None:
 
     def rounds() -> int:
         """Each writes the index: of partitions that have not changed."""
-        return sum(line["what"] == "SaveIndex" for line in monitor.events("saved"))
+        return sum(line["what"] == "SaveIndex" for line in monitor.events("carried out"))
 
     before = rounds()
     wait_until(lambda: rounds() > before + 1, what="two savings")

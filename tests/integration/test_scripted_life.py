@@ -41,7 +41,7 @@ CASES = [
 ]
 RESUMED = "resumed"
 AGREEING_S = 60.0
-SAVING_OFTEN = "import koff.monitor.savings as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
+SAVING_OFTEN = "import koff.monitor.duties.savings as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
 
 
 class View:

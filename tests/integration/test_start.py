@@ -113,7 +113,7 @@ def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
 
 def without_backfill(folder: Path) -> dict[str, str]:
     """An environment in which koff reads no history."""
-    code = "from koff.monitor.offsets_start import OffsetsStart as s\ns.request = lambda *_: None\n"
+    code = "from koff.monitor.duties.history import CommitHistory as s\ns.request = lambda *_: None\n"
     (folder / "sitecustomize.py").write_text(code)
     return {"PYTHONPATH": str(folder)}
 
