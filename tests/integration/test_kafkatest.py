@@ -7,12 +7,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from koff.kafkatest import KafkaCluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
+from tests.clusters import log_in
 from tests.kafka_groups import consuming, java_consuming, produce
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -135,34 +137,22 @@ def test_a_broker_that_cannot_start_says_why() -> None:
         LocalKafka(config={"compression.type": "none-such"}).start()
 
 
-def sasl(local: LocalKafka, user: str, password: str) -> AdminClient:
-    return AdminClient(
-        {
-            "bootstrap.servers": local.sasl_bootstrap,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": password,
-            "log_level": 0,
-        }
-    )
-
-
 def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka]) -> None:
     local = more_kafka(security=True)
     topic = local.create_topic()
-    assert topic in sasl(local, "admin", local.users["admin"]).list_topics(timeout=60).topics
-    assert topic not in sasl(local, "alice", local.users["alice"]).list_topics(timeout=60).topics
+
+    def list_topics(brokers: str, properties: dict[str, str], timeout_s: int = 60) -> dict[str, Any]:
+        client = AdminClient({"bootstrap.servers": brokers, "log_level": 0, **properties})
+        return client.list_topics(timeout=timeout_s).topics
+
+    assert topic in list_topics(local.sasl_bootstrap, log_in("admin"))
+    assert topic not in list_topics(local.sasl_bootstrap, log_in("alice"))
     with pytest.raises(KafkaException):
-        sasl(local, "alice", "wrong").list_topics(timeout=2)
-    tls: dict[str, str | int | float | bool] = {
-        "bootstrap.servers": local.ssl_bootstrap,
-        "security.protocol": "SSL",
-        "log_level": 0,
-    }
-    assert topic in AdminClient({**tls, "ssl.ca.location": str(local.ca_pem)}).list_topics(timeout=60).topics
+        list_topics(local.sasl_bootstrap, log_in("alice", "wrong"), 2)
+    tls = {"security.protocol": "SSL"}
+    assert topic in list_topics(local.ssl_bootstrap, {**tls, "ssl.ca.location": str(local.ca_pem)})
     with pytest.raises(KafkaException):
-        AdminClient(tls).list_topics(timeout=2)
+        list_topics(local.ssl_bootstrap, tls, 2)
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ import koff
 from koff.kafkatest import wait_until
 from koff.tail.messages import OffsetsConsumer
 from koff.tail.reader import Polled, TailReader
-from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
-from tests.kafka_groups import consuming, produce
+from tests.kafka_groups import commit, consuming, produce
 from tests.koff_process import KOFF, run_koff
 from tests.unit.builders import classic_group
 from tests.unit.builders import commit as commit_record
