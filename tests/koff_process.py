@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,12 @@ _WITH_LIMIT = (
 def set_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of these properties."""
     return {f"KOFF_PROPERTY_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
+
+
+def patch_koff(folder: Path, code: str) -> dict[str, str]:
+    """The environment in which Python runs this code at its start. The folder gets a file with it."""
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
 def as_user(user: str, password: str = "") -> dict[str, str]:

@@ -22,7 +22,7 @@ from tests.integration.test_start import (
     wait_for_backfill,
 )
 from tests.kafka_groups import commit
-from tests.koff_process import Monitor, monitoring, run_koff
+from tests.koff_process import Monitor, monitoring, patch_koff, run_koff
 
 pytestmark = pytest.mark.kafka
 READ_ANEW = "partitions are read anew"
@@ -42,11 +42,9 @@ def groups() -> Iterator[LocalKafka]:
 @pytest.fixture
 def saving_often(tmp_path_factory) -> Mapping[str, str]:
     """An environment in which koff saves five times a second."""
-    folder = tmp_path_factory.mktemp("saving")
-    (folder / "sitecustomize.py").write_text(
-        "import koff.monitor.savings\nkoff.monitor.savings.INTERVAL_S = 0.2\n"
-    )
-    return {"PYTHONPATH": str(folder), "KOFF_MONITOR_LOG_LEVEL": "debug"}
+    code = "import koff.monitor.savings\nkoff.monitor.savings.INTERVAL_S = 0.2\n"
+    env = patch_koff(tmp_path_factory.mktemp("saving"), code)
+    return env | {"KOFF_MONITOR_LOG_LEVEL": "debug"}
 
 
 def begin(kafka: LocalKafka, folder: Path) -> None:
@@ -277,12 +275,10 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
 
 
 def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import koff.monitor.internal_logs\nkoff.monitor.internal_logs.SHORTEST_RETENTION_S = 1.0\n"
-    )
+    code = "import koff.monitor.internal_logs as logs\nlogs.SHORTEST_RETENTION_S = 1.0\n"
     keep_tombstones_ms(groups, 1)
     try:
-        with monitoring(groups.bootstrap, env={"PYTHONPATH": str(tmp_path)}) as monitor:
+        with monitoring(groups.bootstrap, env=patch_koff(tmp_path, code)) as monitor:
             monitor.wait_until_ready()
             before = monitor.rows(COMMITTED)
             groups.pause()

@@ -24,7 +24,7 @@ from koff.records.placement import group_partition
 from tests.clusters import lend_kafka
 from tests.integration.test_monitor import write
 from tests.kafka_groups import allow, commit, consuming, is_committed, produce
-from tests.koff_process import Monitor, as_user, monitoring, run_lag
+from tests.koff_process import Monitor, as_user, monitoring, patch_koff, run_lag
 from tests.unit.builders import commit as commit_record
 
 pytestmark = pytest.mark.kafka
@@ -106,8 +106,7 @@ def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
 def without_backfill(folder: Path) -> dict[str, str]:
     """An environment in which koff reads no history."""
     code = "from koff.monitor.offsets_start import OffsetsStart as s\ns.read_history = lambda *_: None\n"
-    (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": str(folder)}
+    return patch_koff(folder, code)
 
 
 def test_times_of_commits_are_unknown_before_the_backfill_and_known_after_it(settled, tmp_path):
