@@ -141,27 +141,6 @@ def test_a_hundred_consumers_share_the_threads_of_one(kafka):
 
 
 @pytest.mark.kafka
-def test_many_threads_read_through_one_feed_each_its_own_partition(kafka):
-    topic = kafka.create_topic(partitions=8)
-    got: dict[int, list[int]] = {}
-    with dial(kafka.bootstrap) as broker:
-        producer = broker.producer()
-        for partition in range(8):
-            producer.produce(topic, partition, *(Message(b"x" * 100) for _ in range(5000)))
-
-        def read(partition: int) -> None:
-            with broker.consumer(ConsumerConf(topic, partition, retry_limit=2)) as consumer:
-                got[partition] = [message.offset for message in consumer]
-
-        readers = [threading.Thread(target=read, args=(partition,)) for partition in range(8)]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join(60)
-    assert got == {partition: list(range(5000)) for partition in range(8)}
-
-
-@pytest.mark.kafka
 def test_a_slow_consumer_neither_holds_up_the_others_nor_loses_its_place(kafka):
     """What comes for it meanwhile is more than is kept: it is halted, and later read on from there."""
     topic = kafka.create_topic(partitions=2)

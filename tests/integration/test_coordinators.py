@@ -22,7 +22,7 @@ from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import check_properties
 from koff.errors import ConfigError, ConnectError, Denied
-from koff.kafkatest import LocalKafka, free_ports, wait_until
+from koff.kafkatest import LocalKafka, wait_until
 from koff.proto.requests import Api
 from tests.all_groups import fetch_all_groups
 from tests.clusters import lend_kafka, log_in
@@ -396,21 +396,3 @@ def test_tls_without_the_right_authority_is_refused(secured):
     missing = {"security.protocol": "ssl", "ssl.ca.location": "/no/such/ca.pem"}
     with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
         fetch_all_groups(ClusterConf(secured.ssl_bootstrap, missing))
-
-
-def test_the_wrong_protocol_is_said(secured):
-    for conf in (
-        ClusterConf(secured.ssl_bootstrap),
-        ClusterConf(secured.sasl_bootstrap),
-        ClusterConf(secured.bootstrap, {"security.protocol": "ssl"}),
-    ):
-        with pytest.raises(ConnectError, match=r"security\.protocol"):
-            fetch_all_groups(conf)
-
-
-def test_brokers_that_do_not_answer_are_named_with_the_cause():
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    with pytest.raises(ConnectError, match=f"cannot reach Kafka at {address}: Connection refused"):
-        fetch_all_groups(ClusterConf(address))
-    with pytest.raises(ConnectError, match="cannot find Kafka"):
-        fetch_all_groups(ClusterConf("no-such-host.invalid:9092"))

@@ -18,6 +18,7 @@ from tests.fault_scrapes import (
     ENDED_S,
     FOLLOWED_S,
     HIDDEN_S,
+    LIMIT_S,
     RECOVERED_S,
     Page,
     Scrapes,
@@ -160,6 +161,8 @@ def test_while_all_brokers_stall_no_lag_is_served_and_koff_says_that_it_is_not_r
             page = Page.fetch(monitor)
             assert (page.lags, page.totals, page.up) == ({}, {}, 0)
             assert page.withheld == len(cluster.committed)
+            ages_s = monitor.metrics()["koff_input_age_seconds"]
+            assert ages_s[cluster.kafka.cluster_id, "end_offsets"] > LIMIT_S
         scrapes.check(stay=set(), ready=False)
         assert scrapes.slowest_s < STOPPED_S
         for proxy in cluster.proxies:

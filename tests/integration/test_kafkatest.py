@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import textwrap
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,6 @@ from confluent_kafka.admin import AdminClient
 
 from koff.kafkatest import KafkaCluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
 from tests.clusters import log_in
-from tests.kafka_groups import consuming, java_consuming, produce
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -26,26 +24,6 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state not in "ZX"
-
-
-def test_a_topic_can_be_written_and_read(kafka: KafkaCluster, make_topic: Callable[..., str]) -> None:
-    topic = make_topic(partitions=2)
-    producer = kafka.producer()
-    for partition in (0, 1):
-        producer.produce(topic, b"value", partition=partition)
-    producer.flush(60)
-    consumer = kafka.consumer(f"g-{uuid.uuid4().hex[:8]}")
-    consumer.subscribe([topic])
-    seen: list[bytes | None] = []
-
-    def read_both() -> bool:
-        seen.extend(message.value() for message in consumer.consume(10, 0.2))
-        return len(seen) == 2
-
-    try:
-        wait_until(read_both, what="both messages")
-    finally:
-        consumer.close()
 
 
 def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: KafkaCluster) -> None:
@@ -89,18 +67,6 @@ def test_a_parent_that_is_killed_leaves_no_process_and_no_folder() -> None:
             parent.kill()
     wait_until(lambda: not alive(int(pid)), what="the broker to go")
     wait_until(lambda: not Path(folder).exists(), what="its folder to go")
-
-
-def test_data_outlives_a_restart_and_a_kill(more_kafka: Callable[..., LocalKafka]) -> None:
-    local = more_kafka()
-    topic = local.create_topic()
-    before = local.nodes[0].pid
-    local.restart()
-    assert local.nodes[0].pid != before
-    local.kill()
-    local.nodes[0].start()
-    local.wait_until_up()
-    assert topic in local.admin.list_topics(timeout=60).topics
 
 
 def test_a_paused_broker_answers_nobody_until_resumed(more_kafka: Callable[..., LocalKafka]) -> None:
@@ -199,29 +165,6 @@ def test_a_failing_maven_is_quoted(empty_path: Path) -> None:
         kafka_jars(progress=lines.append)
     assert lines
     assert not list((empty_path.parent / "cache").glob("kafka-*/"))
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_of_librdkafka_is_seen_by_kafkas_own_tool(
-    kafka: KafkaCluster, make_topic: Callable[..., str], protocol: str
-) -> None:
-    topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
-    produce(kafka, topic, 3)
-    with consuming(kafka, group, topic, count=3, protocol=protocol, client_id="me"):
-        said = kafka.run_tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", group)
-    row = next(line.split() for line in said.splitlines() if line.startswith(group))
-    assert row[1:6] == [topic, "0", "3", "3", "0"]
-    assert row[-1] == "me"
-
-
-def test_a_group_of_javas_console_consumer_is_seen(
-    kafka: KafkaCluster, make_topic: Callable[..., str]
-) -> None:
-    topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
-    produce(kafka, topic, 3)
-    with java_consuming(kafka, group, topic, count=3):
-        described = kafka.admin.describe_consumer_groups([group])[group].result(60)
-        assert len(described.members) == 1
 
 
 def test_two_that_ask_at_once_fetch_once(empty_path: Path) -> None:

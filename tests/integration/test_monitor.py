@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import urllib.request
-from functools import partial
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -122,15 +121,6 @@ def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
         monitor.wait_until_ready()
 
 
-def test_a_log_whose_front_was_deleted_is_read_from_where_it_starts(kafka):
-    offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
-    write(kafka.bootstrap, offsets, commit_record("cut-off", topic, 0, 0), commit_record("kept", topic, 0, 0))
-    kafka.admin.delete_records([TopicPartition(offsets, 0, 1)])[TopicPartition(offsets, 0)].result(60)
-    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
-        monitor.wait_until_ready()
-        assert (monitor.lag("kept"), monitor.lag("cut-off")) == (0, None)
-
-
 def test_it_is_ready_when_a_partition_ends_in_transaction_markers(kafka):
     """A marker is no record: a reader that waits for the last record's offset waits for ever."""
     offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
@@ -168,36 +158,6 @@ def test_it_survives_a_broker_restart_and_says_so(more_kafka):
     assert monitor.events("brokers lost")
 
 
-def test_it_stops_while_the_brokers_are_away(more_kafka):
-    kafka = more_kafka()
-    commit(kafka, "g", (kafka.create_topic(), 0, 0))
-    with monitoring(kafka.bootstrap) as monitor:
-        monitor.wait_until_ready()
-        kafka.kill()
-        wait_until(lambda: monitor.get("/readyz")[0] == 503, what="503")
-        assert monitor.stop() == 0, monitor.text
-
-
-def test_the_loss_of_one_broker_of_three_is_no_more_than_a_change_of_leaders(more_kafka):
-    kafka = more_kafka(brokers=3)
-    topic = kafka.create_topic(replicas=3)
-    produce(kafka, topic, 10)
-    commit(kafka, "g", (topic, 0, 4))
-    with monitoring(kafka.bootstrap) as monitor:
-        monitor.wait_until_ready()
-        assert monitor.lag("g") == 6
-        leader = kafka.leaders("__consumer_offsets")[0]
-        next(node for node in kafka.nodes if node.id == leader).kill()
-        for committed in range(5, 9):
-            commit(kafka, "g", (topic, 0, committed))
-            wait_until(
-                partial(lambda left: monitor.lag("g") == left, 10 - committed),
-                timeout_s=60,
-                what="the commit",
-            )
-        monitor.wait_until_ready(30)
-
-
 def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
     kafka = more_kafka()
     topic = kafka.create_topic()
@@ -229,18 +189,3 @@ def test_what_an_open_transaction_holds_back_is_counted_and_aged(more_kafka):
         wait_until(lambda: held() == (0, 0), what="the end of the transaction")
         wait_until(lambda: monitor.lag("transactional") == 0, what="the commit")
         member.close()
-
-
-def test_lag_is_withheld_and_up_is_0_once_the_end_offsets_are_old(more_kafka):
-    kafka = more_kafka()
-    topic = kafka.create_topic()
-    commit(kafka, "g", (topic, 0, 0))
-    cluster_id = kafka.cluster_id
-    with monitoring(kafka.bootstrap) as monitor:
-        monitor.wait_until_ready()
-        assert list(monitor.metrics()["koff_up"].values()) == [1]
-        with kafka.paused():
-            wait_until(lambda: monitor.lag("g") is None, what="the lag to be withheld")
-            assert list(monitor.metrics()["koff_up"].values()) == [0]
-            assert monitor.metrics()["koff_input_age_seconds"][cluster_id, "end_offsets"] > 2.5
-        wait_until(lambda: monitor.lag("g") == 0, timeout_s=60, what="the lag to be back")
