@@ -1,4 +1,4 @@
-"""The public names of a package that is slow to import: those of its module `public`, imported when needed."""
+"""The public names of a package that is slow to import, which are those of its module `public`."""
 
 import sys
 from collections.abc import Callable
