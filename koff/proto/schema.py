@@ -17,38 +17,15 @@ Readers, writers and JSON are all made from these tables. No other module knows 
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform, overload
+from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
 
 from koff.proto.frozen import freeze
-from koff.proto.primitives import ZERO_UUID, cached
-
-__all__ = [
-    "BYTES",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "STRING",
-    "UINT16",
-    "UUID",
-    "ZERO_UUID",
-    "Field",
-    "Shape",
-    "Tag",
-    "Wire",
-    "array",
-    "field",
-    "find_shape",
-    "nested",
-    "nullable",
-    "struct",
-    "struct_base",
-    "wire_fields",
-]
+from koff.proto.primitives import cached
 
 T = TypeVar("T")
 _SPEC = "koff.wire"
 _STRUCT = "__wire_struct__"
+_NO_DEFAULT: Any = dataclasses.MISSING
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,10 +107,10 @@ class Field:
         return dataclasses.replace(self, wire=self.instead[layout]) if layout in self.instead else self
 
 
-@overload
 def field(
     wire: Wire[T],
     *,
+    default: T = _NO_DEFAULT,
     since: int = 0,
     until: int | None = None,
     tag: int | None = None,
@@ -141,32 +118,7 @@ def field(
     not_in: str | None = None,
     instead: dict[str, Wire[T]] | None = None,
     schema_name: str | None = None,
-) -> T: ...
-@overload
-def field(
-    wire: Wire[T],
-    *,
-    default: T,
-    since: int = 0,
-    until: int | None = None,
-    tag: int | None = None,
-    only_in: str | None = None,
-    not_in: str | None = None,
-    instead: dict[str, Wire[T]] | None = None,
-    schema_name: str | None = None,
-) -> T: ...
-def field(
-    wire: Wire[Any],
-    *,
-    default: Any = dataclasses.MISSING,
-    since: int = 0,
-    until: int | None = None,
-    tag: int | None = None,
-    only_in: str | None = None,
-    not_in: str | None = None,
-    instead: dict[str, Wire[Any]] | None = None,
-    schema_name: str | None = None,
-) -> Any:
+) -> T:
     """Declares a field. It needs a default if a version, a layout or a tag may leave it out.
 
     `only_in` and `not_in` name a layout. `instead` maps a layout to the encoding that the field has there.
@@ -175,7 +127,7 @@ def field(
     """
     # Without any of these conditions the field always exists.
     conditions = (since or None, until, tag, only_in, not_in)
-    if default is dataclasses.MISSING and conditions != (None,) * len(conditions):
+    if default is _NO_DEFAULT and conditions != (None,) * len(conditions):
         raise TypeError("a field that can be absent needs a default")
     # The spec travels in the dataclass field's metadata until `struct` collects it.
     spec = {
@@ -188,7 +140,8 @@ def field(
         "instead": instead or {},
         "schema_name": schema_name,
     }
-    return dataclasses.field(default=default, metadata={_SPEC: spec})
+    declared: T = dataclasses.field(default=default, metadata={_SPEC: spec})
+    return declared
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, dataclasses.field))
@@ -228,6 +181,14 @@ def wire_fields(struct: type[Any]) -> tuple[Field, ...]:
     """The fields on the wire that any version or layout of the struct has."""
     fields: tuple[Field, ...] = getattr(struct, _STRUCT)[0]
     return fields
+
+
+def list_layouts(struct: type[Any]) -> tuple[str, ...]:
+    """The names of the layouts that the fields of the struct name, other than the current one."""
+    fields = wire_fields(struct)
+    return tuple(
+        {each: None for field in fields for each in (field.only_in, field.not_in, *field.instead) if each}
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,7 @@
 """Committed offsets: record types 0 and 1."""
 
-from koff.proto.schema import INT32, INT64, STRING, UUID, ZERO_UUID, field, struct
+from koff.proto.primitives import ZERO_UUID
+from koff.proto.schema import INT32, INT64, STRING, UUID, field, struct
 from koff.records.structs import Key, Value
 
 

@@ -22,8 +22,8 @@ from koff.client.offsets.messages import BrokerMetadata, LeaderMetadata, Metadat
 from koff.client.wire.connection import UnsupportedVersion
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError
+from koff.proto.primitives import ZERO_UUID
 from koff.proto.requests import Api, Request, build_request, build_struct
-from koff.proto.schema import ZERO_UUID
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 

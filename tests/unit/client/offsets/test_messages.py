@@ -24,9 +24,8 @@ from koff.client.offsets.messages import (
     encode_list_offsets,
     encode_metadata,
 )
-from koff.proto.primitives import Malformed
+from koff.proto.primitives import ZERO_UUID, Malformed
 from koff.proto.requests import Api, Request
-from koff.proto.schema import ZERO_UUID
 from tests.fake_brokers import written
 
 NAMES = st.text(st.sampled_from("abcxyz0189._-"), min_size=1, max_size=249)
