@@ -20,9 +20,11 @@ from types import FrameType
 from typing import TextIO
 
 import click
+from click import option
 
-from koff.cli.options import FiniteRange, set_up_logs
+from koff.cli.log_lines import set_up_logs
 from koff.cli.standard_streams import has_terminal
+from koff.config.kinds import number
 from koff.errors import KoffError
 
 _PORT = 9850
@@ -34,27 +36,25 @@ _END_INTERVAL_S = 1.0  # with the default, 5 s, the lag on the screen jumps
 
 
 @click.command()
-@click.option(
+@option(
     "--rate",
     default=200.0,
-    show_default=True,
-    type=FiniteRange(min=0),
+    type=number("N", 0),
     help="Messages written per second, over all topics.",
 )
-@click.option(
+@option(
     "--port",
     type=click.IntRange(1, 65_535),
     help=f"Port of koff monitor.  [default: {_PORT}, or a free port if that is in use]",
 )
-@click.option(
+@option(
     "--seconds",
-    type=FiniteRange(min=0),
+    type=number("N", 0),
     help="End after this many seconds of traffic, and not only at Ctrl-C.",
 )
-@click.option(
+@option(
     "--incidents/--no-incidents",
     default=True,
-    show_default=True,
     help="Something goes wrong each minute: a consumer stops, one goes back, one rebalances without end, "
     "retention deletes records, a transaction hangs.",
 )

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-import structlog
+from click import option
 from click.core import ParameterSource
 
-from koff.cli.options import Regex, clusters_options, logging_options, option, set_up_logs
+from koff.cli.log_lines import set_up_logs
+from koff.cli.options import GROUP_FILTER, clusters_options, logging_options
 from koff.cli.pipeline_checks import check, status
 from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
 from koff.cli.pipeline_session import (
@@ -25,13 +26,15 @@ from koff.cli.pipeline_session import (
 )
 from koff.cli.progress_bar import WrittenCounts, format_megabytes, format_offsets, show_bar, show_status_line
 from koff.cli.times import When
+from koff.config.settings import LISTEN
 from koff.errors import ConfigError
+from koff.logs import get_logger
 
 if TYPE_CHECKING:
     from koff.spark.tables.maintenance import Maintained
     from koff.spark.tables.schemas import Tables
 
-log = structlog.get_logger(component="cli.pipeline")
+log = get_logger("cli.pipeline")
 
 
 @click.group()
@@ -84,16 +87,12 @@ for command in (status, check):
 )
 @option(
     "--keep",
-    default="",
-    show_default=False,
     metavar="DAYS",
     help="At each maintenance, delete rows that are older: 90d, or commits=30d,lag=2y.  [default: keep all]",
 )
 @option(
     "--listen",
-    default="",
-    show_default=False,
-    metavar="HOST:PORT",
+    type=LISTEN,
     help="Serve /metrics, /healthz and /readyz as `koff monitor` does, and metrics of the job.",
 )
 @logging_options
@@ -109,8 +108,8 @@ def run(
     max_offsets_per_batch: int,
     ignore_data_loss: bool,
     maintain_every: float,
-    keep: str,
-    listen: str,
+    keep: str | None,
+    listen: str | None,
     log_format: str,
     log_level: str,
     **cluster: Any,
@@ -128,7 +127,6 @@ def run(
     # Options: checked before Java starts, which takes seconds
     clusters = read_watched_clusters()
     with require_spark():
-        from koff.serve.listening import ServeConf
         from koff.spark.job.cluster_stream import PipelineConf, Progress
         from koff.spark.job.interval_watch import IntervalWatch
         from koff.spark.job.job import Job, log_progress
@@ -147,8 +145,6 @@ def run(
         maintain_s=maintain_every,
         maintain=MaintainConf(parse_retention(keep) if keep else {}),
     )
-    if listen:
-        ServeConf(listen).parse_address()
     if full_lag_every > LONGEST_FULL_S:
         raise ConfigError("--full-lag-every is longer than 12h: readers look for rows of the day before")
     settings = check_spark(spark_conf, jars, tables, create=True)
@@ -170,7 +166,7 @@ def run(
         koff_tables = Tables(spark, tables)
         if not job.stopped:  # a signal may have come while Java started
             _prepare_tables(koff_tables)
-        with serve_tables(listen, job, koff_tables), counts.report_total() if once else nullcontext():
+        with serve_tables(listen or "", job, koff_tables), counts.report_total() if once else nullcontext():
             job.run(koff_tables)
 
 
@@ -180,7 +176,6 @@ def run(
 @option(
     "--segments",
     metavar="PATH",
-    show_default=False,
     help="Log segments that were copied from brokers, instead of --brokers.",
 )
 @logging_options
@@ -219,7 +214,7 @@ def backfill(
 
     # Log segments: there is no cluster, so the user must name it
     if segments:
-        name = cluster["cluster_name"]
+        name = cluster["name"]
         ctx = click.get_current_context()
         # Variables of all commands may be set, too.
         sources = {ctx.get_parameter_source(option) for option in ("brokers", "config")}
@@ -305,8 +300,8 @@ def maintain(
     type=When(),
     help="Start of the period: -7d, a time, or milliseconds since 1970.",
 )
-@option("--until", type=When(), show_default=False, help="End of the period.  [default: now]")
-@option("--group", type=Regex(), show_default=False, help="Only groups whose name matches.")
+@option("--until", type=When(), help="End of the period.  [default: now]")
+@GROUP_FILTER
 @option(
     "--out",
     required=True,

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import option
 
-from koff.cli.options import clusters_options, option, set_up_logs
+from koff.cli.log_lines import set_up_logs
+from koff.cli.options import clusters_options
 from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
 from koff.cli.pipeline_session import check_spark, read_tables, read_watched_clusters
 from koff.cli.text_table import format_table

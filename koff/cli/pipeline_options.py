@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-
-from koff.cli.options import option
+from click import option
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SECTIONS = {
@@ -78,7 +77,6 @@ def tables_options(command: Any) -> Any:
     )
     master = option(
         "--master",
-        show_default=False,
         metavar="URL",
         help="The master URL of Spark.  [default: that of spark-submit, else local[*]]",
     )
@@ -92,7 +90,6 @@ def tables_options(command: Any) -> Any:
     jars = option(
         "--jars",
         type=click.Path(path_type=Path),
-        show_default=False,
         metavar="DIR",
         help="A folder with Delta's jars, for a machine without a network.  [default: Spark downloads them]",
     )

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import structlog
 
 from koff.cli.options import read_clusters
 from koff.config.clusters import WatchedCluster, list_watched_clusters
 from koff.errors import ConfigError, KoffError
+from koff.logs import get_logger
 
 if TYPE_CHECKING:
     from koff.spark.job.job import Job
     from koff.spark.tables.schemas import Tables
 
-log = structlog.get_logger(component="cli.pipeline")
+log = get_logger("cli.pipeline")
 
 
 def read_watched_clusters() -> list[WatchedCluster]:
