@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 from click import option
@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from koff.cli.log_lines import set_up_logs
 from koff.cli.options import GROUP_FILTER, clusters_options, logging_options
 from koff.cli.pipeline_checks import check, status
-from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
+from koff.cli.pipeline_options import SectionedCommand, tables_options
 from koff.cli.pipeline_session import (
     ChosenTables,
     handle_signals,
@@ -24,7 +24,7 @@ from koff.cli.pipeline_session import (
     stop_on_signals,
 )
 from koff.cli.progress_bar import WrittenCounts, format_megabytes, format_offsets, show_bar, show_status_line
-from koff.cli.times import When
+from koff.cli.times import DURATION, when
 from koff.config.settings import LISTEN
 from koff.errors import ConfigError
 from koff.logs import get_logger
@@ -52,7 +52,7 @@ for command in (status, check):
     "--interval",
     "interval_s",
     default="30s",
-    type=Duration(),
+    type=DURATION,
     help="Time between two samples of end offsets, and so of lag.",
 )
 @option("--once", is_flag=True, help="End when the log is read up to its present end.")
@@ -60,14 +60,14 @@ for command in (status, check):
     "--reach",
     "reach_s",
     default="1d",
-    type=Duration(),
+    type=DURATION,
     help="How far back to search for the lag in seconds: a record that arrived earlier has none.",
 )
 @option(
     "--full-lag-every",
     "full_lag_s",
     default="10m",
-    type=Duration(),
+    type=DURATION,
     help="Time between two samples that write the lag of all slots; the others write what has changed.",
 )
 @option(
@@ -85,7 +85,7 @@ for command in (status, check):
     "--maintain-every",
     "maintain_s",
     default="1d",
-    type=Duration(),
+    type=DURATION,
     help="Time between two maintenances of the tables: small files are merged.",
 )
 @option(
@@ -265,10 +265,10 @@ def maintain(keep: str, **_: Any) -> None:
     "--from",
     "since",
     default="-7d",
-    type=When(),
+    type=when(),
     help="Start of the period: -7d, a time, or milliseconds since 1970.",
 )
-@option("--until", type=When(), help="End of the period.  [default: now]")
+@option("--until", type=when(), help="End of the period.  [default: now]")
 @GROUP_FILTER
 @option(
     "--out",
@@ -293,12 +293,12 @@ def report(since: int, until: int | None, group: Any, out: Path, form: str, **_:
       koff pipeline report --tables lag-tables --from -1d --group ^payments --format png --out plots
     """
     set_up_logs()
-    now = cast(int, When().convert("-0s", None, None))  # an int: only a name from `words` stays a str
+    now_ms = time.time_ns() // 1_000_000
     with require_spark():
         from koff.spark.report import report as write_report
         from koff.spark.report.period import Period
         from koff.spark.requirements import check_writable
-    Period(since, until or now)  # a period that is none is an error before Spark starts
+    Period(since, until or now_ms)  # a period that is none is an error before Spark starts
     check_writable(out, folder=form in ("csv", "png"))
     began = time.monotonic()
     with show_status_line() as show:
@@ -308,7 +308,7 @@ def report(since: int, until: int | None, group: Any, out: Path, form: str, **_:
                 tables.spark,
                 tables.root,
                 since_ms=since,
-                until_ms=until or now,
+                until_ms=until or now_ms,
                 out=out,
                 form=form,
                 groups=group.pattern if group is not None else None,

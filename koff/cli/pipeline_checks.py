@@ -15,9 +15,10 @@ from click import option
 
 from koff.cli.log_lines import set_up_logs
 from koff.cli.options import clusters_options
-from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
+from koff.cli.pipeline_options import SectionedCommand, tables_options
 from koff.cli.pipeline_session import ChosenTables, read_watched_clusters
 from koff.cli.text_table import format_table
+from koff.cli.times import DURATION
 
 if TYPE_CHECKING:
     from koff.config.clusters import WatchedCluster
@@ -52,7 +53,7 @@ def status(form: str, **_: Any) -> None:
 @click.command(cls=SectionedCommand)
 @clusters_options
 @tables_options
-@option("--max-age", default="5m", type=Duration(), help="The highest age of the newest sample of lag.")
+@option("--max-age", default="5m", type=DURATION, help="The highest age of the newest sample of lag.")
 @option(
     "--max-behind",
     default=100_000,

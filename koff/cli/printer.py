@@ -15,7 +15,7 @@ from koff.cli.log_lines import set_up_logs
 from koff.cli.options import GROUP_FILTER, TOPIC_FILTER, cluster_options, read_cluster
 from koff.cli.record_counts import RecordCounts
 from koff.cli.record_formats import FORMATS, find_format
-from koff.cli.times import When
+from koff.cli.times import when
 from koff.client.batches import RawRecord
 from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, DecodedMessage, OffsetCommit
 from koff.records.topics import OFFSETS_TOPIC
@@ -42,11 +42,11 @@ Filter = Callable[[DecodedMessage], Any]
 @option(
     "--from",
     "start",
-    type=When("earliest", "latest"),
+    type=when("earliest", "latest"),
     default="earliest",
     help="Where to start: earliest, latest, or a time.",
 )
-@option("--until", type=When(), help="Leave out records of this time and later, and stop there.")
+@option("--until", type=when(), help="Leave out records of this time and later, and stop there.")
 @option(
     "--partition",
     "partitions",

@@ -92,11 +92,7 @@ NAMING_SETTINGS = (
 """What each cluster needs. These settings identify it, so that several clusters have no default for them."""
 OBJECTIVE_SETTINGS = (
     Setting(
-        "groups",
-        EXPRESSION,
-        "The groups in whose name this is found.",
-        example="^nightly-",
-        required=True,
+        "groups", EXPRESSION, "The groups in whose name this is found.", example="^nightly-", required=True
     ),
     Setting(
         "topics",

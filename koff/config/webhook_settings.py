@@ -77,11 +77,7 @@ WEBHOOK_SETTINGS = (
         mask=lambda headers: dict.fromkeys(headers, MASK),
     ),
     Setting(
-        "timeout",
-        kinds.number("SECONDS", 0.1, 3600),
-        "How long a request may take.",
-        5.0,
-        field="timeout_s",
+        "timeout", kinds.number("SECONDS", 0.1, 3600), "How long a request may take.", 5.0, field="timeout_s"
     ),
     Setting("retries", kinds.count(0), "How often a request that failed is sent again.", 8),
     Setting(

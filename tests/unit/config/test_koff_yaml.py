@@ -11,7 +11,6 @@ import pytest
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster, list_watched_clusters
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, override, read_koff_yaml
-from koff.config.label_names import OWN_LABELS
 from koff.config.monitors import build_metrics_conf, list_monitors
 from koff.config.settings import CLUSTER_SETTINGS, NAMING_SETTINGS
 from koff.errors import ConfigError
@@ -19,7 +18,6 @@ from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.serve.families import FAMILIES
 from koff.tracker import Rule, ShownNames
 
 
@@ -287,11 +285,6 @@ def test_a_secret_may_be_in_a_file_of_its_own(tmp_path):
     text = "clusters: [{name: a, brokers: b, properties: {sasl.password: 'file:${DIR}/password'}}]"
     (cluster,) = parse(tmp_path, text, DIR=str(tmp_path)).clusters
     assert cluster["properties"] == {"sasl.password": "hush"}
-
-
-def test_no_label_of_a_cluster_may_be_one_that_koff_sets():
-    own = {label for family in FAMILIES if family.name != "koff_build_info" for label in family.labels}
-    assert own < OWN_LABELS
 
 
 @pytest.mark.parametrize("value", ["koff_nothing", "[default, koff_nothing]", "default, koff_nothing"])
