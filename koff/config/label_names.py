@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from koff.serve.families import FAMILIES
+from koff.serve.metrics.families import FAMILIES
 from koff.tracker import compile_expression
 
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -26,7 +26,7 @@ from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve.access import AccessConf
 from koff.serve.events.webhook import WebhookConf
 from koff.serve.listening import ServeConf
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Objective, Rule, ShownNames
 
 Conf = TypeVar("Conf", AccessConf, Display, MetricsConf, MonitorConf, WebhookConf)

@@ -22,7 +22,7 @@ from koff.config.webhook_settings import RULE, WEBHOOK_SETTINGS
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
-from koff.serve.metrics_conf import check_families
+from koff.serve.metrics.conf import check_families
 from koff.tracker import compile_expression
 
 
