@@ -58,7 +58,7 @@ class Burrow:
 
     def __init__(self, rows: int) -> None:
         self._windows = WindowTable()
-        self._windows.resize(rows)
+        self._windows.reserve(rows)
         self._ends: deque[tuple[float, NDArray[np.int64]]] = deque()
 
     def judge(self, sample: Sample, commits: Mask) -> NDArray[np.uint8]:

@@ -100,7 +100,7 @@ class Core:
     def __init__(self, conf: CoreConf, now: Moment) -> None:
         self.conf = conf
         self.tracker = Tracker()
-        self.tracker.expect_samples(conf.end_interval_s)
+        self.tracker.partitions.expect_samples(conf.end_interval_s)
         self.topics = TopicList()
         self.outbox = Outbox()
         self._began = now
@@ -217,9 +217,9 @@ class Core:
             offsets=logs.offsets,
             share=logs.share,
             doubtful_topics=logs.find_doubtful(self.topics),
-            described_shares_ms=self.tracker.described_shares_ms,
-            nameless_shares=self.tracker.find_share_groups_of(
-                self.topics.find_unanswered(self.tracker.unlisted_share_topics)
+            described_shares_ms=self.tracker.shares.described_ms,
+            nameless_shares=self.tracker.shares.find_groups_of(
+                self.topics.find_unanswered(self.tracker.shares.unlisted_topics)
             ),
             missing_shares_why=self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
             elsewhere=self.tracker.find_groups_elsewhere(),

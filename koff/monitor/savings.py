@@ -20,6 +20,7 @@ from koff.monitor.requests import (
     SaveIndex,
 )
 from koff.tracker import State, Tracker
+from koff.tracker.saved_ends import save_ends
 
 INTERVAL_S, ENDS_INTERVAL_S = 30.0, 300.0
 """Between two savings of partitions, and of end offsets: a killed process reads again what is newer."""
@@ -129,7 +130,7 @@ class Savings:
         if now.at_s >= self._ends_due_s:
             self._ends_due_s = now.at_s + ENDS_INTERVAL_S
             stamp = now._replace(wall_ms=ends_ms)
-            yield SaveFile(next_id(), "ends", self._origin, stamp, tracker.save_ends(ends_ms))
+            yield SaveFile(next_id(), "ends", self._origin, stamp, save_ends(tracker.partitions, ends_ms))
         if verdicts is not None and verdicts is not self._verdicts:
             self._verdicts = verdicts
             yield SaveFile(next_id(), "verdicts", self._origin, now, verdicts)

@@ -8,7 +8,7 @@ from koff.proto.primitives import Malformed
 from koff.records.classic_records import ClassicMember, GroupMetadata, GroupMetadataValue
 from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_records import OffsetCommit, OffsetCommitValue
-from koff.records.commit_values import CommitColumns, decode_commit_values
+from koff.records.commit_values import CommitValues, decode_commit_values
 from koff.records.consumer_protocol import (
     Assignment,
     Subscription,
@@ -95,7 +95,7 @@ __all__ = [
     "Binary",
     "ClassicMember",
     "ClassicMemberMetadata",
-    "CommitColumns",
+    "CommitValues",
     "ConsumerGroupCurrentMemberAssignment",
     "ConsumerGroupCurrentMemberAssignmentValue",
     "ConsumerGroupMemberMetadata",

@@ -36,7 +36,7 @@ from koff.lag.verdict import Verdict
 from koff.lag.window import WINDOW
 from koff.spark.job.end_curves import RECENT_S, Points, read_points, restore_points, split_lists
 from koff.spark.tables.schemas import TABLES
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.topic_ids import fold_topic_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -293,7 +293,7 @@ def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Kno
     known.commit(0, "g0", "u", 0)
     known.tracker.add_samples(ends={("u", 0): 9}, at_ms=60_000)
     assert known.view().stats.input_ages_s["end_offsets"] == 40.0
-    known.tracker.forget_offsets([("u", 0)])
+    known.tracker.partitions.forget_offsets([("u", 0)])
     assert known.view().stats.input_ages_s["end_offsets"] == 10.0
 
 
