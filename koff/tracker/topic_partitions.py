@@ -255,7 +255,7 @@ class PartitionTable:
 
     def produce_rates(self) -> Rates:
         """The produce rate of each partition."""
-        rates = Rates(np.zeros(self.numbers.room), np.zeros(self.numbers.room, np.bool_))
+        rates = Rates.build_unknown(self.numbers.room)
         rows = self.list_in_history()
         rates.per_s[rows], rates.known[rows] = produce_rates(self.history, rows)
         return rates
