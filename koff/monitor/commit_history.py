@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.requests import HistoryRead, Moment, ReadHistory, Request
 from koff.tracker import Shard
-from koff.tracker.record_batch import BytesColumn
+from koff.tracker.log_batch import BytesColumn
 
 RETRY_S = 5.0
 

@@ -8,7 +8,7 @@ from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
 from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
-from koff.tracker.record_batch import BytesColumn
+from koff.tracker.log_batch import BytesColumn
 
 LIVE_S = 25.0
 

@@ -35,7 +35,7 @@ from koff.monitor.tombstone_retention import TombstoneRetention
 from koff.monitor.topic_list import TopicList
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import Tracker
-from koff.tracker.record_batch import BytesColumn
+from koff.tracker.log_batch import BytesColumn
 
 RETENTION_PART = 0.9
 """koff reads a partition from its start if it was not current for this part of delete.retention.ms."""

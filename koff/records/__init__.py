@@ -35,9 +35,15 @@ from koff.records.consumer_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
     TopicPartitions,
 )
+from koff.records.decoded_message import (
+    DecodedMessage,
+    GroupMember,
+    GroupMessage,
+    OffsetMessage,
+    TopicAndPartition,
+)
 from koff.records.decoder import decode, decode_share_state, encode
 from koff.records.key_codes import KeyCodes
-from koff.records.message import DecodedMessage, GroupMember, GroupMessage, OffsetMessage, TopicAndPartition
 from koff.records.message_json import as_dict, kafka_json, kafka_line
 from koff.records.record import DecodedRecord, OffsetsRecord, Record, ShareStateRecord, Undecodable, Unknown
 from koff.records.record_types import RECORD_TYPES, SHARE_STATE_TYPES, type_name

@@ -15,9 +15,9 @@ from koff.proto.primitives import ZERO_UUID, parse_uuid
 from koff.proto.slices import Bytes, Ints, Mask, cut_rows, read_column
 from koff.records.commit_records import OffsetCommit, OffsetCommitValue
 from koff.records.commit_values import BLOCK_ROWS, CommitValuesBuilder
+from koff.records.decoded_message import DecodedMessage
 from koff.records.decoder import decode
 from koff.records.key_codes import PARTITION_SIZE, Codes, KeyCodes
-from koff.records.message import DecodedMessage
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

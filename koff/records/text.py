@@ -16,7 +16,13 @@ from koff.records.consumer_records import (
     ConsumerGroupTargetAssignmentMetadata,
     TopicPartitions,
 )
-from koff.records.message import DecodedMessage, GroupMember, GroupMessage, TopicAndPartition, to_datetime
+from koff.records.decoded_message import (
+    DecodedMessage,
+    GroupMember,
+    GroupMessage,
+    TopicAndPartition,
+    to_datetime,
+)
 from koff.records.record import DecodedRecord, Undecodable, Unknown
 from koff.records.share_records import (
     NamedTopic,

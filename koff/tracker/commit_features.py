@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import Features, window_features
-from koff.tracker.columns import ColumnTable, column
+from koff.tracker.column_table import ColumnTable, column
 from koff.tracker.recent_commits import WindowTable
 from koff.tracker.row_index import Ints
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, FirstRecords
-from koff.tracker.columns import ColumnTable, LateColumn, column
+from koff.tracker.column_table import ColumnTable, LateColumn, column
 from koff.tracker.commit_features import FeatureTable
 from koff.tracker.commit_keys import key_hashes
 from koff.tracker.name_changes import NameChanges

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.tracker.columns import ColumnTable, column
+from koff.tracker.column_table import ColumnTable, column
 from koff.tracker.row_index import Ints
 
 WIDTH = 10

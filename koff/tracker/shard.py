@@ -21,11 +21,11 @@ from koff.tracker.commit_counts import CommitCounts
 from koff.tracker.commit_rows import DESCRIBED, CommitRows
 from koff.tracker.given_commits import overwrite_commits
 from koff.tracker.groups import Described, Group, GroupTable
-from koff.tracker.record_batch import BytesColumn, RecordBatch
+from koff.tracker.log_batch import BytesColumn, LogBatch
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.row_layout import RowLayout, ShownRows
-from koff.tracker.seed import Seed
+from koff.tracker.seeded_groups import SeededGroups
 from koff.tracker.snapshot_columns import ShardSnapshot
 
 
@@ -36,7 +36,7 @@ class Shard:
     """
 
     def __init__(
-        self, registry: Registry, groups: GroupTable | None = None, seed: Seed | None = None
+        self, registry: Registry, groups: GroupTable | None = None, seed: SeededGroups | None = None
     ) -> None:
         self.rows = CommitRows(registry)
         self.groups = GroupTable(registry.impossible_counts) if groups is None else groups
@@ -44,7 +44,7 @@ class Shard:
         self.assignments = AssignmentTable(registry)
         self.skew = ClockSkew()
         self.commit_counts = CommitCounts()
-        self._registry, self._seed = registry, seed or Seed()
+        self._registry, self._seed = registry, seed or SeededGroups()
         registry.shards.add(self)
         self._assigned_names = registry.shown  # as of the last update of assignments
         self._list: tuple[RowLayout, int, list[Group]] | None = None
@@ -80,7 +80,7 @@ class Shard:
         """
         self._registry.forget_unused()  # before any name of this batch is looked up
         self.rows.note_change()
-        batch = RecordBatch(
+        batch = LogBatch(
             self._registry,
             self.rows,
             self.groups,
@@ -111,7 +111,7 @@ class Shard:
         that the response does not have: it leaves out topics that koff may not describe.
         """
         self._registry.forget_unused()  # before any name is looked up
-        self._seed, self._list = Seed(), None
+        self._seed, self._list = SeededGroups(), None
         overwrite_commits(self.rows, commits, failed, seen_at_ms=seen_at_ms, kept_topics=kept_topics)
         if groups is not None:
             self.rows.note_change()
@@ -244,7 +244,7 @@ def build_shard(
 
     The responses have no commit timestamps, no earlier commits and no topic ids.
     """
-    shard = Shard(registry, seed=Seed(frozenset(groups)))
+    shard = Shard(registry, seed=SeededGroups(frozenset(groups)))
     commits = find_possible_commits(commits, registry.impossible_counts)[0]
     rows = shard.rows.fill(commits.groups, commits.topics, commits.group, commits.topic, commits.partition)
     shard.rows.committed[rows] = commits.offset

@@ -22,9 +22,9 @@ from koff.lag import (
     refine_with_records,
     time_lag_s,
 )
-from koff.lag.samples import Floats
+from koff.lag.verdict_sample import Floats
 from koff.records.key_codes import NameCodes
-from koff.tracker.partition_numbers import SAMPLED, PartitionNumbers
+from koff.tracker.numbered_partitions import SAMPLED, NumberedPartitions
 from koff.tracker.row_index import NO_ROW, Ints
 from koff.tracker.topic_ids import TopicIds
 
@@ -72,7 +72,7 @@ class PartitionTable:
     """The sampled offsets of the topic partitions that have a number, and their history."""
 
     def __init__(self, topics: NameCodes | None = None) -> None:
-        self.numbers = PartitionNumbers(topics)
+        self.numbers = NumberedPartitions(topics)
         self.topic_ids = TopicIds(self.numbers.topics)
         self.history = EndHistory()
         """By number. It may have fewer rows than there are numbers."""

@@ -12,11 +12,11 @@ from koff.records.placement import group_partition
 from koff.tracker.assignments import list_topic_ids
 from koff.tracker.clock_skew import find_median
 from koff.tracker.commit_columns import CommitColumns, Commits, split_by_offsets_partition
-from koff.tracker.first_records import LaggingRow, join_records
 from koff.tracker.given_commits import remove_commits, set_commits
 from koff.tracker.group_places import GroupPlaces
 from koff.tracker.groups import Described, Group
-from koff.tracker.record_batch import BytesColumn
+from koff.tracker.lagging_rows import LaggingRow, join_records
+from koff.tracker.log_batch import BytesColumn
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.saved_shard import restore_shard, save_shard
@@ -26,7 +26,7 @@ from koff.tracker.shards import Shards
 from koff.tracker.share_commits import ShareCommits
 from koff.tracker.shown import ShownNames
 from koff.tracker.snapshot import Snapshot
-from koff.tracker.topic_names import TopicNames
+from koff.tracker.topic_id_names import TopicNames
 from koff.tracker.topic_partitions import Offsets
 from koff.tracker.watched import WatchedPartitions
 

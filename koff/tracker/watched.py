@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from koff.tracker.partition_numbers import FREE
+from koff.tracker.numbered_partitions import FREE
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.shard import Shard

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN
 from koff.records.key_codes import NameCodes
-from koff.tracker.columns import ColumnTable, column
+from koff.tracker.column_table import ColumnTable, column
 from koff.tracker.row_index import NO_ROW, Ints, RowIndex, first_occurrences, spread_bits
 
 FREE = -1
@@ -37,7 +37,7 @@ SAMPLED = ("end", "start", "stable", "sampled_at", "stable_at", "held_since")
 """The columns that samples fill."""
 
 
-class PartitionNumbers:
+class NumberedPartitions:
     """Numbers topic partitions from 0. A (topic, partition) keeps its number until that is released.
 
     Topics are codes of `topics`.

@@ -16,7 +16,7 @@ _DOUBTED = 4
 """So many of the first commits may have a time that is long ago: any client may write any time."""
 
 
-class Seed:
+class SeededGroups:
     """The groups that coordinators described; None if the shard is not from their descriptions."""
 
     def __init__(self, described: Collection[str] | None = None) -> None:

@@ -33,7 +33,7 @@ _FEW = 32
 
 
 @dataclass(frozen=True, slots=True)
-class RecordBatch:
+class LogBatch:
     """Applies records in log order to the parts of a shard, and counts them by name in `record_counts`.
 
     The records were read at `seen_at_ms`; that is `live_ms` too, which is UNKNOWN for history.
