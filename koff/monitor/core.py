@@ -14,11 +14,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from koff.monitor.confidence import ViewFacts, build_view
+from koff.monitor.confidence import build_view
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.end_offsets import EndOffsets
 from koff.monitor.end_times import EndTimes
 from koff.monitor.internal_logs import InternalLogs
+from koff.monitor.known_facts import (
+    CurrentTime,
+    ListFacts,
+    LogFacts,
+    MonitorProgress,
+    ShareFacts,
+    StoredFacts,
+    ViewFacts,
+)
 from koff.monitor.log_sizes import LogSizes
 from koff.monitor.offsets_start import NO_GROUP
 from koff.monitor.outbox import Ask, Event, Outbox
@@ -213,35 +222,36 @@ class Core:
         facts = ViewFacts(
             cluster=self.conf.cluster_name or self.conf.cluster_id,
             display=self._display,
-            source="coordinators" if polls else "log",
-            offsets=logs.offsets,
-            share=logs.share,
-            doubtful_topics=logs.find_doubtful(self.topics),
-            described_shares_ms=self.tracker.shares.described_ms,
-            nameless_shares=self.tracker.shares.find_groups_of(
-                self.topics.find_unanswered(self.tracker.shares.unlisted_topics)
+            time=CurrentTime(now, now_ms - round(self.conf.limit_s * 1000), self._steady_ms),
+            logs=LogFacts(
+                logs.offsets,
+                logs.share,
+                source="coordinators" if polls else "log",
+                doubtful_topics=logs.find_doubtful(self.topics),
+                elsewhere=self.tracker.find_groups_elsewhere(),
+                history=logs.start.history.replayed,
+                denied_groups=logs.start.denied_groups.count,
             ),
-            missing_shares_why=self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
-            elsewhere=self.tracker.find_groups_elsewhere(),
-            history=logs.start.history.replayed,
-            stored_groups_at=self._stored.current,
-            are_stored_groups_known=self._stored.is_known,
-            refused_groups=self._stored.refused,
-            steady_ms=self._steady_ms,
-            now=now,
-            oldest_ms=now_ms - round(self.conf.limit_s * 1000),
-            topics_asked=self.topics.undoubted,
-            denied_topics=self.topics.denied,
-            denied_groups=logs.start.denied_groups.count,
-            failure=self.outbox.failure,
-            # Once koff was ready, it does not depend on this any more. It takes a look at each partition.
-            ends_answered=self._was_ready or (self._was_read and self._ends.is_answered),
-            was_ready=self._was_ready,
-            record_counts=self.tracker.record_counts.copy(),
-            skipped={**self.outbox.skipped, **impossible},
-            requests=self._count_requests(),
-            listed_at=self.topics.asked,
-            listed=self._list_facts(now),
+            shares=ShareFacts(
+                self.tracker.shares.described_ms,
+                self.tracker.shares.find_groups_of(
+                    self.topics.find_unanswered(self.tracker.shares.unlisted_topics)
+                ),
+                self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
+            ),
+            stored=StoredFacts(self._stored.current, self._stored.is_known, self._stored.refused),
+            listed=ListFacts(
+                self.topics.undoubted, self.topics.asked, self.topics.denied, self._list_facts(now)
+            ),
+            progress=MonitorProgress(
+                # Once koff was ready, it does not depend on this any more. It takes a look at each partition.
+                ends_answered=self._was_ready or (self._was_read and self._ends.is_answered),
+                was_ready=self._was_ready,
+                failure=self.outbox.failure,
+                record_counts=self.tracker.record_counts.copy(),
+                skipped={**self.outbox.skipped, **impossible},
+                requests=self._count_requests(),
+            ),
             activity=self._activity,
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)

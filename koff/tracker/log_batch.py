@@ -32,7 +32,7 @@ _FEW = 32
 """Up to this number of records, applying them one by one is faster than with numpy."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogBatch:
     """Applies records in log order to the parts of a shard, and counts them by name in `record_counts`.
 
