@@ -1,7 +1,7 @@
 """The rules of lag, as pure functions of numbers and arrays. No other package states a rule of lag."""
 
-from koff.lag.causes import Cause
 from koff.lag.end_history import Ages, Curves, EndHistory
+from koff.lag.late_causes import Cause
 from koff.lag.offsets import (
     UNKNOWN,
     Lags,

@@ -14,10 +14,10 @@ from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import ZERO_UUID, parse_uuid
 from koff.proto.slices import Bytes, Ints, Mask, cut_rows, read_column
 from koff.records.commit_records import OffsetCommit, OffsetCommitValue
-from koff.records.commit_values import BLOCK_ROWS, CommitColumnsBuilder
+from koff.records.commit_values import BLOCK_ROWS, CommitValuesBuilder
+from koff.records.decoded_message import DecodedMessage
 from koff.records.decoder import decode
 from koff.records.key_codes import PARTITION_SIZE, Codes, KeyCodes
-from koff.records.message import DecodedMessage
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class _RecordColumnsBuilder:
     def __init__(self, keys: Binary, values: Binary, names: KeyCodes) -> None:
         rows = len(keys)
         self.keys, self.values, self.names = keys, values, names
-        self.commits = CommitColumnsBuilder(rows, metadata=True)
+        self.commits = CommitValuesBuilder(rows, metadata=True)
         assert self.commits.metadata is not None
         self.metadata_at, self.metadata_size = self.commits.metadata
         self.type = np.full(rows, -1, np.int16)
@@ -152,7 +152,7 @@ class _RecordColumnsBuilder:
 
     def _fill_topic_id(self, row: int, value: OffsetCommitValue) -> None:
         commits = self.commits
-        # The column is made at the first topic id, as in `CommitColumnsBuilder`: many logs have none.
+        # The column is made at the first topic id, as in `CommitValuesBuilder`: many logs have none.
         if value.topic_id == ZERO_UUID and commits.topic_id is None:
             return
         if commits.topic_id is None:

@@ -29,7 +29,7 @@ _TAIL = 27
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class CommitColumns:
+class CommitValues:
     """One row for each value. The other columns mean nothing where `ok` is false."""
 
     offset: Ints
@@ -43,12 +43,12 @@ class CommitColumns:
     ok: Mask
 
 
-def decode_commit_values(values: Sequence[bytes] | Binary) -> CommitColumns:
+def decode_commit_values(values: Sequence[bytes] | Binary) -> CommitValues:
     """Decodes the values of offset commits, in any mix of versions 0 to 4.
 
     None of them may be null; in a `Binary`, a row that is null is not ok.
     """
-    builder = CommitColumnsBuilder(len(values))
+    builder = CommitValuesBuilder(len(values))
     for start in range(0, len(values), BLOCK_ROWS):
         if isinstance(values, Binary):
             data, _, at, lengths, _ = values.slice_block(start, start + BLOCK_ROWS)
@@ -61,8 +61,8 @@ def decode_commit_values(values: Sequence[bytes] | Binary) -> CommitColumns:
     return builder.build_columns()
 
 
-class CommitColumnsBuilder:
-    """Builds `CommitColumns`, block by block."""
+class CommitValuesBuilder:
+    """Builds `CommitValues`, block by block."""
 
     def __init__(self, rows: int, *, metadata: bool = False) -> None:
         self.offset = np.zeros(rows, np.int64)
@@ -74,10 +74,10 @@ class CommitColumnsBuilder:
         """The position and size of each row's metadata in the data of `fill_rows`; None if not requested."""
         self.ok = np.zeros(rows, np.bool_)
 
-    def build_columns(self) -> CommitColumns:
+    def build_columns(self) -> CommitValues:
         """Returns the columns, without copies."""
         topic_id = self.topic_id
-        return CommitColumns(
+        return CommitValues(
             offset=self.offset,
             leader_epoch=self.leader_epoch,
             commit_timestamp=self.commit_timestamp,

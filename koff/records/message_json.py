@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from koff.proto.json_data import kafka_data
-from koff.records.message import DecodedMessage
+from koff.records.decoded_message import DecodedMessage
 from koff.records.record import Undecodable, Unknown
 
 _LOWER_ESCAPE = re.compile(r"\\\\|\\u00[01][a-f]")
