@@ -108,7 +108,7 @@ class Daemon:
         log.info("stopped")
 
     def take_views(self) -> Views:
-        """What may be served now. Raises `NoProgress` if no monitor answers."""
+        """What may be served now. Raises `NoProgress` if no monitor responds."""
         running = self._running
         if len(running) == 1:
             return running[0].monitor.take_views()

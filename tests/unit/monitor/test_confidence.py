@@ -68,7 +68,7 @@ class Known:
             ShareFacts(),
             StoredFacts(),
             ListFacts(undoubted=FRESH),
-            MonitorProgress(ends_answered=True, was_ready=True),
+            MonitorProgress(ends_known=True, was_ready=True),
         )
 
     def commit(self, shard: int, group: str, topic: str, partition: int, offset: int | None = 5) -> None:
@@ -146,8 +146,8 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
     [
         ({}, "ready"),
         ({"stored_are_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
-        ({"progress_ends_answered": False}, "not ready: end offsets are not known yet"),
-        ({"progress_ends_answered": False, "progress_failure": "no route"}, "not ready: no route"),
+        ({"progress_ends_known": False}, "not ready: end offsets are not known yet"),
+        ({"progress_ends_known": False, "progress_failure": "no route"}, "not ready: no route"),
         ({"logs_offsets": follow("o", 2, None)}, "not ready: 0 offsets of o are to be read, of 2 partitions"),
         ({"logs_offsets": FollowedLog("o", lambda *_: None)}, "not ready: looking for o"),
         ({"logs_share": follow("s", 1, None)}, "not ready: 0 offsets of s are to be read, of 1 partitions"),
@@ -177,7 +177,7 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
     known.facts.logs.offsets.partitions[0].current = OLD
     assert known.readiness() == "ready"
     known.facts.logs.offsets.partitions[1].current = OLD
-    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not answer"
+    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not respond"
     known.facts.logs.offsets.denied = "no READ"
     assert known.readiness().endswith("no READ")
 
@@ -185,7 +185,7 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
 def test_koff_is_not_ready_at_the_start_if_no_row_may_be_served(known: Known) -> None:
     known.sample(ms=1)
     view = known.view(progress_was_ready=False)
-    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not answer"
+    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not respond"
     assert not view.stats.up
 
 

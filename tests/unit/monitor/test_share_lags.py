@@ -168,7 +168,7 @@ def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say() -> None:
     go_on(driven, 29)
     assert why_missing(driven) == SILENT
     go_on(driven, 41)
-    assert why_missing(driven) == "no answer in time"
+    assert why_missing(driven) == "no response in time"
     respond(driven, 7)
     assert why_missing(driven) is None
 

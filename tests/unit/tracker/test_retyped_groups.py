@@ -23,7 +23,7 @@ def apply(tracker: Tracker, *pairs: Pair) -> None:
 
 def describe(tracker: Tracker, **lags: int) -> None:
     tracker.shares.describe(
-        {name: [ShareLag("t", OLD, 0, lag)] for name, lag in lags.items()}, asked_ms=NOW_MS
+        {name: [ShareLag("t", OLD, 0, lag)] for name, lag in lags.items()}, requested_ms=NOW_MS
     )
 
 
