@@ -40,9 +40,10 @@ class _Search:
     """What is known of one partition: points (time, offset at that time), oldest first.
 
     `requested` are the times of open requests, sent at `requested_ms`. `responded` are the committed offsets
-    for which there is nothing more to ask, and `responded_ms` is since when there is nothing for any. The partition is
-    left alone until `due_ms`. At `seen_ms`, before the open requests were sent, the record at offset `seen`
-    was in the log. The points at the times in `bounded` say only that records up to `seen` are older.
+    for which there is nothing more to ask, and `responded_ms` is since when there is nothing for any. The
+    partition is left alone until `due_ms`. At `seen_ms`, before the open requests were sent, the record at
+    offset `seen` was in the log. The points at the times in `bounded` say only that records up to `seen` are
+    older.
     """
 
     points: list[tuple[int, int]] = field(default_factory=list)

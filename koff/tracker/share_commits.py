@@ -109,8 +109,8 @@ class ShareCommits:
         """Sets the lags that coordinators returned for these share groups, in place of their share state.
 
         Of groups in `partial`, the response lacks partitions, whose rows stay as they are. `requested_ms` is
-        when the lags were requested, by the clock of `Tracker.apply`. Groups that are share groups no more are
-        forgotten.
+        when the lags were requested, by the clock of `Tracker.apply`. Groups that are share groups no more
+        are forgotten.
         """
         kept = lags.keys() | self._find_share_groups()
         self._forget(self.described_ms.keys() - kept)
