@@ -29,7 +29,7 @@ def fill_schema(text: str) -> str:
 
 def _list_names(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a mapping, without those of its values, and without what they do."""
-    names = {name: {} for name in schema["properties"]}
+    names: dict[str, Any] = {name: {} for name in schema["properties"]}
     kept = {name: schema[name] for name in ("type", "additionalProperties", "required") if name in schema}
     return {**kept, "properties": names}
 
