@@ -24,6 +24,7 @@ from koff.cli.options import (
     read_cluster,
     timeout_option,
 )
+from koff.cli.progress_bar import show_status_line
 from koff.cli.standard_streams import has_terminal
 from koff.cli.view_facts import find_causes, list_unknown
 from koff.config.monitors import build_look
@@ -140,29 +141,28 @@ def lag(
     if watch and form == "table" and not partitions and has_terminal():
         sys.exit(_run_live_view(conf, interval, timeout_s, is_selected, sort, lagging, top))
     changes = ClusterChanges()
-    progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
-    for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
-        if sys.stderr.isatty():
-            show_progress("")
-        if watch and form == "table" and sys.stdout.isatty():
-            click.clear()
-        view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-        every = view.snapshot.totals()
-        found = [total for total in every if is_selected(total.group.name)]
-        totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
-        shown = {total.group.name: number for number, total in enumerate(totals)}
-        found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-        rows = [row for row in found_rows if row.group in shown]
-        if sort != "lag":  # rows come with the largest lag first
-            rows.sort(key=lambda row: shown[row.group])
-        is_short = form == "table" and not partitions and group is None
-        _FORMATS[form](view, [] if is_short else rows, totals)
-        sys.stdout.flush()
-        _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
-        is_unknown = print_unknown(view, found_rows, found)
-        if not watch:
-            sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
+    with show_status_line() as progress:
+        for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
+            progress("")
+            if watch and form == "table" and sys.stdout.isatty():
+                click.clear()
+            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
+            every = view.snapshot.totals()
+            found = [total for total in every if is_selected(total.group.name)]
+            totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
+            shown = {total.group.name: number for number, total in enumerate(totals)}
+            found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+            rows = [row for row in found_rows if row.group in shown]
+            if sort != "lag":  # rows come with the largest lag first
+                rows.sort(key=lambda row: shown[row.group])
+            is_short = form == "table" and not partitions and group is None
+            _FORMATS[form](view, [] if is_short else rows, totals)
+            sys.stdout.flush()
+            _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
+            is_unknown = print_unknown(view, found_rows, found)
+            if not watch:
+                sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
 def _run_live_view(
@@ -207,12 +207,6 @@ def print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[Grou
     if causes:
         click.echo(f"not all is known: {'; '.join(causes)}", err=True)
     return bool(causes)
-
-
-def show_progress(text: str) -> None:
-    """Replaces the line of progress on standard error, which is a terminal."""
-    # \r\033[K: back to the start of the line, and erase it
-    click.echo(f"\r\033[K{text}", nl=False, err=True)
 
 
 def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
