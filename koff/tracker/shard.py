@@ -19,7 +19,7 @@ from koff.lag import UNKNOWN, FirstRecords, TimeLags
 from koff.proto.buffers import Binary
 from koff.records import DecodedMessage, OffsetCommit, Undecodable, Unknown, decode, type_name
 from koff.records.columns import RecordColumns, decode_columns
-from koff.records.commit_values import CommitColumns, decode_commit_values
+from koff.records.commit_values import CommitValues, decode_commit_values
 from koff.tracker.assignments import AssignmentTable
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_columns import Commits, find_possible_commits
@@ -640,7 +640,7 @@ def _build_binary(column: BytesColumn) -> Binary:
     return column if isinstance(column, Binary) else Binary.from_values(column)
 
 
-def _decode_values(values: BytesColumn) -> tuple[CommitColumns, NDArray[np.bool_]]:
+def _decode_values(values: BytesColumn) -> tuple[CommitValues, NDArray[np.bool_]]:
     """The decoded values, and which of them are not tombstones."""
     kept = np.ones(len(values), np.bool_)
     if isinstance(values, Binary):
