@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -119,29 +119,27 @@ class Incidents:
     # --- What goes wrong: from the start of each block to its end -----------------------------------------
 
     @contextmanager
-    def _stop(self, group: str) -> Iterator[None]:
+    def _control(self, group: str, *, pace: float | None = None, is_away: bool = False) -> Iterator[None]:
         control = self._traffic.controls[group]
-        control.is_away = True
+        control.pace, control.is_away = pace, is_away
         try:
             yield
         finally:
-            control.is_away = False
+            control.pace, control.is_away = None, False
 
-    @contextmanager
-    def _rewind(self, group: str) -> Iterator[None]:
-        control = self._traffic.controls[group]
-        control.rewound, control.pace = _REWOUND, 0.2
-        try:
-            yield
-        finally:
-            control.pace = None
+    def _stop(self, group: str) -> AbstractContextManager[None]:
+        return self._control(group, is_away=True)
+
+    def _rewind(self, group: str) -> AbstractContextManager[None]:
+        self._traffic.controls[group].rewound = _REWOUND
+        return self._control(group, pace=0.2)
 
     @contextmanager
     def _rebalance(self, group: str) -> Iterator[None]:
         """A second member comes and leaves and commits nothing, and the first gets little done."""
-        ended, control = threading.Event(), self._traffic.controls[group]
+        ended = threading.Event()
         own = {"client.id": f"{group}-flaky", "enable.auto.commit": False}
-        (topic,) = next(each.topics for each in GROUPS if each.name == group)
+        (topic,) = _find_topics(group)
 
         def come_and_leave() -> None:
             while not ended.wait(_TICK_S):
@@ -151,30 +149,25 @@ class Incidents:
                     while time.monotonic() < until_s and not ended.is_set():
                         consumer.poll(_TICK_S)
 
-        control.pace = 0.1
         thread = threading.Thread(target=come_and_leave, name=f"{group}-flaky", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            control.pace = None
-            thread.join(10.0)
+        with self._control(group, pace=0.1):
+            thread.start()
+            try:
+                yield
+            finally:
+                ended.set()
+        thread.join(10.0)
 
     @contextmanager
     def _lose_records(self, group: str) -> Iterator[None]:
         """The group does not get on, and its topic is emptied."""
-        control = self._traffic.controls[group]
-        control.pace = 0.0
-        try:
+        with self._control(group, pace=0.0):
             self._stopping.wait(_BACKLOG_S)
-            for topic in next(each.topics for each in GROUPS if each.name == group):
+            for topic in _find_topics(group):
                 ends = [TopicPartition(topic, partition, -1) for partition in range(TOPICS[topic])]
                 for deleted in self._cluster.admin.delete_records(ends).values():
                     deleted.result(10.0)
             yield
-        finally:
-            control.pace = None
 
     @contextmanager
     def _hang(self, group: str) -> Iterator[None]:
@@ -184,12 +177,16 @@ class Incidents:
         )
         producer.init_transactions(10.0)
         producer.begin_transaction()
-        for topic in next(each.topics for each in GROUPS if each.name == group):
+        for topic in _find_topics(group):
             for partition in range(TOPICS[topic]):
                 producer.produce(topic, value="a transfer", partition=partition)
         producer.flush(10.0)
         yield
         producer.abort_transaction(10.0)
+
+
+def _find_topics(group: str) -> Sequence[str]:
+    return next(each.topics for each in GROUPS if each.name == group)
 
 
 _ACTIONS: dict[str, Callable[[Incidents, str], AbstractContextManager[None]]] = {
