@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+from click import option
 
-from koff.cli.options import Regex, option
+from koff.cli.options import GROUP_FILTER, TOPIC_FILTER
 from koff.cli.record_formats import FORMATS, Format, find_format, format_time
 from koff.client.batches import RawRecord
 from koff.errors import ConfigError
@@ -53,8 +54,8 @@ class Tally:
     "--offsets-topic",
     help="The topic to look for in a broker's data.  [default: __consumer_offsets, or __share_group_state]",
 )
-@option("--group", type=Regex(), help="Only groups whose name matches.")
-@option("--topic", type=Regex(), help="Only commits for topics whose name matches.")
+@GROUP_FILTER
+@TOPIC_FILTER
 @option("--check-crc/--no-check-crc", default=True, help="Whether to verify the checksums of the batches.")
 def segments(
     paths: tuple[Path, ...],

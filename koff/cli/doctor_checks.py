@@ -19,7 +19,7 @@ from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
 from koff.records.topics import SHARE_STATE_TOPIC
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.view.cluster_view import ClusterView
 from koff.view.wording import count, show
 

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from click import option
 
-from koff.cli.options import Regex, cluster_options, option, read_cluster, set_up_logs
+from koff.cli.log_lines import set_up_logs
+from koff.cli.options import GROUP_FILTER, TOPIC_FILTER, cluster_options, read_cluster
 from koff.cli.record_counts import RecordCounts
 from koff.cli.record_formats import FORMATS, find_format
-from koff.cli.times import When
+from koff.cli.times import when
 from koff.client.batches import RawRecord
 from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, DecodedMessage, OffsetCommit
 from koff.records.topics import OFFSETS_TOPIC
@@ -40,11 +42,11 @@ Filter = Callable[[DecodedMessage], Any]
 @option(
     "--from",
     "start",
-    type=When("earliest", "latest"),
+    type=when("earliest", "latest"),
     default="earliest",
     help="Where to start: earliest, latest, or a time.",
 )
-@option("--until", type=When(), help="Leave out records of this time and later, and stop there.")
+@option("--until", type=when(), help="Leave out records of this time and later, and stop there.")
 @option(
     "--partition",
     "partitions",
@@ -59,8 +61,8 @@ Filter = Callable[[DecodedMessage], Any]
     metavar="TYPE",
     help="Only records of this type (name or number); repeatable.",
 )
-@option("--group", type=Regex(), help="Only groups whose name matches (anywhere in it: anchor with ^ and $).")
-@option("--topic", type=Regex(), help="Only commits for topics whose name matches.")
+@GROUP_FILTER
+@TOPIC_FILTER
 @option(
     "--stats",
     is_flag=True,

@@ -29,7 +29,7 @@ from koff.serve.events.watcher import Events, EventWatcher
 from koff.serve.events.webhook import WebhookConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.view.cluster_view import ClusterView, NoProgress, Readiness, Views
 
 log = structlog.get_logger(component="daemon")

@@ -75,6 +75,7 @@ class InOrder(WorkerThread):
                 self._began_s = time.monotonic()
                 result = carry_out(request, self._means)
                 self._began_s = None
+                log.debug("carried out", what=type(request).__name__)
                 if result is not None:
                     self._post(result)
         finally:

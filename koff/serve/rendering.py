@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+
 from koff.serve.accepted import OPENMETRICS, Format
 from koff.serve.events.webhook import WebhookCounts
-from koff.serve.exposition import Exposition
-from koff.serve.metrics_conf import MetricsConf
-from koff.serve.own_metrics import OwnMetrics, Rendered
+from koff.serve.metrics.conf import MetricsConf
+from koff.serve.metrics.exposition import Exposition
+from koff.serve.metrics.own import ProcessNumbers
 from koff.view.cluster_view import ClusterView, StoredTable, ViewSource
 
 _PIECE_BYTES, _PLAIN_BYTES = 1 << 16, 1 << 18
@@ -58,7 +60,9 @@ class Renderer:
     ) -> None:
         self._source, self._webhooks = source, webhooks or WebhookCounts()
         self._exposition = Exposition(conf)
-        self._own = OwnMetrics()
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
         # Only the loop that gave a view decides how long the view stays in memory.
         self._kept: dict[Format, tuple[list[weakref.ref[ClusterView]], Body]] = {}
 
@@ -94,13 +98,15 @@ class Renderer:
     def _render_chunks(
         self, views: Sequence[ClusterView], tables: Mapping[str, StoredTable], form: Format
     ) -> Iterator[bytes]:
-        began_s = time.perf_counter()
-        for chunk in self._exposition.render_chunks(*views, openmetrics=form is OPENMETRICS):
+        began_s, openmetrics = time.perf_counter(), form is OPENMETRICS
+        for chunk in self._exposition.render_chunks(*views, openmetrics=openmetrics):
             yield chunk.encode()
         seconds = round(time.perf_counter() - began_s, 6)
+        process = ProcessNumbers(seconds, self._webhooks, tables)
+        for chunk in self._exposition.render_own(*views, process=process, openmetrics=openmetrics):
+            yield chunk.encode()
         # Last: an OpenMetrics body ends with `# EOF`, which prometheus_client writes.
-        rendered = Rendered(seconds, self._exposition.count_series(), self._webhooks, tables)
-        yield self._own.render(views, form.encode, rendered)
+        yield form.encode(self._process)
 
 
 def _join_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:

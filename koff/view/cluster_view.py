@@ -128,7 +128,7 @@ class ClusterView:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all series of the cluster get, besides `cluster`."""
     group_labels: tuple[re.Pattern[str], ...] = ()
-    """Patterns that give labels from the name of a group (`koff.serve.labels.derive_labels`)."""
+    """Patterns that give labels from the name of a group (`koff.serve.metrics.labels.derive_labels`)."""
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics the snapshot shows."""
     objectives: tuple[Objective, ...] = ()

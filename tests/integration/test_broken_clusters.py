@@ -7,13 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
@@ -22,11 +16,8 @@ from tests.fault_cluster import LEADERLESS, OFFSETS_TOPIC, FaultCluster, fault_c
 from tests.fault_scrapes import FOLLOWED_S, RECOVERED_S, check_lag_command, wait_for, wait_for_rows, watching
 from tests.forgetful import Forgetful
 from tests.hostile_member import join_with_partitions
-from tests.integration.test_against_kafka import commit
-from tests.integration.test_coordinators import sharing
-from tests.integration.test_monitor import lag_of
-from tests.kafka_groups import allow, produce
-from tests.koff_process import Monitor, monitoring, set_properties
+from tests.kafka_groups import allow, commit, make_lag, produce, revoke, sharing
+from tests.koff_process import Monitor, as_user, monitoring
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -122,9 +113,8 @@ def share_state_leaders(kafka: LocalKafka, group: str, topic: str) -> dict[int, 
     }
 
 
-def share_lags(monitor: Monitor, group: str) -> dict[int, int]:
-    lags = monitor.metrics().get("koff_group_lag", {})
-    return {int(partition): int(lag) for (_, name, _, partition), lag in lags.items() if name == group}
+def share_lags(monitor: Monitor, group: str) -> dict[int, float]:
+    return {partition: lag for (name, _, partition), lag in monitor.rows().items() if name == group}
 
 
 # Brokers that are forgotten, rights, and hostile clients
@@ -132,80 +122,52 @@ def share_lags(monitor: Monitor, group: str) -> dict[int, int]:
 
 def test_a_monitor_stays_right_while_the_broker_names_no_brokers_and_after(kafka):
     """librdkafka forgets every broker for good then (its issue 5301)."""
-    topic = kafka.create_topic()
-    produce(kafka, topic, 10)
-    commit(kafka, f"g-{topic}", (topic, 0, 4))
+    topic = make_lag(kafka, committed=4)
     with (
         Forgetful(kafka.bootstrap) as broker,
         monitoring(broker.bootstrap, "--end-offset-interval", "1") as monitor,
     ):
-        wait_for_lag(monitor, f"g-{topic}", 6)
+        monitor.wait_for_lag(topic, 6)
         broker.forgets = True
         wait_until(lambda: broker.empty_responses >= 4, timeout_s=90, what="the clients to forget")
-        commit(kafka, f"g-{topic}", (topic, 0, 7))
-        wait_until(lambda: lag_of(monitor, f"g-{topic}") != 6, what="the commit to be noticed")
-        assert lag_of(monitor, f"g-{topic}") in (3, None)
+        commit(kafka, topic, (topic, 0, 7))
+        wait_until(lambda: monitor.lag(topic) != 6, what="the commit to be noticed")
+        assert monitor.lag(topic) in (3, None)
         broker.forgets = False
-        commit(kafka, f"g-{topic}", (topic, 0, 8))
-        wait_for_lag(monitor, f"g-{topic}", 2)
-        assert monitor.stop() == 0, monitor.text
+        commit(kafka, topic, (topic, 0, 8))
+        monitor.wait_for_lag(topic, 2)
 
 
-LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "koff",
-    "sasl.password": "koff-secret",
-}
+READ = "koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ
 
 
 def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_is_back(more_kafka):
     kafka = more_kafka(security=True)
-    topic = kafka.create_topic()
-    produce(kafka, topic, 100)
-    commit(kafka, "g", (topic, 0, 1))
+    topic = make_lag(kafka, "g", committed=1, records=100)
     allow(
         kafka,
         ("koff", ResourceType.TOPIC, "*", AclOperation.DESCRIBE),
         ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
-        ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ),
+        READ,
     )
     auto = ("--source", "auto", "--end-offset-interval", "1")
-    with monitoring(kafka.sasl_bootstrap, *auto, env=set_properties(LOGIN)) as monitor:
-        wait_until(lambda: lag_of(monitor, "g") == 99, timeout_s=60, what="the lag")
-        read = AclBindingFilter(
-            *(ResourceType.TOPIC, OFFSETS_TOPIC, ResourcePatternType.LITERAL, "User:koff", "*"),
-            *(AclOperation.READ, AclPermissionType.ALLOW),
-        )
-        assert kafka.admin.delete_acls([read])[read].result(60)
+    with monitoring(kafka.sasl_bootstrap, *auto, env=as_user("koff")) as monitor:
+        monitor.wait_for_lag("g", 99)
+        revoke(kafka, READ)
         for committed in (10, 20):
             commit(kafka, "g", (topic, 0, committed))
-            wait_for_lag(monitor, "g", 100 - committed)
+            monitor.wait_for_lag("g", 100 - committed)
         assert monitor.get("/readyz")[0] == 200
-        allow(kafka, ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ))
+        allow(kafka, READ)
         for committed in (30, 40):
             commit(kafka, "g", (topic, 0, committed))
-            wait_for_lag(monitor, "g", 100 - committed)
-        assert monitor.stop() == 0, monitor.text
-
-
-def wait_for_lag(monitor: Monitor, group: str, lag: int) -> None:
-    try:
-        wait_until(
-            lambda: lag_of(monitor, group) == lag, timeout_s=180
-        )  # a refused log-in is tried once a minute
-    except TimeoutError:
-        pytest.fail(
-            f"lag {lag_of(monitor, group)}, not {lag}; {monitor.get('/readyz')}\n{monitor.text[-4000:]}"
-        )
+            monitor.wait_for_lag("g", 100 - committed)
 
 
 def test_a_member_with_an_assignment_of_impossible_partitions_ends_nothing(kafka):
-    topic = kafka.create_topic()
-    produce(kafka, topic, 10)
-    commit(kafka, f"g-{topic}", (topic, 0, 4))
+    topic = make_lag(kafka, committed=4)
     with monitoring(kafka.bootstrap) as monitor:
-        wait_until(lambda: lag_of(monitor, f"g-{topic}") == 6, what="the lag")
+        monitor.wait_for_lag(topic, 6)
         name = f"hostile-{topic}"
         join_with_partitions(kafka, name, topic, (-5, -(2**31), 2**31 - 1, 0))
         members = (kafka.cluster_id, name)
@@ -213,11 +175,9 @@ def test_a_member_with_an_assignment_of_impossible_partitions_ends_nothing(kafka
             lambda: monitor.metrics().get("koff_group_members", {}).get(members) == 1,
             what="the hostile group",
         )
-        commit(kafka, f"g-{topic}", (topic, 0, 7))
-        wait_for_lag(monitor, f"g-{topic}", 3)
+        commit(kafka, topic, (topic, 0, 7))
+        monitor.wait_for_lag(topic, 3)
         with monitoring(kafka.bootstrap) as second:  # its start sees the group, too
-            wait_for_lag(second, f"g-{topic}", 3)
+            second.wait_for_lag(topic, 3)
             rows = {labels[3] for labels in second.metrics()["koff_group_lag"] if labels[1] == name}
             assert rows <= {"0"}
-            assert second.stop() == 0, second.text
-        assert monitor.stop() == 0, monitor.text

@@ -453,29 +453,6 @@ def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
             reader.set_offset(1, -5)
 
 
-def test_a_paused_reader_loses_and_repeats_nothing(two: Two, topic: str):
-    for kafka in two:
-        fill(kafka, topic, range(400))
-    read = Readings()
-    with Reader(clusters(two), [ReaderConf(topic, partition=p, queue_capacity=30) for p in (0, 1)]) as reader:
-        read_until(reader, lambda: read.has("a", 50) and read.has("b", 50), read.take)
-        reader.pause(0)  # partition 0 of a
-        before = list(read.numbers.get(("a", 0), []))
-        read_until(
-            reader,
-            lambda: all(len(read.numbers.get(at, [])) == 200 for at in (("a", 1), ("b", 0), ("b", 1))),
-            read.take,
-        )
-        assert read.numbers.get(("a", 0), []) == before
-        reader.pause()
-        fill(two[1], topic, range(400, 410))
-        assert reader.read_message(0.5) == []
-        reader.resume()
-        read_until(reader, lambda: read.has("a", 400) and read.has("b", 410), read.take)
-    for (name, partition), numbers in read.numbers.items():
-        assert numbers == list(range(partition, 400 if name == "a" else 410, PARTITIONS))
-
-
 def test_a_group_pauses_a_partition_and_resumes_it_without_a_gap(two: Two, topic: str):
     fill(two[0], topic, range(400))
     read = Readings()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -13,9 +12,8 @@ import koff
 from koff.kafkatest import wait_until
 from koff.tail.messages import OffsetsConsumer
 from koff.tail.reader import PolledRuns, TailReader
-from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
-from tests.kafka_groups import consuming, produce
+from tests.kafka_groups import commit, consuming, produce
 from tests.koff_process import KOFF, run_koff
 from tests.unit.builders import classic_group
 from tests.unit.builders import commit as commit_record
@@ -169,24 +167,6 @@ def test_watch_of_lag_repeats(kafka):
     finally:
         process.kill()
         process.wait()
-
-
-def test_python_dash_m_koff_is_the_same_command():
-    assert subprocess.run(
-        [sys.executable, "-m", "koff", "--version"], capture_output=True, text=True, check=True
-    ).stdout
-
-
-def test_raw_lines_go_through_koff_decode(kafka, offsets):
-    raw = printed(kafka, offsets, "--format", "raw")
-    decoded = subprocess.run(
-        [*KOFF, "decode", "--format", "kafka"],
-        input="\n".join(raw) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert decoded.stdout.splitlines() == printed(kafka, offsets, "--format", "kafka")
 
 
 def test_types_are_chosen_by_name_or_number(kafka, offsets):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import time
 
@@ -16,10 +15,8 @@ from koff.client import ClusterConf
 from koff.client.offsets.lister import OffsetLister
 from koff.client.record_times import EndReached, FirstRecord, Place, Unread, read_record_times
 from koff.kafkatest import KafkaCluster, wait_until
-from tests.integration.test_against_kafka import commit
-from tests.integration.test_errors import as_user
-from tests.kafka_groups import allow
-from tests.koff_process import monitoring, run_koff
+from tests.kafka_groups import allow, commit
+from tests.koff_process import as_user, monitoring, run_koff, run_lag
 
 pytestmark = pytest.mark.kafka
 DAY_MS = 86_400_000
@@ -45,12 +42,8 @@ def first(kafka: KafkaCluster, *places: tuple[str, int, int], timeout_s: float =
     return [each._replace(later_ms=None) if isinstance(each, FirstRecord) else each for each in found]
 
 
-def lag_of(kafka: KafkaCluster, group: str, *args: str) -> dict:
-    result = run_koff(
-        *("lag", "--brokers", kafka.bootstrap, "--group", f"^{group}$", "--format", "json", *args)
-    )
-    assert result.returncode == 0, result.stderr
-    (row,) = json.loads(result.stdout)["partitions"]
+def lag_of(kafka: KafkaCluster, group: str) -> dict:
+    (row,) = run_lag(kafka.bootstrap, group=group)["partitions"]
     return row
 
 
@@ -173,7 +166,7 @@ def test_koff_lag_gives_the_age_of_the_record_and_says_where_it_has_it_from(kafk
     commit(kafka, "reads", (topic, 0, 7))
     args = ("lag", "--brokers", kafka.bootstrap, "--group", "^reads$")
     begun = time.time()
-    (row,) = json.loads(run_koff(*args, "--format", "json").stdout)["partitions"]
+    row = lag_of(kafka, "reads")
     assert (row["lag"], row["time_lag_source"]) == (3, "record")
     check_age(row["time_lag_s"], offset=7, since=begun)
     (in_csv,) = csv.DictReader(io.StringIO(run_koff(*args, "--format", "csv").stdout))
@@ -212,14 +205,12 @@ def test_the_monitor_follows_the_commits_of_groups(kafka, make_topic):
 
         def age_of_commit() -> float:
             """How long after FROM_MS the record was written whose age is shown."""
-            ages = monitor.metrics().get("koff_group_lag_seconds", {})  # withheld while the machine is busy
-            age = next((age for labels, age in ages.items() if labels[1] == group), 0.0)
-            return time.time() - FROM_MS / 1000 - age
+            ages = monitor.rows("koff_group_lag_seconds")  # withheld while the machine is busy
+            return time.time() - FROM_MS / 1000 - ages.get((group, topic, 0), 0.0)
 
         wait_until(lambda: abs(age_of_commit() - 2) < 0.9, what="the age of offset 2")
         commit(kafka, group, (topic, 0, 8))
         wait_until(lambda: abs(age_of_commit() - 8) < 0.9, what="the age of offset 8")
-        assert monitor.stop() == 0, monitor.text
 
 
 def test_of_a_topic_that_may_not_be_read_the_estimate_stays(more_kafka):
@@ -234,11 +225,8 @@ def test_of_a_topic_that_may_not_be_read_the_estimate_stays(more_kafka):
         (secret, AclOperation.DESCRIBE),
     ]
     allow(kafka, *(("reader", ResourceType.TOPIC, topic, operation) for topic, operation in rights))
-    reader = as_user("reader", kafka.users["reader"])
-    args = ("lag", "--brokers", kafka.sasl_bootstrap, "--group", "^both$", "--format", "json")
-    result = run_koff(*args, "--start", "replay", env=reader)
-    assert result.returncode == 0, result.stderr
-    rows = json.loads(result.stdout)["partitions"]
+    printed = run_lag(kafka.sasl_bootstrap, "--start", "replay", group="both", env=as_user("reader"))
+    rows = printed["partitions"]
     assert {row["topic"]: row["time_lag_source"] for row in rows} == {allowed: "record", secret: "ends"}
     age_s = time.time() - FROM_MS / 1000
     assert all(0.75 * age_s < row["time_lag_s"] < 1.25 * age_s for row in rows), (

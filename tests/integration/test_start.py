@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,13 +22,13 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
 from tests.clusters import lend_kafka
-from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
-from tests.kafka_groups import allow, consuming, is_committed, produce
-from tests.koff_process import Monitor, monitoring, run_koff, set_properties
+from tests.kafka_groups import allow, commit, consuming, is_committed, produce
+from tests.koff_process import Monitor, as_user, monitoring, patch_koff, run_lag
 from tests.unit.builders import commit as commit_record
 
 pytestmark = pytest.mark.kafka
+COMMITTED = "koff_group_committed_offset"
 ASKED = "the coordinators have responded"
 REPLAYED = "partitions start: replay"
 EMPTY = "its log is empty"
@@ -56,12 +55,6 @@ def settled() -> Iterator[LocalKafka]:
         for number in range(30):
             commit(kafka, f"simple-{number}", (orders, number % 3, number % 20), (orders, 1, 7))
         yield kafka
-
-
-def committed(monitor: Monitor) -> dict[tuple[str, str, int], int]:
-    """The offset of each group, topic and partition that has one."""
-    found = monitor.metrics().get("koff_group_committed_offset", {})
-    return {(group, topic, int(p)): int(offset) for (_, group, topic, p), offset in found.items()}
 
 
 def backfill_remaining(monitor: Monitor) -> float:
@@ -105,7 +98,6 @@ def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
         wait_for_backfill(monitor)
         assert said(monitor) == replayed
         assert backfill_remaining(monitor) == 0
-        assert monitor.stop() == 0, monitor.text
     (asked,) = monitor.events(ASKED)
     assert asked["groups"] == 35
     assert not reasons_to_replay(monitor)
@@ -113,9 +105,8 @@ def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
 
 def without_backfill(folder: Path) -> dict[str, str]:
     """An environment in which koff reads no history."""
-    code = "from koff.monitor.offsets_start import OffsetsStart as s\ns.request = lambda *_: None\n"
-    (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": str(folder)}
+    code = "from koff.monitor.duties.history import CommitHistory as s\ns.request = lambda *_: None\n"
+    return patch_koff(folder, code)
 
 
 def test_times_of_commits_are_unknown_before_the_backfill_and_known_after_it(settled, tmp_path):
@@ -129,10 +120,7 @@ def test_times_of_commits_are_unknown_before_the_backfill_and_known_after_it(set
 
 @pytest.mark.parametrize("start", ["snapshot", "replay"])
 def test_one_look_knows_the_times_of_the_newest_commits(settled, start):
-    asking = ("--brokers", settled.bootstrap, "--group", "^backwards$", "--format", "json")
-    result = run_koff("lag", "--start", start, *asking)
-    assert result.returncode == 0, result.stderr
-    (row,) = json.loads(result.stdout)["partitions"]
+    (row,) = run_lag(settled.bootstrap, "--start", start, group="backwards")["partitions"]
     assert (row["lag"], row["complete"]) == (8, 1)
 
 
@@ -160,13 +148,15 @@ def transaction(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -
         raise
 
 
-def watch(monitor: Monitor, until: Callable[[], object], what: str) -> dict[tuple[str, str, int], list[int]]:
+def watch(
+    monitor: Monitor, until: Callable[[], object], what: str
+) -> dict[tuple[str, str, int], list[float]]:
     """The different offsets that were served one after the other, until it is so."""
-    seen: dict[tuple[str, str, int], list[int]] = {}
+    seen: dict[tuple[str, str, int], list[float]] = {}
 
     def look() -> object:
         done = until()
-        for at, offset in committed(monitor).items():
+        for at, offset in monitor.rows(COMMITTED).items():
             offsets = seen.setdefault(at, [offset])
             if offsets[-1] != offset:
                 offsets.append(offset)
@@ -184,7 +174,7 @@ def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_n
             commit(settled, other, ("orders", 0, offset))
         with monitoring(settled.bootstrap) as monitor:
             monitor.wait_until_ready()
-            begun = committed(monitor)
+            begun = monitor.rows(COMMITTED)
             assert (begun[group, "orders", 0], begun[other, "orders", 0]) == (3, 15)
             wait_until(lambda: completeness(monitor, "backwards") == 1, what="the other partitions")
             assert completeness(monitor, other) == 0
@@ -193,7 +183,7 @@ def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_n
             producer.commit_transaction(60)
             seen = watch(
                 monitor,
-                lambda: monitor.events("backfilled") and committed(monitor)[group, "orders", 0] == 8,
+                lambda: monitor.events("backfilled") and monitor.rows(COMMITTED)[group, "orders", 0] == 8,
                 "the end of the transaction",
             )
             wait_for_backfill(monitor)
@@ -242,7 +232,7 @@ def test_no_offset_goes_back_while_groups_commit_without_a_pause(settled):
             more = watch(
                 monitor,
                 lambda: all(
-                    offset >= now[g] for (g, t, _), offset in committed(monitor).items() if t == topic
+                    offset >= now[g] for (g, t, _), offset in monitor.rows(COMMITTED).items() if t == topic
                 ),
                 "the commits",
             )
@@ -285,7 +275,7 @@ def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tm
             monitor.wait_until_ready()
             until = len(names)
             wait_until(
-                lambda: {at[0] for at in committed(monitor)}.issuperset(names[:until]),
+                lambda: {at[0] for at in monitor.rows(COMMITTED)}.issuperset(names[:until]),
                 what=f"all of {until} groups",
             )
             assert sum(monitor.metrics()["koff_reader_records_total"].values()) > 0
@@ -297,7 +287,7 @@ def test_another_topic_than_kafkas_own_is_replayed(settled):
     write(settled.bootstrap, offsets, commit_record("written", "orders", 0, 5))
     with monitoring(settled.bootstrap, "--offsets-topic", offsets) as monitor:
         monitor.wait_until_ready()
-        assert committed(monitor) == {("written", "orders", 0): 5}
+        assert monitor.rows(COMMITTED) == {("written", "orders", 0): 5}
         assert not monitor.events(ASKED)
 
 
@@ -319,7 +309,7 @@ def test_groups_that_a_coordinator_has_yet_to_load_are_waited_for(more_kafka):
         assert monitor.get("/readyz")[0] == 503
         kafka.nodes[0].start()
         monitor.wait_until_ready(60)
-        assert {at[0]: offset for at, offset in committed(monitor).items()} == {
+        assert {at[0]: offset for at, offset in monitor.rows(COMMITTED).items()} == {
             **dict.fromkeys(names, 0),
             "bulky": 99_999,
         }
@@ -345,24 +335,11 @@ def guarded() -> Iterator[LocalKafka]:
         yield kafka
 
 
-@contextmanager
-def monitoring_as(user: str, kafka: LocalKafka, *args: str) -> Iterator[Monitor]:
-    login = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": f"{user}-secret",
-    }
-    with monitoring(kafka.sasl_bootstrap, *args, env=set_properties(login)) as monitor:
-        yield monitor
-
-
 def test_groups_that_rights_hide_are_found_by_the_backfill_and_named_once(guarded):
-    with monitoring_as("half", guarded) as monitor:
+    with monitoring(guarded.sasl_bootstrap, env=as_user("half")) as monitor:
         monitor.wait_until_ready()
         wait_for_backfill(monitor)
-        assert {at[0] for at in committed(monitor)} == {"seen", "hidden", "hidden-too"}
-        assert monitor.stop() == 0, monitor.text
+        assert {at[0] for at in monitor.rows(COMMITTED)} == {"seen", "hidden", "hidden-too"}
     (asked,) = monitor.events(ASKED)
     assert asked["groups"] == 1
     (found,) = [line for line in monitor.log if "groups" in line and "count" in line]
@@ -370,8 +347,7 @@ def test_groups_that_rights_hide_are_found_by_the_backfill_and_named_once(guarde
 
 
 def test_who_may_describe_no_group_reads_the_log_and_is_told(guarded):
-    with monitoring_as("nobody", guarded) as monitor:
+    with monitoring(guarded.sasl_bootstrap, env=as_user("nobody")) as monitor:
         monitor.wait_until_ready()
-        assert {at[0] for at in committed(monitor)} == {"seen", "hidden", "hidden-too"}
+        assert {at[0] for at in monitor.rows(COMMITTED)} == {"seen", "hidden", "hidden-too"}
         assert "may not DESCRIBE groups" in reasons_to_replay(monitor)[0]
-        assert monitor.stop() == 0, monitor.text

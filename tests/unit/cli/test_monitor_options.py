@@ -17,7 +17,7 @@ from koff.monitor.conf import MonitorConf
 from koff.serve.access import AccessConf
 from koff.serve.events.webhook import WebhookConf
 from koff.serve.listening import ServeConf
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Rule, ShownNames
 
 Run = Callable[..., tuple[ShownNames, MetricsConf]]

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS
+from koff.config.settings import CLUSTER_SETTINGS, FILE_SETTINGS, NAMING_SETTINGS
 from tests.unit.deploy.chart import (
     CHART,
     CLUSTERS,
@@ -76,10 +76,9 @@ def test_each_value_of_the_chart_is_in_its_schema() -> None:
 def test_the_schema_knows_the_keys_of_koff_yaml() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["config"]["properties"]
     set_by_the_chart = {"listen", "state_dir"}
-    of_file = {key.name for key in TOP_KEYS} | {"clusters", "defaults"}
-    assert schema.keys() == of_file - set_by_the_chart
-    assert schema["defaults"]["properties"].keys() == {key.name for key in DEFAULTS_KEYS}
-    of_cluster = {key.name for key in (*CLUSTER_KEYS, *DEFAULTS_KEYS)}
+    assert schema.keys() == {each.name for each in FILE_SETTINGS} - set_by_the_chart
+    assert schema["defaults"]["properties"].keys() == {each.name for each in CLUSTER_SETTINGS}
+    of_cluster = {each.name for each in NAMING_SETTINGS + CLUSTER_SETTINGS}
     assert schema["clusters"]["items"]["properties"].keys() == of_cluster
 
 

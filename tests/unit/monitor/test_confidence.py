@@ -19,7 +19,7 @@ from koff.monitor.plan import Replay
 from koff.monitor.requests import Display, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
 from koff.view.cluster_view import ClusterView

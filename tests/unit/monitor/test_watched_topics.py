@@ -6,8 +6,8 @@ from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.requests import Display, Failed, Topic
-from koff.serve.exposition import Exposition
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
+from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Rule, ShownNames
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, answer_offsets

@@ -15,9 +15,9 @@ import pytest
 
 from koff.kafkatest import wait_until
 from koff.serve import protocol as protocol_module
-from koff.serve.exposition import Exposition
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
+from koff.serve.metrics.exposition import Exposition
 from tests.unit.serve.requests import (
     HEALTH,
     SCRAPE,

@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
-from koff.serve.exposition import Exposition
-from koff.serve.families import FAMILIES
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
+from koff.serve.metrics.exposition import Exposition
+from koff.serve.metrics.families import FAMILIES
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from koff.cli.options import set_up_logs
+from koff.cli.log_lines import set_up_logs
 
 
 def test_a_log_line_is_json_with_its_component(capsys: pytest.CaptureFixture[str]) -> None:

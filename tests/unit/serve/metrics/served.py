@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.view.cluster_view import ClusterView
 from tests.unit.serve.views import EVERYTHING
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from koff.serve.exposition import Exposition
-from koff.serve.labels import derive_labels
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
+from koff.serve.metrics.exposition import Exposition
+from koff.serve.metrics.labels import derive_labels
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView
 from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
@@ -23,11 +23,11 @@ CONF = MetricsConf(families=("all",), compat=("kminion", "kafka_exporter"))
 @pytest.mark.parametrize(
     ("group", "labels"),
     [
-        ("billing.invoices", '",team="billing'),
-        ("connect-sink", '",connector="sink'),
-        ("connect-sink.x", '",team="connect-sink'),
+        ("billing.invoices", ',team="billing"'),
+        ("connect-sink", ',connector="sink"'),
+        ("connect-sink.x", ',team="connect-sink"'),
         ("other", ""),
-        ('a"\\\n.x', '",team="a\\"\\\\\\n'),
+        ('a"\\\n.x', ',team="a\\"\\\\\\n"'),
     ],
 )
 def test_the_first_pattern_that_is_found_gives_the_labels(group: str, labels: str) -> None:
@@ -36,8 +36,8 @@ def test_the_first_pattern_that_is_found_gives_the_labels(group: str, labels: st
 
 def test_a_label_that_would_be_empty_is_absent() -> None:
     pattern = re.compile("^(?P<team>[a-z]*)(-(?P<stage>prod|test))?$")
-    assert derive_labels("-prod", (pattern,)) == '",stage="prod'
-    assert derive_labels("pay", (pattern, TEAM)) == '",team="pay'
+    assert derive_labels("-prod", (pattern,)) == ',stage="prod"'
+    assert derive_labels("pay", (pattern, TEAM)) == ',team="pay"'
 
 
 def take_labelled(tracker: Tracker, *patterns: re.Pattern[str]) -> ClusterView:

@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
 from koff.records import encode
-from koff.serve.exposition import Exposition
-from koff.serve.families import FAMILIES
+from koff.serve.metrics.exposition import Exposition
+from koff.serve.metrics.families import FAMILIES
 from koff.tracker import Tracker
 from koff.view.growth import MOST, Growth
 from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit, note_records
-from tests.unit.serve.served import text, values
+from tests.unit.serve.metrics.served import text, values
 from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold
 
 EXPECTED = """\

@@ -1,17 +1,19 @@
-"""The tables of docs/metrics.md. `python -m tests.unit.serve.metrics_page` writes them into the page."""
+"""The tables of docs/metrics.md. `python -m tests.unit.serve.metrics.metrics_page` writes them there."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.scrape import fill_tracker, take_view
-from koff.serve.exposition import Exposition
-from koff.serve.families import FAMILIES, Family
-from koff.serve.metrics_conf import Granularity, MetricsConf
+from koff.serve.metrics.conf import Granularity, MetricsConf
+from koff.serve.metrics.exposition import Exposition
+from koff.serve.metrics.families import FAMILIES
+from koff.serve.metrics.family import Family
 
-PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[4] / "docs" / "metrics.md"
 BLOCK = re.compile(r"(<!-- families of a (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 """Where the families of a level are, between two comments."""
 SIZES = re.compile(r"(<!-- sizes -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -29,7 +31,7 @@ def render_table(level: str) -> Iterator[str]:
             yield _render_row(family)
 
 
-def _render_row(family: Family) -> str:
+def _render_row(family: Family[Any]) -> str:
     name = f"`{family.name}`" + (" **default**" if family.default and family.level != "cluster" else "")
     query = family.query.replace("|", "\\|")
     labels = ", ".join(family.labels)

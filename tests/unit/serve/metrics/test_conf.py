@@ -9,9 +9,10 @@ import pytest
 
 from koff.errors import ConfigError
 from koff.lag import Reason
-from koff.serve.exposition import Exposition, SeriesCount
-from koff.serve.families import FAMILIES
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
+from koff.serve.metrics.exposition import Exposition
+from koff.serve.metrics.families import FAMILIES
+from koff.serve.metrics.own import SeriesCount
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.unit.builders import apply, commit

@@ -14,19 +14,20 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from koff.config.label_names import OWN_LABELS
 from koff.errors import ConfigError
 from koff.lag import Reason
-from koff.serve import compat as module
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
-from koff.serve.exposition import Exposition
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.compat import COMPAT_FAMILIES
+from koff.serve.metrics.conf import MetricsConf
+from koff.serve.metrics.exposition import Exposition
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, apply, classic_group, commit, consumer_group
-from tests.unit.serve.served import values
-from tests.unit.serve.test_families import needs_promtool
+from tests.unit.serve.metrics.served import values
+from tests.unit.serve.metrics.test_families import needs_promtool
 from tests.unit.serve.views import NOW_MS, Row, Source, take_view, withhold
 
 BOTH = ("kminion", "kafka_exporter")
+NAMES = {family.name for exporter in BOTH for family in COMPAT_FAMILIES[exporter]}
 NOTHING_ASSIGNED = bytes.fromhex("0000 00000000 ffffffff")
 
 EXPECTED = """\
@@ -146,12 +147,6 @@ def test_every_family_as_it_is_served() -> None:
     assert re.sub("# HELP .*\n", "", render()) == EXPECTED
 
 
-def test_each_family_has_one_source_of_numbers() -> None:
-    sources = [*module.COMPAT_SHARD_SERIES, *module.COMPAT_PARTITION_SERIES]
-    sources += [*module.COMPAT_LISTED_SERIES, *module.COMPAT_CLUSTER_SERIES]
-    assert sorted(sources) == sorted(module.EXPORTER_OF)
-
-
 def test_without_the_setting_there_is_no_such_family() -> None:
     text = "".join(Exposition(MetricsConf(families=("all",))).render_chunks(view()))
     assert not re.search("^(kminion|kafka)_", text, re.MULTILINE)
@@ -261,8 +256,7 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
     count = exposition.count_series()["c"]
     assert set(served) <= set(whole)
     assert len(served) - of_cluster <= limit
-    # A group without empty members has a number, 0, that kminion does not serve.
-    assert 0 <= len(served) + count.left_out - len(whole) <= 1
+    assert len(served) + count.left_out == len(whole)
     assert (count.left_out == 0) == (limit == 200)
 
 
@@ -301,10 +295,10 @@ def test_promtool_finds_no_fault_but_names_that_end_in_sum() -> None:
         check=False,
     )
     faults = {line.partition(" ")[0] for line in (checked.stdout + checked.stderr).splitlines()}
-    assert faults <= {name for name in module.EXPORTER_OF if name.endswith("_sum")}
+    assert faults <= {name for name in NAMES if name.endswith("_sum")}
 
 
 def test_a_parser_of_openmetrics_finds_no_fault() -> None:
     families = {family.name: family.type for family in parse_openmetrics(render_body(OPENMETRICS).decode())}
-    assert {name.removesuffix("_total") for name in module.EXPORTER_OF} <= families.keys()
+    assert {name.removesuffix("_total") for name in NAMES} <= families.keys()
     assert families["kminion_kafka_consumer_group_offset_commits"] == "counter"

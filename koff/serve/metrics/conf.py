@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from koff.errors import ConfigError
-from koff.serve import compat
-from koff.serve.families import BY_NAME, FAMILIES, Family
+from koff.serve.metrics.compat import COMPAT_FAMILIES
+from koff.serve.metrics.families import BY_NAME, FAMILIES
+from koff.serve.metrics.family import Family
 
 Granularity = Literal["partition", "topic", "group"]
 DEFAULT, ALL = "default", "all"
@@ -43,12 +44,12 @@ class MetricsConf:
         if self.granularity not in _COARSER:
             raise ConfigError(f"granularity {self.granularity!r} is not partition, topic or group")
         for name in self.compat:
-            if name not in compat.FAMILIES:
-                raise ConfigError(f"compat {name!r} is not one of {', '.join(compat.FAMILIES)}")
+            if name not in COMPAT_FAMILIES:
+                raise ConfigError(f"compat {name!r} is not one of {', '.join(COMPAT_FAMILIES)}")
         if self.max_series is not None and self.max_series < 1:
             raise ConfigError(f"the limit of {self.max_series} series is below 1")
 
-    def list_families(self) -> list[Family]:
+    def list_families(self) -> list[Family[Any]]:
         """The families that are served, in their order. Those of the cluster and of koff always are."""
         names, levels = {*self.families}, _COARSER[self.granularity]
         own = (
@@ -59,7 +60,7 @@ class MetricsConf:
             or family.name in names
             or (family.default and DEFAULT in names)
         )
-        others = (family for name in dict.fromkeys(self.compat) for family in compat.FAMILIES[name])
+        others = (family for name in dict.fromkeys(self.compat) for family in COMPAT_FAMILIES[name])
         return [family for family in (*own, *others) if family.level in levels]
 
 

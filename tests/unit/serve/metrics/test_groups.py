@@ -8,12 +8,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.lag import Reason
-from koff.serve.exposition import Exposition
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
+from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
-from tests.unit.serve.served import text, values
+from tests.unit.serve.metrics.served import text, values
 from tests.unit.serve.views import EVERYTHING, NOW_MS, take_view, withhold
 
 NOTHING = bytes.fromhex("0000 00000000 ffffffff")
