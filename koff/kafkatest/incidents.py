@@ -32,7 +32,7 @@ _REWOUND = 500
 _NO_RESPONSE = (KafkaException, TimeoutError)
 
 
-class Incident(NamedTuple):
+class ScriptedIncident(NamedTuple):
     """A fault of one group. It begins at second `begins_s` of the cycle. koff should name the `cause`."""
 
     name: str
@@ -42,30 +42,33 @@ class Incident(NamedTuple):
     lasts_s: float
 
 
-class Change(NamedTuple):
+class ScheduledChange(NamedTuple):
     """The incident begins or ends."""
 
     at_s: float
     begins: bool
-    incident: Incident
+    incident: ScriptedIncident
 
 
 SCHEDULE = (
-    Incident("a consumer stops", "invoice-mailer", "no_members", 20, 50),
-    Incident("a consumer rewinds", "search-index", "reset", 80, 50),
-    Incident("a group rebalances", "email-sender", "rebalancing", 140, 60),
-    Incident("retention deletes records", "audit-archive", "fell_out_of_log", 200, 60),
-    Incident("a transaction hangs", "settlement", "open_transaction", 260, 60),
+    ScriptedIncident("a consumer stops", "invoice-mailer", "no_members", 20, 50),
+    ScriptedIncident("a consumer rewinds", "search-index", "reset", 80, 50),
+    ScriptedIncident("a group rebalances", "email-sender", "rebalancing", 140, 60),
+    ScriptedIncident("retention deletes records", "audit-archive", "fell_out_of_log", 200, 60),
+    ScriptedIncident("a transaction hangs", "settlement", "open_transaction", 260, 60),
 )
 
 
-def list_changes(since_s: float, until_s: float) -> list[Change]:
+def list_changes(since_s: float, until_s: float) -> list[ScheduledChange]:
     """What begins and ends after second `since_s` of the demo, up to second `until_s`, in order."""
     found = []
     for cycle in itertools.takewhile(lambda number: number * CYCLE_S <= until_s, itertools.count()):
         for incident in SCHEDULE:
             begin_s = cycle * CYCLE_S + incident.begins_s
-            found += [Change(begin_s, True, incident), Change(begin_s + incident.lasts_s, False, incident)]
+            found += [
+                ScheduledChange(begin_s, True, incident),
+                ScheduledChange(begin_s + incident.lasts_s, False, incident),
+            ]
     return sorted(change for change in found if since_s < change.at_s <= until_s)
 
 
@@ -101,13 +104,13 @@ class Incidents:
         for name in list(self._running):
             self._close(name)
 
-    def begin(self, incident: Incident) -> None:
+    def begin(self, incident: ScriptedIncident) -> None:
         """Begins the incident. If a broker does not respond, nothing happens."""
         running = self._running[incident.name] = ExitStack()
         with suppress(*_NO_RESPONSE):
             running.enter_context(_ACTIONS[incident.cause](self, incident.group))
 
-    def end(self, incident: Incident) -> None:
+    def end(self, incident: ScriptedIncident) -> None:
         """Ends the incident, if it runs."""
         if incident.name in self._running:
             self._close(incident.name)
