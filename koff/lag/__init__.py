@@ -3,10 +3,10 @@
 `as` tells type checkers that a name is public.
 """
 
-from koff.lag.causes import Cause as Cause
 from koff.lag.end_history import Ages as Ages
 from koff.lag.end_history import Curves as Curves
 from koff.lag.end_history import EndHistory as EndHistory
+from koff.lag.late_causes import Cause as Cause
 from koff.lag.offsets import UNKNOWN as UNKNOWN
 from koff.lag.offsets import Lags as Lags
 from koff.lag.offsets import lag as lag

@@ -31,9 +31,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import ROSE, Cause, find_causes_of_rows, find_first_causes
-from koff.lag.samples import Floats, Ints, Mask, Sample, find_most, has_rows, sum_rows
+from koff.lag.late_causes import ROSE, Cause, find_causes_of_rows, find_first_causes
 from koff.lag.usual_lateness import FLOOR_S, UsualLateness
+from koff.lag.verdict_sample import Floats, Ints, Mask, VerdictSample, find_most, has_rows, sum_rows
 
 K = 5.0
 """So many allowances behind, and not gaining, is no longer late but lost."""
@@ -66,7 +66,7 @@ class Basis(IntEnum):
     RETENTION = 3
 
 
-class Change(IntEnum):
+class IncidentChange(IntEnum):
     """What became of the incident of a group."""
 
     NONE = 0
@@ -81,7 +81,8 @@ class Judgement:
     """Of rows (N,): `late`, `standing`, `lost` (below the log start), `allowance_s`, and `skipped_from`, from
     where the offset jumped forward at this sample without members (else -1). Of groups (G,):
 
-    - `verdict` (`Verdict`), `change` (`Change`) and `since_s`, when the open incident began; NaN without.
+    - `verdict` (`Verdict`), `change` (`IncidentChange`) and `since_s`, when the open incident
+      began; NaN without.
     - `group_allowance_s` is the least of its rows, and `basis` its `Basis`. `usual_s` is 0 where it is not
       known yet. `late_most_s` is the largest time lag; NaN if a row is unknown.
     - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
@@ -193,7 +194,7 @@ class Judge:
         copy.usual, copy.base_s, copy.at_s = self.usual.select(groups), self.base_s, self.at_s
         return copy
 
-    def judge(self, sample: Sample) -> Judgement:
+    def judge(self, sample: VerdictSample) -> Judgement:
         """The verdicts at this sample, which must not be older than the one before."""
         if np.isnan(self.base_s):
             self.base_s = sample.at_s
@@ -205,7 +206,7 @@ class Judge:
         self._decide(now_s, rows, skipped)
         self._learn(sample, now_s, rows)
         change = self._follow_incidents(now_s)
-        self._follow_production(sample, rows, self._passed_s(now_s), change == Change.OPENED)
+        self._follow_production(sample, rows, self._passed_s(now_s), change == IncidentChange.OPENED)
         row_cause = self._explain(sample, rows, skipped)
         self.at_s = now_s
         is_open = state["verdict"] >= Verdict.WARN
@@ -231,7 +232,7 @@ class Judge:
     def _passed_s(self, now_s: float) -> float:
         return 0.0 if np.isnan(self.at_s) else now_s - self.at_s
 
-    def _look_at_rows(self, sample: Sample, now_s: float) -> _Rows:
+    def _look_at_rows(self, sample: VerdictSample, now_s: float) -> _Rows:
         groups, of = len(self.groups), sample.group
         counts = sample.counts & (sample.committed >= 0)
         # What a row may be late. A lower bound that is within it says nothing.
@@ -276,7 +277,7 @@ class Judge:
             loses=has_rows(lost, of, groups),
         )
 
-    def _follow_members(self, sample: Sample, now_s: float) -> Mask:
+    def _follow_members(self, sample: VerdictSample, now_s: float) -> Mask:
         """Which groups have had no members for a while."""
         state, empty_s = self.groups, np.full(len(self.groups), now_s)
         new = np.isnan(state["known_at_s"])
@@ -290,7 +291,7 @@ class Judge:
         is_left: Mask = now_s - state["empty_since_s"] >= EMPTY_S
         return is_left
 
-    def _follow_skips(self, sample: Sample, now_s: float) -> tuple[Mask, Ints]:
+    def _follow_skips(self, sample: VerdictSample, now_s: float) -> tuple[Mask, Ints]:
         """Which groups skipped records lately, and of rows that do so now: from where. Offsets jumped forward
         while the group had no members.
 
@@ -322,7 +323,7 @@ class Judge:
         state["verdict"] = np.where(unknown, partly, found)
         state["bad"] = bad | (unknown & state["bad"])
 
-    def _explain(self, sample: Sample, rows: _Rows, skipped: Mask) -> NDArray[np.uint8]:
+    def _explain(self, sample: VerdictSample, rows: _Rows, skipped: Mask) -> NDArray[np.uint8]:
         """The cause of each row. Sets the first cause of each group."""
         state = self.groups
         row_cause = find_causes_of_rows(
@@ -372,7 +373,7 @@ class Judge:
         span["span_began_s"] = now_s
         state[ends] = span
 
-    def _begin_trend(self, sample: Sample, rows: _Rows) -> None:
+    def _begin_trend(self, sample: VerdictSample, rows: _Rows) -> None:
         """Of groups that are looked at for the first time, takes the trend from their rates."""
         state = self.groups
         new = ~rows.unknown & np.isnan(state["known_at_s"]) & (rows.most_allowances > K)
@@ -389,7 +390,7 @@ class Judge:
             seconds = np.where(fall > 0, lag / fall, np.inf)
         return np.where(lag <= 0, 0.0, np.where(np.isnan(fall), np.nan, seconds))
 
-    def _learn(self, sample: Sample, now_s: float, rows: _Rows) -> None:
+    def _learn(self, sample: VerdictSample, now_s: float, rows: _Rows) -> None:
         """Learns how late records are. Records that are read again do not count."""
         row, late_most_s = self.rows, np.where(rows.unknown, np.nan, rows.late_most_s)
         records = sample.committed - row["highest"]
@@ -407,7 +408,7 @@ class Judge:
         row["late_s"] = np.where(rows.known, rows.late_s, np.nan)
         self.groups["late_most_s"] = late_most_s
 
-    def _follow_production(self, sample: Sample, rows: _Rows, passed_s: float, opened: Mask) -> None:
+    def _follow_production(self, sample: VerdictSample, rows: _Rows, passed_s: float, opened: Mask) -> None:
         """Learns the usual produce rate of groups that keep up, and compares it when an incident opens."""
         state = self.groups
         per_s = sum_rows(np.nan_to_num(sample.produce_per_s), sample.group, len(state))
@@ -435,7 +436,6 @@ class Judge:
         state["incident_worst"] = np.where(
             closed, Verdict.UNKNOWN, np.where(is_ill, np.fmax(worst, verdict), worst)
         )
-        changes = np.select(
-            [opened, raised, closed], [Change.OPENED, Change.RAISED, Change.CLOSED], Change.NONE
-        )
+        kinds = [IncidentChange.OPENED, IncidentChange.RAISED, IncidentChange.CLOSED]
+        changes = np.select([opened, raised, closed], kinds, IncidentChange.NONE)
         return changes.astype(np.uint8)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from koff.monitor.confidence import ViewFacts, build_view
+from koff.monitor.confidence import build_view
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.duties.end_times import EndTimes
@@ -28,6 +28,15 @@ from koff.monitor.duties.share_lags import ShareLags
 from koff.monitor.duties.stored_groups import StoredGroups
 from koff.monitor.duties.topics import RETRY_S, TopicList, TopicLists, TopicsFetched
 from koff.monitor.internal_logs import InternalLogs
+from koff.monitor.known_facts import (
+    CurrentTime,
+    ListFacts,
+    LogFacts,
+    MonitorProgress,
+    ShareFacts,
+    StoredFacts,
+    ViewFacts,
+)
 from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import NO_GROUP
 from koff.monitor.outbox import Ask, Duty, Event, Outbox
@@ -53,7 +62,7 @@ class Core:
     def __init__(self, conf: CoreConf, now: Moment) -> None:
         self.conf = conf
         self.tracker = Tracker()
-        self.tracker.expect_samples(conf.end_interval_s)
+        self.tracker.partitions.expect_samples(conf.end_interval_s)
         self.topics = TopicList()
         self.outbox = Outbox()
         self._began = now
@@ -182,35 +191,39 @@ class Core:
         facts = ViewFacts(
             cluster=self.conf.cluster_name or self.conf.cluster_id,
             display=self._display,
-            source="coordinators" if polls else "log",
-            offsets=logs.offsets,
-            share=logs.share,
-            doubtful_topics=logs.find_doubtful(self.topics),
-            described_shares_ms=self.tracker.described_shares_ms,
-            nameless_shares=self.tracker.find_share_groups_of(
-                self.topics.find_unanswered(self.tracker.unlisted_share_topics)
+            time=CurrentTime(now, now_ms - round(self.conf.limit_s * 1000), self._steady_ms),
+            logs=LogFacts(
+                logs.offsets,
+                logs.share,
+                source="coordinators" if polls else "log",
+                doubtful_topics=logs.find_doubtful(self.topics),
+                elsewhere=self.tracker.find_groups_elsewhere(),
+                history=logs.start.history.replayed,
+                denied_groups=logs.start.denied_groups.count,
             ),
-            missing_shares_why=self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
-            elsewhere=self.tracker.find_groups_elsewhere(),
-            history=logs.start.history.replayed,
-            stored_groups_at=self._stored.current,
-            are_stored_groups_known=self._stored.is_known,
-            refused_groups=self._stored.refused,
-            steady_ms=self._steady_ms,
-            now=now,
-            oldest_ms=now_ms - round(self.conf.limit_s * 1000),
-            topics_asked=self.topics.undoubted,
-            denied_topics=self.topics.denied,
-            denied_groups=logs.start.denied_groups.count,
-            failure=self.outbox.failure,
-            # Once koff was ready, it does not depend on this any more. It takes a look at each partition.
-            ends_answered=self._was_ready or (self._was_read and self._ends.is_answered),
-            was_ready=self._was_ready,
-            record_counts=self.tracker.record_counts.copy(),
-            skipped={**self.outbox.skipped, **impossible},
-            requests=dict(self.outbox.sent),
-            listed_at=self.topics.asked,
-            listed=replace(self._lists.list_facts(now), log_sizes=self._log_sizes.list_current(now)),
+            shares=ShareFacts(
+                self.tracker.shares.described_ms,
+                self.tracker.shares.find_groups_of(
+                    self.topics.find_unanswered(self.tracker.shares.unlisted_topics)
+                ),
+                self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
+            ),
+            stored=StoredFacts(self._stored.current, self._stored.is_known, self._stored.refused),
+            listed=ListFacts(
+                self.topics.undoubted,
+                self.topics.asked,
+                self.topics.denied,
+                replace(self._lists.list_facts(now), log_sizes=self._log_sizes.list_current(now)),
+            ),
+            progress=MonitorProgress(
+                # Once koff was ready, it does not depend on this any more. It takes a look at each partition.
+                ends_answered=self._was_ready or (self._was_read and self._ends.is_answered),
+                was_ready=self._was_ready,
+                failure=self.outbox.failure,
+                record_counts=self.tracker.record_counts.copy(),
+                skipped={**self.outbox.skipped, **impossible},
+                requests=dict(self.outbox.sent),
+            ),
             activity=self._activity,
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)

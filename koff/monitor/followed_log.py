@@ -9,7 +9,7 @@ from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.moment import Moment
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
 from koff.monitor.requests import Lost, OffsetKind, Polled, Records, Start, Topic, TopicPartition
-from koff.tracker.shard import BytesColumn
+from koff.tracker.log_batch import BytesColumn
 
 LIVE_S = 25.0
 

@@ -33,7 +33,7 @@ from koff.monitor.requests import (
 )
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import Tracker
-from koff.tracker.shard import BytesColumn
+from koff.tracker.log_batch import BytesColumn
 from koff.view.activity import RecentActivity
 
 RETENTION_PART = 0.9
@@ -276,7 +276,7 @@ class InternalLogs:
         self, number: int, keys: BytesColumn, values: BytesColumn, is_live: bool, now: Moment
     ) -> None:
         seen_at_ms = self._steady_ms(now) if is_live else UNKNOWN
-        self._apply(self._tracker.apply_share_state, number, keys, values, seen_at_ms, now)
+        self._apply(self._tracker.shares.apply, number, keys, values, seen_at_ms, now)
 
     def _apply(
         self,
@@ -320,4 +320,4 @@ class InternalLogs:
                 self.start.forget(number)
                 self._savings.forget(number)
             else:
-                self._tracker.reset_share_partition(number)
+                self._tracker.shares.reset_partition(number)

@@ -25,6 +25,7 @@ from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, Tracker
 from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
+from koff.tracker.given_commits import find_left_topics
 
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
@@ -166,7 +167,7 @@ class OffsetsStart:
         if log.denied_since_s is not None and now.at_s - log.denied_since_s >= LONG_DENIAL_S:
             again |= {number for number, part in log.reading() if part.is_overtaken}
         self._reduced.clear()
-        has_grown = self._tracker.has_offsets_topic_grown
+        has_grown = self._tracker.places.has_grown
         if has_grown:
             again = {number for number, _ in log.reading()}
         if again:
@@ -386,7 +387,7 @@ class OffsetsStart:
         """
         count = max(self._log.partition_count, 1)
         if self._log.denied is None:
-            elsewhere = {**dict.fromkeys(self._tracker.find_hidden_groups(), NOWHERE), **elsewhere}
+            elsewhere = {**dict.fromkeys(self._tracker.places.find_hidden(), NOWHERE), **elsewhere}
         commits = dict(split_by_offsets_partition(given.commits, count, elsewhere))
         groups: dict[int, dict[str, Described]] = {}
         for name, group in given.groups.items():
@@ -394,12 +395,11 @@ class OffsetsStart:
             groups.setdefault(number, {})[name] = group
         for number in sorted(partitions):
             own = commits.get(number) or CommitColumns.from_offsets({})
-            left = self._tracker.find_left_topics(number, own, failed.get(number, ()))
+            left = find_left_topics(self._tracker.shards[number].rows, own, failed.get(number, ()))
             missing = left.keys() - set(given.commits.topics)
             for topic in self.left_topics.find_unsure(number, missing, ask.asked, now):
                 failed.setdefault(number, set()).update(left[topic] & given.groups.keys())
-            self._tracker.overwrite_commits(
-                number,
+            self._tracker.shards[number].overwrite(
                 own,
                 groups.get(number, {}),
                 failed.get(number, ()),
@@ -422,7 +422,7 @@ class OffsetsStart:
         return plan
 
     def _fetch_groups(self, partitions: frozenset[int], now: Moment) -> None:
-        together = self._tracker.may_be_elsewhere or bool(self._tracker.find_groups_elsewhere())
+        together = self._tracker.places.may_be_elsewhere or bool(self._tracker.find_groups_elsewhere())
         log = self._log
         request_id = self._outbox.next_id()
         # A poll must not outlast the limit: then all groups would be withheld because of one coordinator.

@@ -19,15 +19,15 @@ from koff.records.consumer_protocol import UndecodableBlob as UndecodableBlob
 from koff.records.consumer_protocol import decode_assignment as decode_assignment
 from koff.records.consumer_protocol import decode_subscription as decode_subscription
 from koff.records.consumer_records import *
+from koff.records.decoded_message import DecodedMessage as DecodedMessage
+from koff.records.decoded_message import GroupMember as GroupMember
+from koff.records.decoded_message import GroupMessage as GroupMessage
+from koff.records.decoded_message import OffsetMessage as OffsetMessage
+from koff.records.decoded_message import TopicAndPartition as TopicAndPartition
 from koff.records.decoder import decode as decode
 from koff.records.decoder import decode_share_state as decode_share_state
 from koff.records.decoder import encode as encode
 from koff.records.key_codes import KeyCodes as KeyCodes
-from koff.records.message import DecodedMessage as DecodedMessage
-from koff.records.message import GroupMember as GroupMember
-from koff.records.message import GroupMessage as GroupMessage
-from koff.records.message import OffsetMessage as OffsetMessage
-from koff.records.message import TopicAndPartition as TopicAndPartition
 from koff.records.message_json import as_dict as as_dict
 from koff.records.message_json import kafka_json as kafka_json
 from koff.records.message_json import kafka_line as kafka_line

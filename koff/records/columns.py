@@ -15,9 +15,9 @@ from koff.proto.primitives import ZERO_UUID, parse_uuid
 from koff.proto.slices import Bytes, Ints, Mask, cut_rows, read_column
 from koff.records.commit_records import OffsetCommit
 from koff.records.commit_values import BLOCK_ROWS, CommitValues
+from koff.records.decoded_message import DecodedMessage
 from koff.records.decoder import decode
 from koff.records.key_codes import PARTITION_SIZE, Codes, KeyCodes
-from koff.records.message import DecodedMessage
 
 _NUMBERS = ("offset", "leader_epoch", "commit_timestamp", "expire_timestamp")
 """The columns that are fields of `OffsetCommitValue` and of `CommitValues`."""

@@ -39,7 +39,7 @@ class PartitionRacks(Part):
 
 
 @struct()
-class TopicMetadata(Part):
+class SubscribedTopicMetadata(Part):
     topic_id: str = field(UUID)
     topic_name: str = field(STRING)
     num_partitions: int = field(INT32)
@@ -49,7 +49,7 @@ class TopicMetadata(Part):
 @struct(flexible_since=0)
 class ConsumerGroupPartitionMetadataValue(Value):
     epoch: int = field(INT32, only_in="3.7", default=-1)
-    topics: tuple[TopicMetadata, ...] = field(array(nested(TopicMetadata)))
+    topics: tuple[SubscribedTopicMetadata, ...] = field(array(nested(SubscribedTopicMetadata)))
 
 
 @record(4)

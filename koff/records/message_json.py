@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from koff.proto.json_data import kafka_data
-from koff.records.message import DecodedMessage
+from koff.records.decoded_message import DecodedMessage
 from koff.records.plain_record import plain_record
 from koff.records.record import Undecodable, Unknown
 

@@ -9,7 +9,13 @@ from koff.records import share_records as share
 from koff.records import streams_records as streams
 from koff.records.classic_records import GroupMetadata
 from koff.records.commit_records import OffsetCommit
-from koff.records.message import DecodedMessage, GroupMember, GroupMessage, TopicAndPartition, to_datetime
+from koff.records.decoded_message import (
+    DecodedMessage,
+    GroupMember,
+    GroupMessage,
+    TopicAndPartition,
+    to_datetime,
+)
 from koff.records.record import Undecodable, Unknown
 from koff.records.share_state_records import ShareSnapshot, ShareUpdate
 

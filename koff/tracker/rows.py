@@ -21,7 +21,7 @@ from koff.lag import (
     published_lag,
     readable,
 )
-from koff.lag.causes import Cause
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import Basis, Verdict
 from koff.tracker.groups import Group, Member
 from koff.tracker.snapshot_columns import ShardSnapshot, SnapshotColumns

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import Cause
-from koff.lag.samples import Floats
-from koff.lag.verdict import Change, Judgement, Verdict
+from koff.lag.late_causes import Cause
+from koff.lag.verdict import IncidentChange, Judgement, Verdict
+from koff.lag.verdict_sample import Floats
 from koff.tracker import Group
 
 MOST_PAST, MOST_STEPS = 1000, 20
@@ -101,7 +101,7 @@ class Told(NamedTuple):
 
     number: int
     incident: Incident
-    change: Change
+    change: IncidentChange
 
 
 class IncidentLog:
@@ -147,13 +147,13 @@ class IncidentLog:
         # There may be thousands, so no more is done of each than is needed.
         for number, verdict, cause, lag, lost_records, late_s in rows:
             name = groups[number].name
-            incident, change = self.open.get(name), Change.NONE
+            incident, change = self.open.get(name), IncidentChange.NONE
             if incident is None:
-                change = Change.OPENED
+                change = IncidentChange.OPENED
                 incident = Incident(build_key(cluster, str(now_ms), name), name, now_ms)
                 self.open[name] = incident
             elif verdict == Verdict.ERR and incident.worst < Verdict.ERR:
-                change = Change.RAISED
+                change = IncidentChange.RAISED
             if verdict > incident.worst:
                 incident.worst = Verdict(verdict)
             incident.lag = max(incident.lag, lag)
@@ -167,7 +167,7 @@ class IncidentLog:
         for number, group in enumerate(groups):
             # The judge may have started again: then it does not know the incident.
             if group.name in self.open and not is_open[number] and judged.verdict[number] == Verdict.OK:
-                yield Told(number, self._close(group.name, now_ms), Change.CLOSED)
+                yield Told(number, self._close(group.name, now_ms), IncidentChange.CLOSED)
 
     def close_missing(self, present: Collection[str], now_ms: int) -> list[Incident]:
         """Ends the incidents of all other groups: they were deleted, or are not shown any more."""

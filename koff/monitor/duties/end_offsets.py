@@ -114,7 +114,7 @@ class EndOffsets:
 
     def new_due_s(self) -> float | None:
         """When new partitions, or dropped offsets, are to be requested; None if there are none."""
-        is_due = self._is_hurried or self._tracker.partition_count != self._numbered
+        is_due = self._is_hurried or len(self._tracker.partitions.numbers) != self._numbered
         return self._new_due_s if is_due else None
 
     def sample(self, now: Moment, *, everything: bool) -> None:
@@ -213,7 +213,7 @@ class EndOffsets:
             self._lower_since.pop(at, None)
         self._answered -= partitions
         self._slowly_asked -= partitions
-        self._tracker.forget_offsets(sorted(partitions), gone=gone)
+        self._tracker.partitions.forget_offsets(sorted(partitions), gone=gone)
         self._dropped |= partitions
 
     def _find_gone(self) -> set[TopicPartition]:
@@ -231,7 +231,7 @@ class EndOffsets:
         self.watched = set(self._tracker.watched_partitions())
         missing = [at for at in self.watched if not self._topics.has_partition(at)]
         self._missing_since = {at: self._missing_since.get(at, now.at_s) for at in missing}
-        self._numbered = self._tracker.partition_count
+        self._numbered = len(self._tracker.partitions.numbers)
         self._answered &= self.watched
         self._slowly_asked &= self.watched
         for known in (self.believed, self._lower_since):
@@ -273,7 +273,7 @@ class EndOffsets:
         self._tracker.forget_first_records(sorted(partitions))
         self._is_hurried = True
         if ends:
-            self._tracker.forget_offsets(sorted(partitions), gone=False)
+            self._tracker.partitions.forget_offsets(sorted(partitions), gone=False)
         else:
             unknown = dict.fromkeys(partitions, UNKNOWN)
             self._tracker.add_samples(starts=unknown, stables=unknown)

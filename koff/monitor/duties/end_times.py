@@ -96,7 +96,7 @@ class EndTimes:
         # Partitions with records of unknown age, as of the last look at all rows, and the offsets of these.
         self._undated: dict[TopicPartition, list[int]] = {}
         self._rows, self._partitions = _Pace(), _Pace()
-        tracker.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
+        tracker.partitions.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
 
     @property
     def is_settled(self) -> bool:
@@ -152,7 +152,7 @@ class EndTimes:
         # Where a result was not confirmed, the history could not take it yet.
         contradicted = self._plan.take_contradicted() - self._confirmations.partitions()
         if contradicted:
-            self._tracker.forget_past_ends(contradicted)
+            self._tracker.partitions.clear_history(contradicted)
         asking = set[TopicPartition]().union(*(request.waiting for request in self._open.values()))
         self._confirmations.request(asking, now)
 
@@ -187,7 +187,7 @@ class EndTimes:
                 if self._plan.is_needed(at, at_ms):
                     by_time.setdefault(at_ms, {})[at] = offset
         for at_ms, ends in by_time.items():
-            self._tracker.add_past_ends(ends, at_ms)
+            self._tracker.partitions.add_past_ends(ends, at_ms)
         if by_time:
             self._rows.note_change(now)  # another record may be the oldest one now
         if given.final:
@@ -213,6 +213,6 @@ class EndTimes:
         if self._tracker.is_skew_known and self.clock.note(self._tracker.skew_ms, now_ms):
             # What was asked before is of other times than it was taken for.
             self.forget(self._list_known())
-            self._tracker.forget_past_ends()
+            self._tracker.partitions.clear_history()
             change_s = round((self.clock.ahead_ms - before_ms) / 1000, 1)
             self._outbox.note(now, "the clock of the brokers differs", warn=True, by_s=change_s)

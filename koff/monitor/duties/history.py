@@ -17,8 +17,8 @@ from koff.monitor.moment import Moment
 from koff.monitor.outbox import NAMED, Ask, Outbox
 from koff.monitor.requests import Request, Result
 from koff.proto.buffers import Binary
-from koff.tracker import Tracker
-from koff.tracker.shard import BytesColumn, Shard
+from koff.tracker import Shard, Tracker
+from koff.tracker.log_batch import BytesColumn
 
 TIMEOUT_S, RETRY_S = 60.0, 5.0
 

@@ -14,6 +14,7 @@ from koff.monitor.requests import Request, Result
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.saved import Origin, Saved
 from koff.tracker import State, Tracker
+from koff.tracker.saved_ends import restore_ends
 from koff.view.activity import RecentActivity
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class SavedState:
                 return why
             pause_ms = max(0, round(measure_pause_ms(stamp, now)))
         try:
-            return self._tracker.restore_ends(ends, now_ms=now_ms, pause_ms=pause_ms)
+            return restore_ends(self._tracker.partitions, ends, now_ms=now_ms, pause_ms=pause_ms)
         except ValueError as error:  # the state was loaded late: end offsets were sampled before
             return str(error)
         except (KoffError, LookupError, TypeError) as error:

@@ -99,7 +99,7 @@ class RecordRetention:
         known = {name: retention_s for name, retention_s in found.items() if retention_s is not None}
         kept = self._retention_s.items()
         self._retention_s = {name: value for name, value in kept if name in self._again_s} | known
-        self._tracker.set_retention(self._retention_s)
+        self._tracker.partitions.retention_s = self._retention_s
         self._ask_again([name for name in configs if name not in known], now, RETRY_S)
         denied = [name for name, of_topic in configs.items() if of_topic == _DENIED]
         self._ask_again(denied, now, DENIED_S)

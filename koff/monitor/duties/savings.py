@@ -16,6 +16,7 @@ from koff.monitor.outbox import Ask, Outbox
 from koff.monitor.requests import Request, Result
 from koff.monitor.saved import Origin, Saved, StateFile
 from koff.tracker import State, Tracker
+from koff.tracker.saved_ends import save_ends
 
 if TYPE_CHECKING:
     from koff.monitor.means import Means
@@ -213,7 +214,7 @@ class Savings:
             self._ends_due_s = now.at_s + ENDS_INTERVAL_S
             ends_ms = self._steady_ms(now)
             stamp = now._replace(wall_ms=ends_ms)
-            yield SaveFile(next_id(), "ends", self._origin, stamp, tracker.save_ends(ends_ms))
+            yield SaveFile(next_id(), "ends", self._origin, stamp, save_ends(tracker.partitions, ends_ms))
         verdicts = self._read_verdicts()
         if verdicts is not None and verdicts is not self._verdicts:
             self._verdicts = verdicts

@@ -151,11 +151,11 @@ class ShareLags:
             return
         is_closed = self._is_closed
         if not is_closed and self._is_source:
-            self._tracker.forget_described_shares()
+            self._tracker.shares.forget_descriptions()
             self._answers = {}
         self._is_source = is_closed
         self._was_requested &= is_closed
-        if not (is_closed and self._tracker.has_share_groups):
+        if not (is_closed and self._tracker.shares.has_share_groups()):
             return
         count = self._offsets.partition_count
         wanted = frozenset(range(count)) - self._outbox.list_waiting(FetchShareLags)
@@ -166,14 +166,14 @@ class ShareLags:
     @property
     def is_settled(self) -> bool:
         """Whether no request to a coordinator is open, and none has to be sent for the first time."""
-        is_due = self._is_source and not self._was_requested and self._tracker.has_share_groups
+        is_due = self._is_source and not self._was_requested and self._tracker.shares.has_share_groups()
         return not is_due and not self._outbox.has(FetchShareLags)
 
     def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], now: Moment) -> None:
         """Takes the response of a coordinator."""
         if self._is_source:  # else the log is the source again
             asked_ms = self._steady_ms(ask.asked)
-            self._tracker.describe_share_groups(given.lags, given.partial, asked_ms=asked_ms)
+            self._tracker.shares.describe(given.lags, given.partial, asked_ms=asked_ms)
             self._note(given.partitions, _Answer(ask.asked.at_s, given.why), now)
         ask.waiting -= given.partitions
 

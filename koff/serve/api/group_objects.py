@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from koff.lag import Reason
-from koff.lag.causes import Cause
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import Basis, Verdict
 from koff.serve.api.shapes import (
     BOOLEAN,

@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from koff.lag.causes import Cause
+from koff.lag.late_causes import Cause
 from koff.lag.usual_lateness import FLOOR_S, Pause
-from koff.lag.verdict import CLOSED_S, EMPTY_S, SKIPPED_S, UNKNOWN_S, Basis, Change, Judge, Judgement, Verdict
+from koff.lag.verdict import (
+    CLOSED_S,
+    EMPTY_S,
+    SKIPPED_S,
+    UNKNOWN_S,
+    Basis,
+    IncidentChange,
+    Judge,
+    Judgement,
+    Verdict,
+)
 from tests.unit.lag.samples import build_sample
 
 OK, WARN, ERR, UNKNOWN = Verdict.OK, Verdict.WARN, Verdict.ERR, Verdict.UNKNOWN
@@ -197,7 +207,7 @@ def test_an_incident_is_opened_raised_once_and_closed_after_two_minutes_of_ok():
     steps += [(35, 0, {}), (34 + CLOSED_S, 0, {}), (35 + CLOSED_S, 0, {}), (40 + CLOSED_S, 0, {})]
     for at_s, late_s, more in steps:
         judged = look(judge, at_s, behind(late_s, **more))
-        changes.append(Change(judged.change[0]).name)
+        changes.append(IncidentChange(judged.change[0]).name)
         assert np.isnan(judged.since_s[0]) == (at_s >= 35 + CLOSED_S)
     assert [change for change in changes if change != "NONE"] == ["OPENED", "RAISED", "CLOSED"]
     assert changes[0] == "OPENED"
@@ -205,7 +215,7 @@ def test_an_incident_is_opened_raised_once_and_closed_after_two_minutes_of_ok():
 
 def test_what_is_bad_at_the_first_sample_is_opened_then():
     judged = look(Judge(1, 1), 1000, behind(500, moved_at_s=0.0))
-    assert (judged.verdict.tolist(), judged.change.tolist()) == ([ERR], [Change.OPENED])
+    assert (judged.verdict.tolist(), judged.change.tolist()) == ([ERR], [IncidentChange.OPENED])
 
 
 def test_an_incident_stays_open_while_nothing_is_known():
@@ -213,7 +223,7 @@ def test_an_incident_stays_open_while_nothing_is_known():
     look(judge, 5, behind(130))
     for at_s in (10, 500, 1000):
         judged = look(judge, at_s, behind(np.nan))
-        assert (judged.verdict.tolist(), judged.change.tolist()) == ([WARN], [Change.NONE])
+        assert (judged.verdict.tolist(), judged.change.tolist()) == ([WARN], [IncidentChange.NONE])
 
 
 def test_the_time_until_caught_up_is_that_of_the_least_lag():

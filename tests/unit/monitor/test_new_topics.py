@@ -18,7 +18,8 @@ from koff.monitor.requests import Polled, Records, Topic
 from koff.tracker import Group, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.saved_ends import save_ends
+from koff.tracker.topic_ids import fold_topic_id
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
@@ -173,13 +174,13 @@ def test_a_record_of_the_old_topic_gives_no_exact_lag_of_the_new_one(is_late: bo
 # --- What was saved --------------------------------------------------------------------------------------
 
 
-def save_ends(topic_id: str) -> State:
+def save_history(topic_id: str) -> State:
     """A history of t-0 from 900 s to 990 s after 1970."""
     tracker = Tracker()
     tracker.identify_topics({"t": topic_id})
     for second in range(900, 990, 5):
         tracker.add_samples(ends={T0: second}, at_ms=second * 1000)
-    return tracker.save_ends(990_000)
+    return save_ends(tracker.partitions, 990_000)
 
 
 @pytest.mark.parametrize(("saved_id", "is_restored"), [(OLD, True), (NEW, False), ("", False)])
@@ -188,9 +189,9 @@ def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(
 ) -> None:
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1, "t": 1})
-    ends = save_ends(saved_id)
+    ends = save_history(saved_id)
     driven.give(Loaded(driven.last(Load).id, {}, ends, Moment(0, 990_000)))
-    known = driven.core.tracker.save_ends().facts["topic_names"]
+    known = save_ends(driven.core.tracker.partitions).facts["topic_names"]
     assert known == (["t"] if is_restored else [])
     assert "saved end offsets are not used" not in [event.text for event in driven.core.take_events()]
 
@@ -198,13 +199,13 @@ def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(
 def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic() -> None:
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1})
-    driven.give(Loaded(driven.last(Load).id, {}, save_ends(NEW), Moment(0, 990_000)))
-    assert driven.core.tracker.save_ends().facts["topic_names"] == ["t"]
+    driven.give(Loaded(driven.last(Load).id, {}, save_history(NEW), Moment(0, 990_000)))
+    assert save_ends(driven.core.tracker.partitions).facts["topic_names"] == ["t"]
     for _ in range(5):
         driven.give(None, after_s=10)
         if driven.core.outbox.has(FetchTopics):
             driven.list_topics(**{OFFSETS: 1, "t": 1})
-    assert driven.core.tracker.save_ends().facts["topic_names"] == []
+    assert save_ends(driven.core.tracker.partitions).facts["topic_names"] == []
 
 
 # --- Commits that are newer than the list ----------------------------------------------------------------

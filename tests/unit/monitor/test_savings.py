@@ -24,6 +24,7 @@ from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import Topic
 from koff.monitor.saved import Origin
 from koff.tracker import State, Tracker
+from koff.tracker.saved_ends import save_ends
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import at
 
@@ -106,13 +107,13 @@ def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved: Saved
 
 def test_verdicts_are_saved_once_they_change(saved: Saved) -> None:
     saved.save(INTERVAL_S)
-    saved.verdicts = saved.tracker.save_ends(0)
+    saved.verdicts = save_ends(saved.tracker.partitions, 0)
     assert saved.save(2 * INTERVAL_S) == ["SaveIndex", "SaveFile"]
     assert saved.save(3 * INTERVAL_S) == ["SaveIndex"]
 
 
 def test_everything_is_saved_again_after_the_folder_was_removed(saved: Saved) -> None:
-    saved.verdicts = saved.tracker.save_ends(0)
+    saved.verdicts = save_ends(saved.tracker.partitions, 0)
     saved.save(INTERVAL_S)
     saved.commit(1)
     save, index = saved.collect(2 * INTERVAL_S)
@@ -132,7 +133,7 @@ def test_no_round_begins_before_the_last_has_ended(saved: Saved) -> None:
 
 
 def test_what_failed_is_saved_again_and_the_first_failure_is_told(saved: Saved) -> None:
-    saved.verdicts = saved.tracker.save_ends(0)
+    saved.verdicts = save_ends(saved.tracker.partitions, 0)
     for ask in saved.collect(INTERVAL_S):
         saved.fail(ask)
     assert saved.events() == ["state is not saved"]

@@ -32,6 +32,7 @@ from koff.monitor.moment import Moment
 from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
+from koff.tracker.saved_ends import save_ends
 from tests.unit.builders import apply, classic_group, commit
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
@@ -370,7 +371,7 @@ def some_ends() -> State:
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
     tracker.add_samples(ends={("t", 0): 5}, at_ms=NOW.wall_ms)
-    return tracker.save_ends()
+    return save_ends(tracker.partitions)
 
 
 def test_the_history_of_ends_comes_back_unless_it_is_of_another_topic(tmp_path):

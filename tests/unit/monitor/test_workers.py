@@ -42,6 +42,7 @@ from koff.monitor.workers import Workers, WorkersConf
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
+from koff.tracker.saved_ends import save_ends
 from koff.view.cluster_view import ClusterFacts, TopicFacts
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import FakeCluster, Inbox
@@ -636,7 +637,9 @@ def test_what_was_saved_is_loaded(state_dir: StateDir) -> None:
     later = NOW._replace(at_s=NOW.at_s + 10)
     assert write_or_load(state_dir, save()) == Done(1)
     assert write_or_load(state_dir, SaveIndex(2, ORIGIN, {1: (5, later)}, later)) == Done(2)
-    assert write_or_load(state_dir, SaveFile(3, "ends", ORIGIN, NOW, Tracker().save_ends(0))) == Done(3)
+    assert write_or_load(
+        state_dir, SaveFile(3, "ends", ORIGIN, NOW, save_ends(Tracker().partitions, 0))
+    ) == Done(3)
     loaded = load(state_dir)
     found = loaded.partitions[1]
     assert isinstance(found, Saved)

@@ -31,7 +31,7 @@ def lag_of(partition: int, lag: int | None, *, topic_id: str = OLD) -> ShareLag:
 
 def describe(tracker: Tracker, *lags: ShareLag, group: str = "s", partial: bool = False) -> None:
     names = {group} if partial else set()
-    tracker.describe_share_groups({group: lags}, names, asked_ms=NOW_MS)
+    tracker.shares.describe({group: lags}, names, asked_ms=NOW_MS)
 
 
 def rows(tracker: Tracker) -> dict[tuple[str, int], PartitionLag]:
@@ -65,7 +65,7 @@ def test_a_response_replaces_all_rows_of_the_group_and_those_of_its_state(tracke
 
 def test_rows_that_a_partial_response_lacks_stay_as_they_are(tracker):
     describe(tracker, lag_of(0, 7), lag_of(1, 8))
-    tracker.describe_share_groups({"s": [lag_of(1, 9)]}, {"s"}, asked_ms=NOW_MS + 5)
+    tracker.shares.describe({"s": [lag_of(1, 9)]}, {"s"}, asked_ms=NOW_MS + 5)
     assert lags(tracker) == {("s", 0): 7, ("s", 1): 9}
     shard = tracker.take_snapshot().shards[group_partition("s", 50)]
     seen = dict(zip(shard.share_lag.tolist(), shard.seen_at.tolist(), strict=True))
@@ -76,7 +76,7 @@ def test_records_that_are_read_meanwhile_change_no_row_before_the_state_is_the_s
     describe(tracker, lag_of(0, 7), lag_of(1, 8))
     share(tracker, 3, snapshot_of("s", 40))
     assert lags(tracker) == {("s", 0): 7, ("s", 1): 8}
-    tracker.forget_described_shares()
+    tracker.shares.forget_descriptions()
     assert lags(tracker) == {("s", 0): 60}
     assert rows(tracker)[("s", 0)].committed == 40
 
@@ -98,7 +98,7 @@ def test_a_lag_of_an_earlier_topic_of_that_name_is_not_shown(tracker):
     assert (rows(tracker)[("s", 0)].lag, rows(tracker)[("s", 0)].reasons) == (None, Reason.TOPIC_RECREATED)
     tracker.identify_topics({"t": NEW})
     assert lags(tracker) == {("s", 0): 7}
-    tracker.forget_offsets([("t", 0)])
+    tracker.partitions.forget_offsets([("t", 0)])
     assert (rows(tracker)[("s", 0)].lag, rows(tracker)[("s", 0)].reasons) == (None, Reason.TOPIC_GONE)
 
 

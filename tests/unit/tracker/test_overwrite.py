@@ -25,7 +25,7 @@ def overwrite(
     failed: tuple[str, ...] = (),
     partition: int = 0,
 ) -> None:
-    tracker.overwrite_commits(partition, CommitColumns.from_offsets(offsets), groups, failed)
+    tracker.shards[partition].overwrite(CommitColumns.from_offsets(offsets), groups, failed)
 
 
 def apply(tracker: Tracker, *pairs) -> None:

@@ -22,7 +22,7 @@ def apply(tracker: Tracker, *pairs: Pair) -> None:
 
 
 def describe(tracker: Tracker, **lags: int) -> None:
-    tracker.describe_share_groups(
+    tracker.shares.describe(
         {name: [ShareLag("t", OLD, 0, lag)] for name, lag in lags.items()}, asked_ms=NOW_MS
     )
 
@@ -61,7 +61,7 @@ def test_described_lags_that_come_late_or_go_change_no_commit_of_a_consumer_grou
     retype(tracker)
     describe(tracker, s=8)
     assert lags(tracker) == [10]
-    tracker.forget_described_shares()
+    tracker.shares.forget_descriptions()
     assert lags(tracker) == [10]
 
 

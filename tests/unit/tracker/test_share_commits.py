@@ -50,7 +50,7 @@ def snapshot_of(
 
 def share(tracker: Tracker, place: int, *records, seen_at_ms: int = -1) -> None:
     keys, values = [key for key, _ in records], [value for _, value in records]
-    tracker.apply_share_state(place, keys, values, seen_at_ms=seen_at_ms)
+    tracker.shares.apply(place, keys, values, seen_at_ms=seen_at_ms)
 
 
 def add_share_groups(tracker: Tracker, *names: str, count: int = 50) -> None:
@@ -82,7 +82,7 @@ def tracker() -> Tracker:
 def test_a_lost_partition_of_share_state_takes_its_own_rows_with_it_and_no_others(tracker):
     share(tracker, 3, snapshot_of("s", 4), snapshot_of("u", 5))
     share(tracker, 7, snapshot_of("s", 6, partition=1))
-    tracker.reset_share_partition(3)
+    tracker.shares.reset_partition(3)
     assert commits(tracker) == {("s", "t", 1): 6}
     share(tracker, 3, snapshot_of("s", 8))
     assert commits(tracker) == {("s", "t", 0): 8, ("s", "t", 1): 6}
@@ -93,7 +93,7 @@ def test_state_that_is_in_two_partitions_counts_as_of_its_newest_write_and_falls
     share(tracker, 2, snapshot_of("s", 9, at_ms=20))
     share(tracker, 1, snapshot_of("s", 4, at_ms=10))
     assert commits(tracker) == {("s", "t", 0): 9}
-    tracker.reset_share_partition(2)
+    tracker.shares.reset_partition(2)
     assert commits(tracker) == {("s", "t", 0): 4}
 
 
@@ -103,7 +103,7 @@ def test_state_of_a_deleted_topic_makes_no_row_of_its_successor(tracker):
     assert commits(tracker) == {}
     share(tracker, 0, snapshot_of("s", 101))
     assert commits(tracker) == {}
-    tracker.reset_share_partition(0)
+    tracker.shares.reset_partition(0)
     assert commits(tracker) == {}
 
 
@@ -217,7 +217,7 @@ def test_state_without_a_topic_name_costs_nothing_until_it_has_one(tracker, look
 def test_state_that_was_deleted_before_its_topic_had_a_name_keeps_no_id(tracker):
     share(tracker, 3, snapshot_of("s", 4, topic_id=NEW))
     assert tracker.unnamed_topic_ids() == {NEW}
-    assert tracker.find_share_groups_of([NEW, OLD]) == {"s"}
+    assert tracker.shares.find_groups_of([NEW, OLD]) == {"s"}
     share(tracker, 3, snapshot_of("s", None, topic_id=NEW))
     assert tracker.unnamed_topic_ids() == set()
 

@@ -58,7 +58,7 @@ def tracker() -> Tracker:
 
 
 def test_the_age_of_an_orphans_records_is_not_asked_for(tracker):
-    tracker.expect_past_ends(3600)
+    tracker.partitions.expect_past_ends(3600)
     assert tracker.find_undated(NOW_MS) == {}
     apply(tracker, encode(Share.own("s", 1)))
     assert tracker.find_undated(NOW_MS) == {("t", 0): [4]}
@@ -105,7 +105,7 @@ def test_the_layout_stays_the_same_object_while_coordinators_and_records_say_the
     apply(tracker, encode(Share.own("s", 1)), classic_group("c", {}))
     layout = tracker.take_snapshot().shards[HOME].layout
     groups = {"s": ShareGroupState(), "c": Group("c", "classic")}
-    tracker.overwrite_commits(HOME, CommitColumns.from_offsets({}), groups, ())
+    tracker.shards[HOME].overwrite(CommitColumns.from_offsets({}), groups, ())
     assert tracker.take_snapshot().shards[HOME].layout is layout
     apply(tracker, classic_group("c", None), encode(Consumer.own("c", 1)))
     assert tracker.take_snapshot().shards[HOME].layout is layout

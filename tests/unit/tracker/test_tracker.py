@@ -198,9 +198,9 @@ def test_share_state_outlives_a_partition_of_the_offsets_topic_that_is_read_anew
     assert share_lags(tracker) == []  # the group's record went with its partition
     add_share_groups(tracker, "s")
     assert share_lags(tracker) == [3]
-    tracker.reset_share_partition(1)
+    tracker.shares.reset_partition(1)
     assert share_lags(tracker) == [3]
-    tracker.reset_share_partition(0)
+    tracker.shares.reset_partition(0)
     assert share_lags(tracker) == []
 
 

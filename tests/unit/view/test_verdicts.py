@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from koff.lag.causes import Cause
 from koff.lag.group_verdicts import GroupVerdicts
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.serve.api.queries import list_incidents
 from koff.serve.events.changes import ClusterChanges

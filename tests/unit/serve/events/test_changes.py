@@ -13,7 +13,7 @@ from koff.serve.events import sentences
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.tracker import Rule, ShownNames, Tracker
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.topic_ids import fold_topic_id
 from koff.view import wording
 from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, apply, classic_group, commit, consumer_group

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.samples import Ints, Mask, Sample, has_rows
+from koff.lag.verdict_sample import Ints, Mask, VerdictSample, has_rows
 
 HELD_S, NEAR_STABLE_S = 20.0, 30.0
 MANY_REBALANCES = 3
@@ -65,7 +65,14 @@ class Cause(IntEnum):
 
 
 def find_causes_of_rows(
-    sample: Sample, *, late: Mask, standing: Mask, moves: Mask, was_further: Mask, is_left: Mask, rose: Mask
+    sample: VerdictSample,
+    *,
+    late: Mask,
+    standing: Mask,
+    moves: Mask,
+    was_further: Mask,
+    is_left: Mask,
+    rose: Mask,
 ) -> NDArray[np.uint8]:
     """The `Cause` of each row (N,).
 

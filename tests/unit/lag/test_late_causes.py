@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from koff.lag.causes import HELD_S, MANY_REBALANCES, Cause, find_causes_of_rows, find_first_causes
+from koff.lag.late_causes import HELD_S, MANY_REBALANCES, Cause, find_causes_of_rows, find_first_causes
 from tests.unit.lag.samples import build_sample
 
 LATE = {"end": 1000, "stable": 1000}

@@ -14,7 +14,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class VerdictSample:
     """What is known of rows (N,) and groups (G,) at the time `at_s`, in seconds by any steady clock.
 
     - `group` is the group of each row. `counts` says that the row counts.
