@@ -10,8 +10,8 @@ from koff.proto.messages import encode_batch as encode_batch
 from koff.proto.primitives import Malformed as Malformed
 from koff.proto.primitives import Truncated as Truncated
 from koff.proto.requests import Api as Api
+from koff.proto.requests import EncodedRequest as EncodedRequest
 from koff.proto.requests import Frames as Frames
-from koff.proto.requests import Request as Request
 from koff.proto.requests import RequestHeader as RequestHeader
 from koff.proto.requests import build_request as build_request
 from koff.proto.requests import build_response as build_response

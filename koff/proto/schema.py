@@ -16,8 +16,8 @@ Readers, writers and JSON are all made from these tables. No other module knows 
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, dataclass_transform
 
 from koff.proto.frozen import freeze
 from koff.proto.primitives import cached
@@ -77,16 +77,16 @@ class Tag(NamedTuple):
 class Field:
     """A field of a struct: its encoding, the versions and layouts that have it, its default in the others."""
 
-    name: str
     wire: Wire[Any]
-    since: int
-    until: int | None
-    tag: int | None
-    default: Any
-    only_in: str | None
-    not_in: str | None
-    instead: dict[str, Wire[Any]]
-    schema_name: str | None
+    name: str = ""
+    since: int = 0
+    until: int | None = None
+    tag: int | None = None
+    default: Any = _NO_DEFAULT
+    only_in: str | None = None
+    not_in: str | None = None
+    instead: Mapping[str, Wire[Any]] = dataclasses.field(default_factory=dict)
+    schema_name: str | None = None
 
     @property
     def kafka_name(self) -> str:
@@ -107,40 +107,31 @@ class Field:
         return dataclasses.replace(self, wire=self.instead[layout]) if layout in self.instead else self
 
 
-def field(
-    wire: Wire[T],
-    *,
-    default: T = _NO_DEFAULT,
-    since: int = 0,
-    until: int | None = None,
-    tag: int | None = None,
-    only_in: str | None = None,
-    not_in: str | None = None,
-    instead: dict[str, Wire[T]] | None = None,
-    schema_name: str | None = None,
-) -> T:
+class Conditions(TypedDict, total=False):
+    """Which versions and layouts have a field, and in which form: see `Field`."""
+
+    since: int
+    until: int
+    tag: int
+    only_in: str
+    not_in: str
+    instead: Mapping[str, Wire[Any]]
+    schema_name: str
+
+
+def field(wire: Wire[T], *, default: T = _NO_DEFAULT, **conditions: Unpack[Conditions]) -> T:
     """Declares a field. It needs a default if a version, a layout or a tag may leave it out.
 
     `only_in` and `not_in` name a layout. `instead` maps a layout to the encoding that the field has there.
     `schema_name` is the name in Kafka's schema, if it is not this one in camel case. Raises TypeError if
     the default is missing.
     """
-    # Without any of these conditions the field always exists.
-    conditions = (since or None, until, tag, only_in, not_in)
-    if default is _NO_DEFAULT and conditions != (None,) * len(conditions):
+    if default is _NO_DEFAULT and conditions.keys() - {"instead", "schema_name"}:
         raise TypeError("a field that can be absent needs a default")
     # The spec travels in the dataclass field's metadata until `struct` collects it.
-    spec = {
-        "wire": wire,
-        "since": since,
-        "until": until,
-        "tag": tag,
-        "only_in": only_in,
-        "not_in": not_in,
-        "instead": instead or {},
-        "schema_name": schema_name,
-    }
-    declared: T = dataclasses.field(default=default, metadata={_SPEC: spec})
+    declared: T = dataclasses.field(
+        default=default, metadata={_SPEC: Field(wire=wire, default=default, **conditions)}
+    )
     return declared
 
 
@@ -158,7 +149,7 @@ def struct(
         struct_class = freeze(cls, kw_only=True)
         # Fields without a wire spec (`value`, `version`, `trailing`) are not in the table.
         fields = tuple(
-            Field(name=declared.name, default=declared.default, **declared.metadata[_SPEC])
+            dataclasses.replace(declared.metadata[_SPEC], name=declared.name)
             for declared in dataclasses.fields(struct_class)  # type: ignore[arg-type]  # T is not known as a dataclass
             if _SPEC in declared.metadata
         )

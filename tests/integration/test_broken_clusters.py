@@ -10,7 +10,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
-from koff.records.placement import share_state_partition
+from koff.records.placement import group_partition
 from koff.records.topics import SHARE_STATE_TOPIC
 from tests.fault_cluster import LEADERLESS, OFFSETS_TOPIC, FaultCluster, fault_cluster
 from tests.fault_scrapes import FOLLOWED_S, RECOVERED_S, check_lag_command, wait_for, wait_for_rows, watching
@@ -106,8 +106,9 @@ def share_state_leaders(kafka: LocalKafka, group: str, topic: str) -> dict[int, 
     described = kafka.admin.describe_topics(TopicCollection([topic]))[topic].result(60)
     topic_id = str(described.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
     leaders = kafka.leaders(SHARE_STATE_TOPIC)
+    # Kafka hashes its SharePartitionKey, this text, as the name of a group.
     return {
-        partition: leaders[share_state_partition(group, topic_id, partition, len(leaders))]
+        partition: leaders[group_partition(f"{group}:{topic_id}:{partition}", len(leaders))]
         for partition in range(len(described.partitions))
     }
 

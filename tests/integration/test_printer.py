@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 import koff
 from koff.kafkatest import wait_until
 from koff.tail.messages import OffsetsConsumer
-from koff.tail.reader import Polled, TailReader
+from koff.tail.reader import PolledRuns, TailReader
 from tests.integration.test_monitor import write
 from tests.kafka_groups import commit, consuming, produce
 from tests.koff_process import KOFF, run_koff
@@ -260,8 +260,8 @@ def test_a_span_that_has_ended_is_read_to_its_end_however_late_it_comes(kafka, m
     topic = write_a_minute_apart(kafka, 3)
     poll, empty = TailReader.poll, iter(range(3))
 
-    def poll_late(reader: TailReader, timeout_s: float) -> Polled:
-        return Polled() if next(empty, None) is not None else poll(reader, timeout_s)
+    def poll_late(reader: TailReader, timeout_s: float) -> PolledRuns:
+        return PolledRuns() if next(empty, None) is not None else poll(reader, timeout_s)
 
     monkeypatch.setattr(TailReader, "poll", poll_late)
     with OffsetsConsumer(kafka.bootstrap, topic=topic, until_ms=1_700_000_120_000) as messages:

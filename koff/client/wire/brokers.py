@@ -17,7 +17,7 @@ from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
 from koff.errors import ConfigError, ConnectError, Denied, copy_error
-from koff.proto.requests import Request
+from koff.proto.requests import EncodedRequest
 
 T = TypeVar("T")
 PATIENCE_S = 1.0
@@ -86,7 +86,7 @@ class Brokers(Closing):
     def ask(
         self,
         address: Address,
-        build: Callable[[Connection], Request[T]],
+        build: Callable[[Connection], EncodedRequest[T]],
         *,
         deadline: float,
         check: Callable[[T, Address], None] = _accept,
@@ -106,7 +106,7 @@ class Brokers(Closing):
 
     def ask_any(
         self,
-        build: Callable[[Connection], Request[T]],
+        build: Callable[[Connection], EncodedRequest[T]],
         *,
         deadline: float,
         candidates: Iterable[Address] | None = None,
