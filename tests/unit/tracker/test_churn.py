@@ -10,7 +10,7 @@ import pytest
 
 from koff.proto.primitives import format_uuid
 from koff.records import encode
-from koff.tracker import Snapshot, Tracker, topic_names
+from koff.tracker import Snapshot, Tracker, topic_id_names
 from koff.tracker import registry as shared
 from koff.tracker.shard import Shard
 from koff.tracker.topic_ids import fold_topic_id
@@ -71,7 +71,7 @@ def topic_id(topic: str) -> str:
 
 def test_two_hours_of_groups_and_topics_that_come_and_go_leave_no_trace_but_room(monkeypatch):
     monkeypatch.setattr(shared, "_SPARE", 500)
-    monkeypatch.setattr(topic_names, "SPARE", 500)
+    monkeypatch.setattr(topic_id_names, "SPARE", 500)
     tracker, seen = Tracker(), []
     for round_ in range(120):
         churn(tracker, round_)
