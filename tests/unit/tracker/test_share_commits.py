@@ -5,62 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koff.records import (
-    ShareSnapshot,
-    ShareSnapshotValue,
-    ShareUpdate,
-    ShareUpdateValue,
-    encode,
-)
+from koff.records import encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Pair, Share, apply, classic_group, commit, list_unread
-
-OLD, NEW = Share.places
-NOW_MS = 1_790_000_000_000
-
-
-def snapshot_of(
-    group: str,
-    start: int | None,
-    *,
-    topic_id: str = OLD,
-    partition: int = 0,
-    at_ms: int = 1,
-    done: int = 0,
-) -> Pair:
-    """Share state that starts at `start`, with `done` deliveries above; None deletes it."""
-    value = None
-    if start is not None:
-        value = ShareSnapshotValue(
-            version=0,
-            snapshot_epoch=0,
-            state_epoch=0,
-            leader_epoch=0,
-            start_offset=start,
-            delivery_complete_count=done,
-            create_timestamp=1,
-            write_timestamp=at_ms,
-            state_batches=(),
-        )
-    return encode(ShareSnapshot(group_id=group, topic_id=topic_id, partition=partition, value=value))
-
-
-def share(tracker: Tracker, place: int, *records, seen_at_ms: int = -1) -> None:
-    keys, values = [key for key, _ in records], [value for _, value in records]
-    tracker.shares.apply(place, keys, values, seen_at_ms=seen_at_ms)
-
-
-def add_share_groups(tracker: Tracker, *names: str, count: int = 50) -> None:
-    """Applies the own records of these share groups. The offsets topic has `count` partitions."""
-    for name in names:
-        apply(tracker, encode(Share.own(name, 1)), partition=group_partition(name, count))
-
-
-def commits(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
-    return {(r.group, r.topic, r.partition): r.committed for r in tracker.take_snapshot().rows()}
+from tests.unit.builders import Share, apply, classic_group, commit, list_unread
+from tests.unit.tracker.share_groups import (
+    NEW,
+    OLD,
+    add_share_groups,
+    build_tracker,
+    commits,
+    share,
+    snapshot_of,
+    update_record,
+)
 
 
 def share_partitions(tracker: Tracker) -> dict[int, np.ndarray]:
@@ -72,11 +32,7 @@ def share_partitions(tracker: Tracker) -> dict[int, np.ndarray]:
 @pytest.fixture
 def tracker() -> Tracker:
     """A tracker that knows the share groups s and u."""
-    tracker = Tracker()
-    tracker.identify_topics({"t": OLD})
-    tracker.set_offsets_partitions(50)
-    add_share_groups(tracker, "s", "u")
-    return tracker
+    return build_tracker("s", "u")
 
 
 def test_a_lost_partition_of_share_state_takes_its_own_rows_with_it_and_no_others(tracker):
@@ -132,16 +88,7 @@ def test_share_groups_move_when_the_offsets_topic_grows():
 
 @pytest.mark.parametrize(("group", "partition"), [("s", -1), ("\ufffd" * 22_000, 0)])
 def test_impossible_keys_of_share_state_are_counted_and_make_no_row(tracker, group, partition):
-    value = ShareUpdateValue(
-        version=0,
-        snapshot_epoch=0,
-        leader_epoch=0,
-        start_offset=3,
-        delivery_complete_count=0,
-        state_batches=(),
-    )
-    short = ShareUpdate(group_id="g", topic_id=OLD, partition=partition, value=value)
-    key, encoded = encode(short)
+    key, encoded = encode(update_record("g", 3, partition=partition))
     if partition == 0:
         raw = b"\xff" * 22_000
         key = b"\0\1" + len(raw).to_bytes(2, "big") + raw + key[2 + 2 + 1 :]
