@@ -52,11 +52,6 @@ class Features(NamedTuple):
     consumed: NDArray[np.float32]
     """The sum of the forward steps between commits: a step back (an offset reset) does not reduce it."""
 
-    def has_mark(self, mark: Mark) -> NDArray[np.bool_]:
-        """Whether each row's window has the mark, or any of several."""
-        has: NDArray[np.bool_] = (self.marks & np.uint8(mark)) != 0
-        return has
-
     def slice_rows(self, rows: slice | NDArray[np.int64]) -> Features:
         """The features of these rows."""
         return Features(
