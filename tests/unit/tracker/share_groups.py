@@ -85,8 +85,3 @@ def add_share_groups(tracker: Tracker, *names: str, count: int = 50) -> None:
     """Applies the own records of these share groups. The offsets topic has `count` partitions."""
     for name in names:
         apply(tracker, encode(Share.own(name, 1)), partition=group_partition(name, count))
-
-
-def commits(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
-    """The committed offsets that are shown."""
-    return {(r.group, r.topic, r.partition): r.committed for r in tracker.take_snapshot().rows()}

@@ -9,13 +9,12 @@ import pytest
 
 from koff.records import encode
 from koff.tracker import ShareLag, Tracker
-from tests.unit.builders import Consumer, Share, commit, gone
+from tests.unit.builders import Consumer, Share, commit, committed, gone
 from tests.unit.tracker.share_groups import (
     NOW_MS,
     OLD,
     apply_home,
     build_tracker,
-    commits,
     share,
     snapshot_of,
 )
@@ -50,7 +49,7 @@ def test_share_state_that_is_read_late_changes_no_commit_of_a_consumer_group(tra
     share(tracker, 3, snapshot_of("s", 4))
     retype(tracker, times)
     share(tracker, 3, snapshot_of("s", start))
-    assert commits(tracker) == {("s", "t", 0): 90}
+    assert committed(tracker) == {("s", "t", 0): 90}
 
 
 def test_described_lags_that_come_late_or_go_change_no_commit_of_a_consumer_group(tracker):
@@ -67,6 +66,6 @@ def test_deleted_commits_of_a_consumer_group_take_no_row_of_the_share_group_afte
     tracker = build_tracker()
     apply_home(tracker, encode(AS_CONSUMER), *[commit("s", "t", 0, 90)] * times)
     share(tracker, 3, snapshot_of("s", 4))  # its partition is ahead of that of the group
-    assert commits(tracker) == {("s", "t", 0): 90}
+    assert committed(tracker) == {("s", "t", 0): 90}
     apply_home(tracker, *[commit("s", "t", 0, None)] * times, encode(gone(AS_CONSUMER)), encode(AS_SHARE))
-    assert commits(tracker) == {("s", "t", 0): 4}
+    assert committed(tracker) == {("s", "t", 0): 4}
