@@ -34,7 +34,7 @@ from koff.tracker.selection import select_groups
 from koff.view.cluster_view import ClusterView
 from tests.unit.builders import Share, apply, commit
 from tests.unit.serve.views import EVERYTHING
-from tests.unit.tracker.test_share_commits import share, snapshot_of
+from tests.unit.tracker.share_groups import share, snapshot_of
 
 NOW_MS, LIMIT_MS = 100_000, 25_000
 OLD, FRESH = Moment(70.0, 0), Moment(90.0, 0)

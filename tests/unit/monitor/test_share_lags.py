@@ -17,7 +17,7 @@ from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import PartitionLag, ShareLag
 from tests.unit.builders import Share, commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
-from tests.unit.tracker.test_share_commits import snapshot_of
+from tests.unit.tracker.share_groups import snapshot_of
 
 T_ID = IDS["t"]
 ALL = frozenset({0})

@@ -9,7 +9,15 @@ from koff.lag import Reason
 from koff.records.placement import group_partition
 from koff.tracker import PartitionLag, ShareLag, Tracker
 from tests.unit.builders import commit, list_unread
-from tests.unit.tracker.test_share_commits import NEW, NOW_MS, OLD, add_share_groups, share, snapshot_of
+from tests.unit.tracker.share_groups import (
+    NEW,
+    NOW_MS,
+    OLD,
+    add_share_groups,
+    build_tracker,
+    share,
+    snapshot_of,
+)
 
 ENDS = {("t", p): 100 for p in range(3)}
 
@@ -17,12 +25,7 @@ ENDS = {("t", p): 100 for p in range(3)}
 @pytest.fixture
 def tracker() -> Tracker:
     """A tracker that knows the share groups s and u, and the topic t with three partitions."""
-    tracker = Tracker()
-    tracker.identify_topics({"t": OLD})
-    tracker.set_offsets_partitions(50)
-    add_share_groups(tracker, "s", "u")
-    tracker.add_samples(ends=ENDS, starts=dict.fromkeys(ENDS, 0), stables=ENDS, at_ms=NOW_MS)
-    return tracker
+    return build_tracker("s", "u", ends=ENDS)
 
 
 def lag_of(partition: int, lag: int | None, *, topic_id: str = OLD) -> ShareLag:
