@@ -265,7 +265,7 @@ def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_r
 
 
 def render(view: ClusterView) -> str:
-    return "".join(Exposition(EVERYTHING).render_chunks(view))
+    return b"".join(Exposition(EVERYTHING).render_chunks(view)).decode()
 
 
 def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known: Known) -> None:
