@@ -6,15 +6,12 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import AclOperation, ResourceType
@@ -124,30 +121,6 @@ def test_one_look_knows_the_times_of_the_newest_commits(settled, start):
     assert (row["lag"], row["complete"]) == (8, 1)
 
 
-def neighbour(of: str) -> str:
-    """Another group in the same partition of the offsets topic."""
-    home = group_partition(of, 50)
-    return next(name for n in itertools.count() if group_partition(name := f"neighbour-{n}", 50) == home)
-
-
-@contextmanager
-def transaction(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> Iterator[Producer]:
-    """Commits of the group in a transaction that is left open; it is aborted when the test fails."""
-    producer = kafka.producer({"transactional.id": f"of-{group}", "transaction.timeout.ms": 600_000})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    consumer = kafka.consumer(group)
-    at = [TopicPartition(*offset) for offset in offsets]
-    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 60)
-    consumer.close()
-    try:
-        yield producer
-    except BaseException:
-        with suppress(KafkaException):  # it was committed before
-            producer.abort_transaction(60)
-        raise
-
-
 def watch(
     monitor: Monitor, until: Callable[[], object], what: str
 ) -> dict[tuple[str, str, int], list[float]]:
@@ -164,32 +137,6 @@ def watch(
 
     wait_until(look, timeout_s=60, what=what, every_s=0.001)
     return seen
-
-
-def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_never_taken_back(settled):
-    group, other = neighbour("forwards"), "forwards"
-    commit(settled, group, ("orders", 0, 3))
-    with transaction(settled, group, ("orders", 0, 8)) as producer:
-        for offset in range(13, 16):
-            commit(settled, other, ("orders", 0, offset))
-        with monitoring(settled.bootstrap) as monitor:
-            monitor.wait_until_ready()
-            begun = monitor.rows(COMMITTED)
-            assert (begun[group, "orders", 0], begun[other, "orders", 0]) == (3, 15)
-            wait_until(lambda: completeness(monitor, "backwards") == 1, what="the other partitions")
-            assert completeness(monitor, other) == 0
-            assert not monitor.events("backfilled")
-            commit(settled, other, ("orders", 0, 16))
-            producer.commit_transaction(60)
-            seen = watch(
-                monitor,
-                lambda: monitor.events("backfilled") and monitor.rows(COMMITTED)[group, "orders", 0] == 8,
-                "the end of the transaction",
-            )
-            wait_for_backfill(monitor)
-            assert seen[group, "orders", 0] in ([3, 8], [8])  # it may have come before we looked
-            assert seen[other, "orders", 0] in ([15, 16], [16])
-            assert completeness(monitor, other) == 1
 
 
 @contextmanager
@@ -243,43 +190,6 @@ def test_no_offset_goes_back_while_groups_commit_without_a_pause(settled):
         if of == topic:
             assert whole[0] >= before[group]
             assert whole[-1] > before[group]
-
-
-@contextmanager
-def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
-    """Groups that commit once, one after the other: those that have. They wait for nothing at the end."""
-    names, done = list[str](), threading.Event()
-
-    def work() -> None:
-        while not done.is_set():
-            name = f"once-{len(names)}"
-            one = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
-            kafka.admin.alter_consumer_group_offsets([one])[name].result(60)
-            names.append(name)
-            done.wait(0.005)  # the monitor must be able to keep up on a busy machine
-
-    worker = threading.Thread(target=work, name="coming")
-    worker.start()
-    try:
-        yield names
-    finally:
-        done.set()
-        worker.join(60)
-
-
-def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tmp_path):
-    topic = settled.create_topic()
-    with coming(settled, topic) as names:
-        wait_until(lambda: len(names) > 10, what="some groups")
-        with monitoring(settled.bootstrap, env=without_backfill(tmp_path)) as monitor:
-            monitor.wait_until_ready()
-            until = len(names)
-            wait_until(
-                lambda: {at[0] for at in monitor.rows(COMMITTED)}.issuperset(names[:until]),
-                what=f"all of {until} groups",
-            )
-            assert sum(monitor.metrics()["koff_reader_records_total"].values()) > 0
-            assert not monitor.events("backfilled")
 
 
 def test_another_topic_than_kafkas_own_is_replayed(settled):
