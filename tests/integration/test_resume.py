@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
@@ -25,7 +24,6 @@ from tests.kafka_groups import commit
 from tests.koff_process import Monitor, monitoring, patch_koff, run_koff
 
 pytestmark = pytest.mark.kafka
-READ_ANEW = "partitions are read anew"
 RESUMED, SEEDED = "partitions start: resume", "partitions start: seed"
 
 
@@ -167,76 +165,6 @@ def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_
         assert records_read(monitor) < 10
 
 
-def test_of_a_damaged_file_that_partition_alone_is_read_anew(groups, tmp_path):
-    begin(groups, tmp_path)
-    file = partition_file(tmp_path, "g7")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        assert len(monitor.events(RESUMED)) == 1, monitor.text
-        (line,) = monitor.events(SEEDED)
-        assert line["partitions"] == 1
-        assert line["why"].startswith("it is damaged")
-        wait_until(lambda: records_read(monitor) > 0, what="the history of that partition")
-        assert records_read(monitor) < 20
-        assert monitor.rows(COMMITTED)["g7", "orders", 0] == 7
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-        assert not monitor.events(SEEDED)
-        assert records_read(monitor) == 0
-
-
-def test_the_state_of_another_cluster_is_left_alone(groups, kafka, tmp_path):
-    commit(kafka, "elsewhere", (kafka.create_topic(), 0, 0))
-    begin(groups, tmp_path)
-    with monitoring(kafka.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        assert monitor.events(ASKED)
-        assert not monitor.events(RESUMED)
-        assert any("cluster id" in line["why"] for line in monitor.events(SEEDED))
-        assert monitor.rows(COMMITTED).keys().isdisjoint({(f"g{n}", "orders", 0) for n in range(30)})
-
-
-def keep_tombstones_ms(kafka: LocalKafka, ms: int | None) -> None:
-    operation = AlterConfigOpType.DELETE if ms is None else AlterConfigOpType.SET
-    entry = ConfigEntry("delete.retention.ms", str(ms), incremental_operation=operation)
-    resource = ConfigResource(ResourceType.TOPIC, "__consumer_offsets", incremental_configs=[entry])
-    kafka.admin.incremental_alter_configs([resource])[resource].result(60)
-
-    def known() -> bool:
-        told = kafka.admin.describe_configs([resource])[resource].result(60)["delete.retention.ms"].value
-        return told == str(ms or 86_400_000)
-
-    wait_until(known, what="the broker to know it")
-
-
-def test_a_state_that_is_older_than_the_tombstones_last_is_of_no_use(groups, tmp_path):
-    begin(groups, tmp_path)
-    keep_tombstones_ms(groups, 1)
-    try:
-        with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-            monitor.wait_until_ready()
-            (line,) = monitor.events(SEEDED)
-            assert "tombstones may be gone, with delete.retention.ms 1" in line["why"]
-            assert monitor.events(ASKED)
-            wait_for_backfill(monitor)
-            assert monitor.rows(COMMITTED)["g7", "orders", 0] == 7
-    finally:
-        keep_tombstones_ms(groups, None)
-
-
-def test_a_folder_that_another_koff_uses_is_refused_in_one_line(groups, tmp_path):
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        result = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", str(tmp_path))
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert f"{tmp_path} is in use by another koff" in line
-
-
 def test_a_folder_that_cannot_be_made_is_refused_in_one_line(groups, tmp_path):
     (tmp_path / "file").touch()
     below = str(tmp_path / "file" / "below")
@@ -272,24 +200,3 @@ def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving
         monitor.wait_until_ready()
         resumed(monitor)
         assert monitor.rows(COMMITTED)["unsaved", "orders", 0] == 1
-
-
-def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path):
-    code = "import koff.monitor.internal_logs as logs\nlogs.SHORTEST_RETENTION_S = 1.0\n"
-    keep_tombstones_ms(groups, 1)
-    try:
-        with monitoring(groups.bootstrap, env=patch_koff(tmp_path, code)) as monitor:
-            monitor.wait_until_ready()
-            before = monitor.rows(COMMITTED)
-            groups.pause()
-            wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=60, what="503")
-            groups.resume()
-            wait_until(
-                lambda: any("deletions" in line["why"] for line in monitor.events(READ_ANEW)),
-                timeout_s=60,
-                what="it",
-            )
-            monitor.wait_until_ready(60)
-            wait_until(lambda: monitor.rows(COMMITTED) == before, what="all rows")
-    finally:
-        keep_tombstones_ms(groups, None)
