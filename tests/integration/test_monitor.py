@@ -121,23 +121,6 @@ def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):
         monitor.wait_until_ready()
 
 
-def test_it_is_ready_when_a_partition_ends_in_transaction_markers(kafka):
-    """A marker is no record: a reader that waits for the last record's offset waits for ever."""
-    offsets, topic = kafka.create_topic(partitions=1), kafka.create_topic()
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"t-{offsets}"})
-    producer.init_transactions(60)
-    for group, end in (("committed", producer.commit_transaction), ("aborted", producer.abort_transaction)):
-        producer.begin_transaction()
-        key, value = commit_record(group, topic, 0, 0)
-        producer.produce(offsets, value, key, 0)
-        producer.flush(60)
-        end(60)
-    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
-        monitor.wait_until_ready()
-        assert (monitor.lag("committed"), monitor.lag("aborted")) == (0, None)
-        assert list(monitor.metrics()["koff_reader_behind_records"].values()) == [0]
-
-
 def test_it_survives_a_broker_restart_and_says_so(more_kafka):
     kafka = more_kafka()
     topic = kafka.create_topic()
