@@ -27,6 +27,7 @@ from koff.cli.options import (
 from koff.cli.progress_bar import show_status_line
 from koff.cli.standard_streams import has_terminal
 from koff.cli.view_facts import find_causes, list_unknown
+from koff.config.kinds import count
 from koff.config.monitors import build_look
 from koff.monitor.plan import Way
 from koff.monitor.watch import take_views
@@ -52,7 +53,7 @@ that koff could not find out in time counts as unknown."""
     help="The order of the groups. time: the age of the oldest record that is not committed.",
 )
 @option("--lagging", is_flag=True, help="Only groups with a lag, or whose lag is not known.")
-@option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N groups.")
+@option("--top", type=count(1), help="Only the first N groups.")
 @option(
     "--format",
     "form",
@@ -62,8 +63,7 @@ that koff could not find out in time counts as unknown."""
 )
 @option(
     "--fail-above",
-    type=click.IntRange(min=0),
-    metavar="N",
+    type=count(0),
     help="Exit with code 3 if the total lag of a group is above N; else with code 4 if a lag is unknown (a "
     "partition without commit or end offset), or if no group matches.",
 )
