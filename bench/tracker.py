@@ -72,7 +72,7 @@ def measure(rows: int) -> dict[str, Any]:
 def save_and_restore(tracker: Tracker) -> dict[str, Any]:
     """Every partition into a file and out of it. The tracker is busy for one partition at a time."""
     from koff.monitor.clock import read_moment  # these imports: not before the memory was measured
-    from koff.monitor.requests import Origin, Saved
+    from koff.monitor.saved import Origin, Saved
     from koff.monitor.state import StateDir
 
     partitions = list(tracker.take_snapshot().shards)
@@ -91,7 +91,7 @@ def save_and_restore(tracker: Tracker) -> dict[str, Any]:
             if isinstance(found, Saved):
                 restored.restore_partition(partition, found.state)
         restored_s = time.perf_counter() - at
-    assert restored.partition_count == tracker.partition_count
+    assert len(restored.partitions.numbers) == len(tracker.partitions.numbers)
     return {
         "save_s": round(saved_s, 3),
         "longest_copy_ms": round(max(copied) * 1000, 1),

@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import Cause
-from koff.lag.samples import Sample
+from koff.lag.judge import Judge
+from koff.lag.late_causes import Cause
 from koff.lag.usual_lateness import Pause
-from koff.lag.verdict import Judge, Verdict
+from koff.lag.verdict import Verdict
+from koff.lag.verdict_sample import VerdictSample
 
 RATE_S = 300.0
 """The produce rate is over so many seconds."""
@@ -141,10 +142,10 @@ def judge_life(life: Life) -> Iterator[dict[str, Any]]:
         }
 
 
-def _build_sample(life: Life, observation: Observation, produce_per_s: NDArray[Any]) -> Sample:
+def _build_sample(life: Life, observation: Observation, produce_per_s: NDArray[Any]) -> VerdictSample:
     rows = dict(observation.rows)
     late_s, moved_at_s = rows.pop("lag_s"), rows.pop("moved_at")
-    return Sample(
+    return VerdictSample(
         at_s=observation.t,
         group=np.zeros(life.rows, np.int64),
         counts=rows["subscribed"] | (observation.members <= 0),

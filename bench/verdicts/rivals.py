@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import ENDS_SPAN_MS, Status, group_status, status, window_features
-from koff.lag.samples import Floats, Mask, Sample, find_most, sum_rows
 from koff.lag.verdict import Verdict
+from koff.lag.verdict_sample import Floats, Mask, VerdictSample, find_most, sum_rows
 from koff.tracker.recent_commits import WindowTable
 
 FOR_S = 300.0
@@ -25,7 +25,7 @@ class Threshold:
         self._limit, self._by_time = limit, by_time
         self._since_s = np.full(groups, np.nan)
 
-    def judge(self, sample: Sample, _commits: Mask) -> NDArray[np.uint8]:
+    def judge(self, sample: VerdictSample, _commits: Mask) -> NDArray[np.uint8]:
         """The verdicts (G,)."""
         groups = len(sample.members)
         late_s = find_most(np.nan_to_num(sample.late_s), sample.group, groups)
@@ -42,7 +42,7 @@ class Growth:
         self._next_s = 0.0
         self._verdict = np.full(groups, Verdict.OK, np.uint8)
 
-    def judge(self, sample: Sample, _commits: Mask) -> NDArray[np.uint8]:
+    def judge(self, sample: VerdictSample, _commits: Mask) -> NDArray[np.uint8]:
         """The verdicts (G,)."""
         if sample.at_s >= self._next_s:
             self._next_s = sample.at_s + _MINUTE_S
@@ -58,10 +58,10 @@ class Burrow:
 
     def __init__(self, rows: int) -> None:
         self._windows = WindowTable()
-        self._windows.resize(rows)
+        self._windows.reserve(rows)
         self._ends: deque[tuple[float, NDArray[np.int64]]] = deque()
 
-    def judge(self, sample: Sample, commits: Mask) -> NDArray[np.uint8]:
+    def judge(self, sample: VerdictSample, commits: Mask) -> NDArray[np.uint8]:
         """The verdicts (G,). `commits` are the rows with a commit at this sample."""
         now_ms, rows = round(sample.at_s * 1000), np.flatnonzero(commits)
         lag = np.maximum(sample.end - sample.committed, 0)
@@ -87,6 +87,6 @@ class Burrow:
         return verdicts
 
 
-def _sum_lags(sample: Sample) -> Floats:
+def _sum_lags(sample: VerdictSample) -> Floats:
     lag = np.where(sample.counts, np.maximum(sample.end - sample.committed, 0), 0)
     return sum_rows(lag, sample.group, len(sample.members))

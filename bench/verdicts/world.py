@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.samples import Sample
+from koff.lag.verdict_sample import VerdictSample
 
 STEP_S = 5.0
 ROWS = 3
@@ -109,7 +109,7 @@ class World:
         self.labels = np.zeros((size, steps), np.uint8)
         self.commits = np.zeros(rows, np.bool_)  # the rows with a commit in the last step
 
-    def advance(self) -> Sample:
+    def advance(self) -> VerdictSample:
         """One step. Returns the sample at its end; `late_s` is NaN where it is withheld."""
         now, of, step = (self.step + 1) * STEP_S, self.group, self.step
         rate = self._produce[of, step] * self._shares
@@ -175,7 +175,7 @@ class World:
         broken = self._broken[:, step] & (~self._creeps | (worst > 5 * self._objective))
         self.labels[:, step] = np.where(worst > self._objective, 1 + broken, 0)
 
-    def _build_sample(self, now: float, step: int, late_s: Floats) -> Sample:
+    def _build_sample(self, now: float, step: int, late_s: Floats) -> VerdictSample:
         of, size = self.group, len(self.scripts)
         withheld = np.zeros(len(of), np.bool_)
         withheld[::ROWS] = self._withheld[:, step]
@@ -183,7 +183,7 @@ class World:
         members = self._members[:, step].astype(np.int64)
         number = np.arange(len(of)) % ROWS % np.maximum(members, 1)[of]
         subscribed = self._subscribed[of, step]
-        return Sample(
+        return VerdictSample(
             at_s=now,
             group=of,
             counts=subscribed | (members <= 0)[of],

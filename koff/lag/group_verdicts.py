@@ -8,9 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import Cause
-from koff.lag.samples import Floats, Mask
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import Basis, Judgement, Verdict
+from koff.lag.verdict_sample import Floats, Mask
 
 _OF_GROUPS: dict[str, float] = {
     "verdict": Verdict.UNKNOWN,

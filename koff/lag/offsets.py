@@ -45,10 +45,26 @@ class Lags(NamedTuple):
         return np.where(self.known, np.maximum(self.signed, 0), 0)
 
 
-def lags(*, end: NDArray[np.int64], committed: NDArray[np.int64]) -> Lags:
-    """The `lag` of each row; `end` and `committed` are arrays (N,)."""
-    known = (end >= 0) & (committed >= 0)
-    return Lags(np.where(known, end - committed, 0), known)
+def lags(
+    *,
+    end: NDArray[np.int64],
+    committed: NDArray[np.int64],
+    hidden: NDArray[np.bool_] | bool = False,
+    returned: NDArray[np.int64] | None = None,
+    gone: NDArray[np.bool_] | bool = False,
+) -> Lags:
+    """The `lag` of each row; the arguments are arrays (N,).
+
+    It is unknown where `hidden`: for example, the offsets of an earlier topic of that name cannot be compared
+    with those of the present log. `returned` are the lags of share groups that coordinators returned, UNKNOWN
+    elsewhere: such a lag depends on no offset, only on the topic partition, which must not be `gone`.
+    """
+    known = (end >= 0) & (committed >= 0) & ~np.asarray(hidden)
+    signed = np.where(known, end - committed, 0)
+    if returned is None:
+        return Lags(signed, known)
+    given = (returned >= 0) & ~np.logical_or(hidden, gone)
+    return Lags(np.where(given, returned, signed), known | given)
 
 
 def readable(*, end: Offsets, committed: Offsets, start: Offsets) -> NDArray[np.int64]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.judge import Judge
 from koff.lag.rates import Rates
-from koff.lag.samples import Floats, Ints, Mask, Sample
 from koff.lag.time_lag import TimeLags
-from koff.lag.verdict import Judge
+from koff.lag.verdict_sample import Floats, Ints, Mask, VerdictSample
 
 
 def judge_rows(
@@ -32,7 +32,7 @@ def judge_rows(
     """
     size = len(counts)
     unknown, nothing = np.full(size, -1), np.zeros(size, np.bool_)
-    sample = Sample(
+    sample = VerdictSample(
         at_s=at_s,
         group=np.arange(size),
         counts=counts,

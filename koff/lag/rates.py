@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,27 @@ class Rates(NamedTuple):
 
     per_s: NDArray[np.float64]
     known: NDArray[np.bool_]
+
+    @classmethod
+    def build_unknown(cls, rows: int) -> Self:
+        """Rates of which none is known."""
+        return cls(np.zeros(rows), np.zeros(rows, np.bool_))
+
+    def hide(self, rows: NDArray[np.bool_]) -> Rates:
+        """These rates, unknown in the `rows` of the mask."""
+        known = self.known & ~rows
+        return Rates(np.where(known, self.per_s, 0.0), known)
+
+    def sum(self, sums: NDArray[np.integer[Any]], size: int, *, incomplete: NDArray[np.bool_]) -> Rates:
+        """The rates of `size` sums, such as groups. `sums` (N,) is the number of the sum of each row.
+
+        A sum is over the rows with a known rate. It is unknown if there are none, and if a row in it is
+        `incomplete` (a mask): a partial sum looks as if the group became slower.
+        """
+        per_s = np.bincount(sums, weights=self.per_s, minlength=size)
+        known = np.bincount(sums[self.known], minlength=size) > 0
+        known[sums[incomplete]] = False
+        return Rates(np.where(known, per_s, 0.0), known)
 
 
 def produce_rates(history: EndHistory, rows: Rows, *, span_s: float = 300.0) -> Rates:
@@ -80,6 +101,23 @@ class CatchUps(NamedTuple):
     def never(self) -> NDArray[np.bool_]:
         """Where the group does not consume faster than records are produced."""
         return np.isinf(self.seconds)
+
+    def find_slowest(
+        self, groups: NDArray[np.integer[Any]], size: int, *, lag_known: NDArray[np.bool_]
+    ) -> CatchUps:
+        """When each of `size` groups will have caught up: when its slowest row has.
+
+        `groups` (N,) is the number of the group of each row. Rows with an unknown lag are left out. Unknown
+        if the result of any other row is unknown, and if no row has a known lag.
+        """
+        seconds = np.zeros(size)
+        np.maximum.at(seconds, groups[self.known], self.seconds[self.known])
+        # In each group, as many rows must have a known result as have a known lag.
+        with_result, with_lag = (
+            np.bincount(groups[where], minlength=size) for where in (self.known, lag_known)
+        )
+        known = (with_result > 0) & (with_result == with_lag)
+        return CatchUps(np.where(known, seconds, 0.0), known)
 
 
 def seconds_until_caught_up(

@@ -28,6 +28,11 @@ class TimeLags(NamedTuple):
         """A mask of the rows where only control records are left to read: the end of a transaction."""
         return np.zeros(len(self.known), np.bool_) if self.exact is None else self.exact & (self.seconds == 0)
 
+    def select(self, rows: NDArray[np.intp]) -> TimeLags:
+        """Those of some rows."""
+        exact = None if self.exact is None else self.exact[rows]
+        return TimeLags(self.seconds[rows], self.known[rows], self.at_least[rows], exact)
+
 
 def time_lag_s(
     history: EndHistory,
@@ -167,7 +172,7 @@ def refine_with_records(
     # Few rows have a record, as a rule.
     read = np.flatnonzero(records.offset >= 0)
     if len(read):
-        by_ends = TimeLags(found.seconds[read], found.known[read], found.at_least[read])
+        by_ends = found.select(read)
         refined = _refine(
             history, rows[read], committed[read], now_ms, records.select(read), by_ends,
             valid=valid[read], start=start[read], end=end[read], reach_s=reach_s, skew_ms=skew_ms,

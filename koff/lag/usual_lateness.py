@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.samples import Floats
+from koff.lag.verdict_sample import Floats
 
 FLOOR_S = 120.0
 """A group that is not later than this is never late: no deployment is shorter news."""

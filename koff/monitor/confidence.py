@@ -7,30 +7,23 @@ offsets topic (for share groups: of `__share_group_state`) is known to be read.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, WITHHELD, Reason, is_topic_recreated
-from koff.monitor.commit_history import Replayed
+from koff.monitor.duties.history import Replayed
+from koff.monitor.duties.stored_groups import describe_refused
 from koff.monitor.followed_log import FollowedLog
-from koff.monitor.requests import Display, Moment
-from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
-from koff.monitor.stored_groups import describe_refused
+from koff.monitor.known_facts import NEVER_MS, ViewFacts
+from koff.monitor.moment import Moment
 from koff.records.placement import group_partition
 from koff.tracker import ShardSnapshot, Snapshot
-from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
-from koff.view.activity import RecentActivity
-from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from koff.view.verdicts import attach_verdicts
 
 _NAMELESS = "the list of topics is too old to have the names of their topics"
-NEVER_MS = -(1 << 62)
-"""Stands for "never": before every time that counts as current."""
 
 
 def find_withheld(
@@ -77,150 +70,15 @@ def find_withheld(
     return found, int(np.count_nonzero(has_end_side | stale))
 
 
-@dataclass(frozen=True, slots=True)
-class ViewFacts:
-    """The facts that a view depends on, besides the snapshot.
-
-    `cluster` is the name of the cluster, and `display` what is shown of it. `source` is where commits come
-    from. `doubtful_topics` are the internal topics that may have been created again since koff read them.
-    `described_shares_ms` has the share groups whose lags coordinators returned: when all of each were
-    requested, None if never.
-    `nameless_shares` are share groups with state of topics that no list has had yet. `missing_shares_why`
-    is why lags of share groups may be missing, while the log is not their source. `elsewhere` maps each group
-    that is not shown by the partition of its hash to the partition that shows it. `history` is the partition
-    whose history is being read. `stored_groups_at` is when ZooKeeper's groups were requested; without
-    `are_stored_groups_known`, ZooKeeper has not responded yet; `refused_groups` are left out of its response.
-    `oldest_ms` is the oldest time that counts as current, and `steady_ms` converts to such times. `failure`
-    is the newest error while nothing is answered. `skipped` counts what could not be used. `listed` is what
-    the cluster lists of its brokers and topics, if the list is new enough. `denied_topics` are topics that
-    koff may not describe, and `denied_groups` counts the groups that koff may not describe any more.
-    `listed_at` is when the newest list was requested. `requests` counts the requests to the cluster. All
-    views share `activity`.
-    """
-
-    cluster: str
-    display: Display
-    source: Literal["log", "coordinators"]
-    offsets: FollowedLog
-    share: FollowedLog
-    doubtful_topics: Collection[str]
-    described_shares_ms: Mapping[str, int | None]
-    nameless_shares: Collection[str]
-    missing_shares_why: str | None
-    elsewhere: Mapping[str, int]
-    history: Replayed | None
-    stored_groups_at: Moment | None
-    are_stored_groups_known: bool
-    refused_groups: Mapping[str, str]
-    steady_ms: Callable[[Moment], int]
-    now: Moment
-    oldest_ms: int
-    topics_asked: Moment | None
-    failure: str | None
-    ends_answered: bool
-    was_ready: bool
-    record_counts: Mapping[str, int]
-    skipped: Mapping[str, int]
-    denied_topics: Collection[str] = ()
-    denied_groups: int = 0
-    listed: ClusterFacts = field(default_factory=ClusterFacts)
-    group_labels: tuple[re.Pattern[str], ...] = ()
-    listed_at: Moment | None = None
-    requests: Mapping[str, int] = field(default_factory=dict)
-    activity: RecentActivity = field(default_factory=RecentActivity)
-
-    def groups_ms(self, number: int, shard: ShardSnapshot) -> NDArray[np.int64] | int:
-        """When the groups of a shard were current: one time for all, or one for each.
-
-        Commits of share groups have a time of their own besides (`commits_ms`).
-        """
-        if number == STORED_GROUPS_SHARD:
-            return self._stored_groups_ms(shard)
-        at_ms, part = self.current_ms(self.offsets, number), self.offsets.partitions.get(number)
-        if part is None or at_ms == NEVER_MS:
-            return at_ms
-        times = {name: self._to_ms(moment) for name, moment in part.stale_groups.items()}
-        for name, place in self.elsewhere.items():
-            if place == number:  # it may have moved to its other partition meanwhile
-                other_ms = self.current_ms(self.offsets, group_partition(name, self.offsets.partition_count))
-                times[name] = min(times.get(name, at_ms), other_ms)
-        if not times:
-            return at_ms
-        return np.array([times.get(group.name, at_ms) for group in shard.groups], np.int64)
-
-    def _stored_groups_ms(self, shard: ShardSnapshot) -> NDArray[np.int64] | int:
-        """When the groups of ZooKeeper were current. A group that is in Kafka too is shown as Kafka has it.
-
-        So nothing is known of a group while the partition is not read in which Kafka would have it, nor while
-        koff may not read the group.
-        """
-        at_ms, count = self._to_ms(self.stored_groups_at), self.offsets.partition_count
-        unread = {p for p, part in self.offsets.partitions.items() if part.current is None}
-        if not unread and not self.refused_groups:
-            return at_ms
-        hidden = [
-            group.name in self.refused_groups
-            or (bool(unread) and group_partition(group.name, count) in unread)
-            for group in shard.groups
-        ]
-        return np.where(np.array(hidden, np.bool_), NEVER_MS, at_ms)
-
-    def commits_ms(self, shard: ShardSnapshot, groups_ms: NDArray[np.int64] | int) -> NDArray[np.int64] | int:
-        """When the commits of a shard were current, of which `groups_ms` is known: one time for all rows, or
-        one for each.
-        """
-        at_ms, sources = groups_ms, shard.share_partition
-        if isinstance(at_ms, np.ndarray):
-            at_ms = at_ms[shard.group]
-        if sources is None:
-            return at_ms
-        by_partition = {p: self.current_ms(self.share, p) for p in self.share.partitions}
-        times = np.array([by_partition.get(p, NEVER_MS) for p in sources.tolist()], np.int64)
-        times = np.where(sources == DESCRIBED, shard.seen_at, times)
-        return np.where(sources == NOT_SHARED, at_ms, np.minimum(at_ms, times))
-
-    def find_whole(self, shard: ShardSnapshot, *, share_ms: int) -> NDArray[np.bool_] | bool:
-        """Which groups of a shard have no rows besides those that are known: True for all, or a mask.
-
-        The rows of a share group are in any partitions of `__share_group_state`, all of which were current at
-        `share_ms`, or its coordinator returned them. State has no names of topics, only their ids.
-        """
-
-        def is_whole(name: str) -> bool:
-            if name in self.described_shares_ms:
-                at_ms = self.described_shares_ms[name]
-                return at_ms is not None and at_ms >= self.oldest_ms
-            return share_ms >= self.oldest_ms and name not in self.nameless_shares
-
-        if not shard.has_share_groups:
-            return shard.groups_whole
-        return shard.groups_whole & np.array(
-            [g.type != "share" or is_whole(g.name) for g in shard.groups], np.bool_
-        )
-
-    def has_old_stored_groups(self, snapshot: Snapshot) -> bool:
-        """Whether there are groups of ZooKeeper that are not current."""
-        return STORED_GROUPS_SHARD in snapshot.shards and self._to_ms(self.stored_groups_at) < self.oldest_ms
-
-    def current_ms(self, log: FollowedLog, number: int) -> int:
-        """When that partition of an internal topic was current."""
-        part = log.partitions.get(number)
-        if part is None or log.topic in self.doubtful_topics:
-            return NEVER_MS
-        return self._to_ms(part.current)
-
-    def _to_ms(self, moment: Moment | None) -> int:
-        return NEVER_MS if moment is None else self.steady_ms(moment)
-
-
 def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
     """The snapshot without what must not be served, and whether koff is ready."""
-    topics_ms = facts.steady_ms(facts.topics_asked) if facts.topics_asked else NEVER_MS
     withheld: dict[int, NDArray[np.uint8]] = {}
     are_current: dict[int, NDArray[np.bool_] | bool] = {}
     are_whole: dict[int, NDArray[np.bool_] | bool] = {}
     commits_at: dict[int, NDArray[np.int64] | int] = {}
-    share_ms = min((facts.current_ms(facts.share, p) for p in facts.share.partitions), default=NEVER_MS)
+    share_ms = min(
+        (facts.current_ms(facts.logs.share, p) for p in facts.logs.share.partitions), default=NEVER_MS
+    )
     rows = 0
     for number, shard in snapshot.shards.items():
         groups_ms = facts.groups_ms(number, shard)
@@ -229,27 +87,27 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
             snapshot,
             shard,
             commits_at_ms=commits_at[number],
-            topics_at_ms=topics_ms,
-            oldest_ms=facts.oldest_ms,
-            denied_topics=facts.denied_topics,
-            reads_log=facts.source == "log",
+            topics_at_ms=facts.time.to_ms(facts.listed.undoubted),
+            oldest_ms=facts.time.oldest_ms,
+            denied_topics=facts.listed.denied,
+            reads_log=facts.logs.source == "log",
         )
         rows += with_lag
         if found.any():
             withheld[number] = found
-        are_current[number] = groups_ms >= facts.oldest_ms
+        are_current[number] = groups_ms >= facts.time.oldest_ms
         are_whole[number] = facts.find_whole(shard, share_ms=share_ms)
     count = sum(int(np.count_nonzero(found & np.uint8(WITHHELD))) for found in withheld.values())
     readiness = assess_readiness(snapshot, facts, rows=rows, withheld=count)
     stats = build_stats(snapshot, facts, rows=rows, withheld=count, up=readiness.ready)
-    old_ends = snapshot.partitions.sampled_at < facts.oldest_ms
+    old_ends = snapshot.partitions.sampled_at < facts.time.oldest_ms
     served = snapshot.withhold(withheld, are_current, old_ends, are_whole, commits_at)
     return ClusterView(
         facts.cluster,
         attach_verdicts(served, facts.activity.current.verdicts),
         readiness,
         stats,
-        facts.listed,
+        facts.listed.facts,
         labels=facts.display.labels,
         group_labels=facts.display.group_labels,
         objectives=facts.display.objectives,
@@ -265,7 +123,7 @@ def find_expected(snapshot: Snapshot, facts: ViewFacts) -> dict[str, bool]:
     A group is absent if its partition of the offsets topic is current and does not have it. Nothing is known
     of a group in a partition that koff does not read (`--shard`).
     """
-    expected, log = set(facts.display.expected_groups), facts.offsets
+    expected, log = set(facts.display.expected_groups), facts.logs.offsets
     present = {
         group.name: bool(is_current)
         for shard in snapshot.shards.values()
@@ -277,7 +135,7 @@ def find_expected(snapshot: Snapshot, facts: ViewFacts) -> dict[str, bool]:
         if log.exists is False:
             return True
         number = group_partition(name, log.partition_count) if log.partition_count else -1
-        is_read = facts.current_ms(log, number) >= facts.oldest_ms
+        is_read = facts.current_ms(log, number) >= facts.time.oldest_ms
         return is_read and not facts.has_old_stored_groups(snapshot)
 
     known = {name: True for name, is_current in present.items() if is_current}
@@ -286,47 +144,47 @@ def find_expected(snapshot: Snapshot, facts: ViewFacts) -> dict[str, bool]:
 
 def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: int, up: bool) -> MonitorStats:
     """The numbers for koff's own metrics. While the log is not read, nothing is said of reading it."""
-    offsets, reads = facts.offsets, facts.source == "log"
+    offsets, reads = facts.logs.offsets, facts.logs.source == "log"
     return MonitorStats(
-        records=facts.record_counts,
-        undecodable=facts.record_counts.get("Undecodable", 0),
-        skipped=facts.skipped,
+        records=facts.progress.record_counts,
+        undecodable=facts.progress.record_counts.get("Undecodable", 0),
+        skipped=facts.progress.skipped,
         behind=offsets.behind if reads and offsets.exists is not None else None,
         held_back_records=offsets.held_back if reads else 0,
         held_back_partitions=frozenset(p for p, part in offsets.reading() if part.is_held_back)
         if reads
         else frozenset(),
-        held_back_s=measure_held_back_s(offsets, facts.now) if reads else 0.0,
-        backfill_remaining=count_unread_history(offsets, facts.history) if reads else 0,
+        held_back_s=measure_held_back_s(offsets, facts.time.now) if reads else 0.0,
+        backfill_remaining=count_unread_history(offsets, facts.logs.history) if reads else 0,
         input_ages_s=measure_ages_s(snapshot, facts),
-        requests=facts.requests,
+        requests=facts.progress.requests,
         rows=rows,
         withheld=withheld,
         missing=tuple(_describe_missing(facts)),
         missing_shares_why=_find_missing_shares_why(facts),
-        not_current=sum(len(_find_old_partitions(facts, log)) for log in (offsets, facts.share)),
-        source=facts.source,
+        not_current=sum(len(_find_old_partitions(facts, log)) for log in (offsets, facts.logs.share)),
+        source=facts.logs.source,
         up=up,
     )
 
 
 def _find_old_partitions(facts: ViewFacts, log: FollowedLog) -> list[int]:
     """The partitions of an internal topic that are not current; none of a topic that may not be read."""
-    if log is facts.share and log.denied is not None:
+    if log is facts.logs.share and log.denied is not None:
         return []
-    return [p for p in log.partitions if facts.current_ms(log, p) < facts.oldest_ms]
+    return [p for p in log.partitions if facts.current_ms(log, p) < facts.time.oldest_ms]
 
 
 def _find_missing_shares_why(facts: ViewFacts) -> str | None:
     """Why lags of share groups are missing, unless `_describe_missing` says it."""
-    if facts.nameless_shares and not _find_old_partitions(facts, facts.share):
-        return facts.missing_shares_why or _NAMELESS
-    return facts.missing_shares_why
+    if facts.shares.nameless and not _find_old_partitions(facts, facts.logs.share):
+        return facts.shares.missing_why or _NAMELESS
+    return facts.shares.missing_why
 
 
 def _describe_missing(facts: ViewFacts) -> Iterator[str]:
     """Yields sentences about groups that may be missing: of partitions that are not read, or of ZooKeeper."""
-    for log, what in ((facts.offsets, "groups"), (facts.share, "lags of share groups")):
+    for log, what in ((facts.logs.offsets, "groups"), (facts.logs.share, "lags of share groups")):
         old = _find_old_partitions(facts, log)
         if old:
             leaderless = sum(p in log.leaderless for p in old)
@@ -334,13 +192,17 @@ def _describe_missing(facts: ViewFacts) -> Iterator[str]:
             yield f"{len(old)} partitions of {log.topic} are not read{without}: {what} may be missing"
     if denied := _describe_denied(facts):
         yield f"{denied}: they are not shown"
-    if facts.refused_groups:
-        yield describe_refused(facts.refused_groups)
+    if facts.stored.refused:
+        yield describe_refused(facts.stored.refused)
 
 
 def _describe_denied(facts: ViewFacts) -> str:
     """A sentence about the groups that koff may not DESCRIBE any more; "" if there are none."""
-    return f"koff may not DESCRIBE {facts.denied_groups} groups any more" if facts.denied_groups else ""
+    return (
+        f"koff may not DESCRIBE {facts.logs.denied_groups} groups any more"
+        if facts.logs.denied_groups
+        else ""
+    )
 
 
 def measure_held_back_s(log: FollowedLog, now: Moment) -> float:
@@ -369,14 +231,16 @@ def count_unread_history(log: FollowedLog, replayed: Replayed | None) -> int:
 
 def measure_ages_s(snapshot: Snapshot, facts: ViewFacts) -> dict[str, float]:
     """The age of each kind of input that is in use, of the oldest if there are several."""
-    logs = (("commits", facts.offsets), ("share_state", facts.share))
+    logs = (("commits", facts.logs.offsets), ("share_state", facts.logs.share))
     moments: dict[str, Moment | None] = {
         name: min((part.current for _, part in log.reading() if part.current), default=None)
         for name, log in logs
     }
-    moments |= {"topics": facts.listed_at, "zookeeper": facts.stored_groups_at}
-    ages_s = {name: facts.now.at_s - moment.at_s for name, moment in moments.items() if moment is not None}
-    if (ends_s := measure_end_age_s(snapshot, facts.steady_ms(facts.now))) is not None:
+    moments |= {"topics": facts.listed.requested, "zookeeper": facts.stored.requested}
+    ages_s = {
+        name: facts.time.now.at_s - moment.at_s for name, moment in moments.items() if moment is not None
+    }
+    if (ends_s := measure_end_age_s(snapshot, facts.time.steady_ms(facts.time.now))) is not None:
         ages_s["end_offsets"] = ends_s
     return {name: round(max(0.0, age_s), 3) for name, age_s in ages_s.items()}
 
@@ -395,46 +259,50 @@ def assess_readiness(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withhel
     """Whether koff is ready, and why not.
 
     At the start: each partition of an internal topic that has a leader was read, and then end offsets were
-    answered. At any time: unless there are rows and none of them may be served, or there is none because all
+    known. At any time: unless there are rows and none of them may be served, or there is none because all
     partitions are read anew.
     """
-    why = None if facts.was_ready and (rows or not facts.offsets.unread) else _find_unread(facts)
+    why = (
+        None if facts.progress.was_ready and (rows or not facts.logs.offsets.unread) else _find_unread(facts)
+    )
     if why is None and rows and rows == withheld:
-        cause = _describe_denied(facts) or facts.failure or _find_cause(snapshot, facts)
+        cause = _describe_denied(facts) or facts.progress.failure or _find_cause(snapshot, facts)
         why = f"none of {rows} lags is current: {cause}"
     if why is not None:
         return Readiness(False, f"not ready: {why}")
-    has_nothing = facts.offsets.exists is False and not rows
-    return Readiness(True, f"ready: no {facts.offsets.topic} yet, so no groups" if has_nothing else "ready")
+    has_nothing = facts.logs.offsets.exists is False and not rows
+    return Readiness(
+        True, f"ready: no {facts.logs.offsets.topic} yet, so no groups" if has_nothing else "ready"
+    )
 
 
 def _find_unread(facts: ViewFacts) -> str | None:
     """What was not read yet since the start; None if all was."""
-    for log in (facts.offsets, facts.share):
-        if log is facts.share and log.denied is not None:
+    for log in (facts.logs.offsets, facts.logs.share):
+        if log is facts.logs.share and log.denied is not None:
             continue
         if log.exists is None:
-            return facts.failure or f"looking for {log.topic}"
+            return facts.progress.failure or f"looking for {log.topic}"
         if log.unread:
             if log.is_never_read:
-                return facts.failure or "the coordinators have not responded yet"
+                return facts.progress.failure or "the coordinators have not responded yet"
             why = f"{log.behind} offsets of {log.topic} are to be read, of {len(log.unread)} partitions"
-            return log.denied or facts.failure or why
-    if not facts.are_stored_groups_known:
-        return facts.failure or "the groups of ZooKeeper are not known yet"
-    if not facts.ends_answered:
-        return facts.failure or "end offsets are not known yet"
+            return log.denied or facts.progress.failure or why
+    if not facts.stored.are_known:
+        return facts.progress.failure or "the groups of ZooKeeper are not known yet"
+    if not facts.progress.ends_known:
+        return facts.progress.failure or "end offsets are not known yet"
     return None
 
 
 def _find_cause(snapshot: Snapshot, facts: ViewFacts) -> str:
-    for log in (facts.offsets, facts.share):
+    for log in (facts.logs.offsets, facts.logs.share):
         if log.denied is not None and not log.is_never_read:
             return log.denied
         if log.leaderless:
             return f"{len(log.leaderless)} partitions of {log.topic} have no leader"
     if facts.has_old_stored_groups(snapshot):
         return "ZooKeeper does not respond"
-    if facts.refused_groups:
-        return describe_refused(facts.refused_groups)
-    return "the cluster does not answer"
+    if facts.stored.refused:
+        return describe_refused(facts.stored.refused)
+    return "the cluster does not respond"

@@ -7,7 +7,7 @@ from koff.proto.frozen import builder_class
 from koff.proto.primitives import Malformed
 from koff.proto.readers import READ_ERRORS, compile_key_reader, compile_value_reader, describe_error
 from koff.proto.writers import encode_key, encode_value
-from koff.records.message import DecodedMessage
+from koff.records.decoded_message import DecodedMessage
 from koff.records.record import DecodedRecord, Record, Undecodable, Unknown
 from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, RecordType
 

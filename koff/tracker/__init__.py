@@ -1,8 +1,8 @@
 """The state of all groups in memory. Batches of records go in, snapshots come out."""
 
 from koff.tracker.commit_columns import Commits
-from koff.tracker.first_records import LaggingRow
 from koff.tracker.groups import Described, Group, Member
+from koff.tracker.lagging_rows import LaggingRow
 from koff.tracker.rows import GroupTotal, PartitionLag
 from koff.tracker.saved_state import STATE_SCHEMA, State
 from koff.tracker.shard import Shard

@@ -60,7 +60,7 @@ class AssignmentTable:
                 sizes[name] = len(pairs) - before
                 if unnamed:
                     self._unnamed[name] = frozenset(unnamed)
-        numbers, at = self._registry.assign_numbers_by_name(pairs), 0
+        numbers, at = self._registry.partitions.numbers.assign_by_name(pairs), 0
         for name, size in sizes.items():
             if size:
                 self._numbers[name] = numbers[at : at + size].copy()  # a view would keep the whole array

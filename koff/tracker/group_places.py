@@ -114,7 +114,7 @@ class GroupPlaces:
         if shard is not None:
             shard.drain_group_changes()
             self._shards[number], self._names[number] = shard, set()
-            self._add(number, shard.group_names())
+            self._add(number, shard.shown.group_names())
         return True
 
     def _update_shard(self, number: int, shard: Shard) -> bool:
@@ -122,8 +122,8 @@ class GroupPlaces:
         if names is None:  # any group may have come or gone
             return self._replace_shard(number, shard)
         known = self._names[number]
-        came = {name for name in names - known if shard.has_group(name)}
-        gone = {name for name in names & known if not shard.has_group(name)}
+        came = {name for name in names - known if shard.shown.has_group(name)}
+        gone = {name for name in names & known if not shard.shown.has_group(name)}
         self._remove(number, gone)
         self._add(number, came)
         return bool(came or gone)
@@ -205,7 +205,7 @@ class GroupPlaces:
         if len(candidates) == 1:
             return next(iter(candidates))
         by_hash = candidates - self._elsewhere.get(name, set())
-        newest_ms = {number: self._shards[number].newest_commit_ms(name) for number in candidates}
+        newest_ms = {number: self._shards[number].rows.newest_commit_ms(name) for number in candidates}
         if self._partition_count and by_hash:
             shown = min(by_hash)
             # A commit without a time is from a coordinator, which does not say in which partition it is.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import gt
 from typing import Protocol
@@ -43,8 +42,7 @@ class Registry:
     """State that all shards of a tracker share: names, topic partitions, record counts by record name.
 
     Names and partitions that no shard uses are forgotten once there are many of them (`forget_unused`).
-    Shards and tracker give partitions their numbers through this class, which notes that there are new ones.
-    So only one thread at a time may use a tracker and its shards, even a shard that is not in it yet.
+    Only one thread at a time may use a tracker and its shards, even a shard that is not in it yet.
     """
 
     shards: WeakSet[RegisteredShard] = field(default_factory=WeakSet)
@@ -63,60 +61,19 @@ class Registry:
     versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """A shard takes the next version with each change, so no two states have the same version."""
 
-    numbering: int = 0
-    """Changes whenever a topic partition gets or loses its number."""
-
-    _new_numbers: list[NDArray[np.int64]] | None = None
     _name_sizes: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     _limits: list[int] = field(default_factory=lambda: [_SPARE] * 4)  # for the numbers of `_counts`
 
     def __post_init__(self) -> None:
         self.partitions = PartitionTable(self.names.topics)
 
-    def assign_numbers(self, topics: NDArray[np.int32], partitions: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The number of each (topic code, partition) (N,). Partitions without a number get one."""
-        before = len(self.partitions)
-        numbers = self.partitions.assign_numbers(topics, partitions)
-        if len(self.partitions) != before:
-            self.numbering += 1
-            if self._new_numbers is not None:
-                self._new_numbers.append(numbers)
-        return numbers
-
-    def assign_numbers_by_name(self, partitions: Iterable[tuple[str, int]]) -> NDArray[np.int64]:
-        """The number of each (topic, partition). Partitions without a number get one."""
-        pairs = [(self.names.topics.assign_code(topic), partition) for topic, partition in partitions]
-        codes = np.array(pairs, np.int32).reshape(-1, 2)
-        # Copies: the table views the columns as another type, which must be contiguous.
-        return self.assign_numbers(codes[:, 0].copy(), codes[:, 1].copy())
-
-    @contextmanager
-    def numbers_change(self) -> Iterator[None]:
-        """Notes whether partitions get numbers in the block, where the table itself assigns them."""
-        before = len(self.partitions)
-        try:
-            yield
-        finally:  # a state that cannot be restored may have given numbers
-            if len(self.partitions) != before:
-                self.numbering += 1
-                self._new_numbers = None
-
     def release_unused(self, at_ms: int = UNKNOWN) -> None:
-        """Frees the numbers of partitions that are not in use (`PartitionTable`)."""
-        before = len(self.partitions)
+        """Frees the numbers of partitions that are not in use (`PartitionTable.release_unused`)."""
         self.partitions.release_unused(self.used_partitions(), at_ms)
-        if len(self.partitions) != before:
-            self.numbering += 1
-            self._new_numbers = None  # a freed number may be used again
-
-    def drain_new_numbers(self) -> NDArray[np.int64] | None:
-        """Numbers given since the last call, and perhaps others. None: any number may be new, or free."""
-        new, self._new_numbers = self._new_numbers, []
-        return None if new is None else np.unique(np.concatenate([np.zeros(0, np.int64), *new]))
 
     def used_partitions(self) -> NDArray[np.bool_]:
         """A mask by partition number: whether it is kept, or any shard has a commit or a member there."""
-        used = np.zeros(self.partitions.room, np.bool_)
+        used = np.zeros(self.partitions.numbers.room, np.bool_)
         used[self.kept] = True
         for shard in self.shards:
             used[shard.used_partitions()] = True
@@ -130,18 +87,18 @@ class Registry:
         self.release_unused()
         groups: set[int] = set()
         groups = groups.union(*(shard.used_groups() for shard in self.shards))
-        topics = self.partitions.topic_codes()
+        topics = self.partitions.numbers.list_topic_codes()
+        self.partitions.topic_ids.keep_only(set(topics))
         self.names.keep_only(groups, topics)
-        self.partitions.keep_topic_ids(topics)
         self._name_sizes.clear()
         # Run again when any count has doubled: so the work is in proportion to the growth.
         prefixes = _PREFIXES_PER_GROUP * len(groups)
-        kept = (len(groups), len(topics), len(self.partitions), prefixes)
+        kept = (len(groups), len(topics), len(self.partitions.numbers), prefixes)
         self._limits = [2 * count + _SPARE for count in kept]
 
     def _counts(self) -> tuple[int, int, int, int]:
         names = self.names
-        return names.groups.count, names.topics.count, len(self.partitions), names.prefix_count
+        return names.groups.count, names.topics.count, len(self.partitions.numbers), names.prefix_count
 
     def is_possible_key(self, *names: str, partition: int = 0) -> bool:
         """Whether these names and this partition are possible. If not, counts the first that is not."""

@@ -18,7 +18,7 @@ STATE_SCHEMA = [1, GROUPS_SCHEMA]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """A copy of the state of a shard (`Shard.to_state`) or of the end offsets (`Tracker.save_ends`).
+    """A copy of the state of a shard (`save_shard`) or of the end offsets (`save_ends`).
 
     `facts` can be written as JSON. `columns` are arrays of numbers, by name. Both must not be changed.
     """

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import TimeLags
 from koff.tracker.snapshot import Snapshot
 from koff.tracker.snapshot_columns import ShardSnapshot
 
-_Number = TypeVar("_Number", bound=np.generic)
+_OF_ROWS = (
+    *("partition", "committed", "committed_at", "moved_at", "topic_id", "seen_at"),
+    *("share_partition", "share_lag", "withheld"),
+)
+"""The columns of a `ShardSnapshot` that have one value for each row. The last three may be None."""
 
 
 def select_groups(
@@ -42,10 +44,6 @@ def _select_shard(
     if partitions is not None:
         chosen &= partitions[shard.partition]
     rows = np.flatnonzero(chosen)
-
-    def select(column: NDArray[_Number] | None) -> NDArray[_Number] | None:
-        return None if column is None else column[rows]
-
     times, known_until = shard.time_lag, shard.commits_at_ms
     whole = np.broadcast_to(np.asarray(shard.groups_whole, np.bool_), (len(shard.groups),))
     return replace(
@@ -54,21 +52,11 @@ def _select_shard(
         groups=[shard.groups[place] for place in places.tolist()],
         commit_counts=shard.commit_counts[places],
         group=new_places[shard.group[rows]],
-        partition=shard.partition[rows],
-        committed=shard.committed[rows],
-        committed_at=shard.committed_at[rows],
-        moved_at=shard.moved_at[rows],
-        topic_id=shard.topic_id[rows],
-        seen_at=shard.seen_at[rows],
         features=shard.features.slice_rows(rows),
-        time_lag=None
-        if times is None
-        else TimeLags(times.seconds[rows], times.known[rows], times.at_least[rows], select(times.exact)),
-        share_partition=select(shard.share_partition),
-        share_lag=select(shard.share_lag),
-        withheld=select(shard.withheld),
+        time_lag=None if times is None else times.select(rows),
         groups_current=shard.current_groups()[places],
         groups_whole=whole[places],
         verdicts=None if shard.verdicts is None else shard.verdicts.select(places, rows),
         commits_at_ms=known_until[rows] if isinstance(known_until, np.ndarray) else known_until,
+        **{name: column[rows] for name in _OF_ROWS if (column := getattr(shard, name)) is not None},
     )

@@ -95,21 +95,12 @@ class ShardSnapshot:
     has_share_groups: bool = True
     verdicts: GroupVerdicts | None = None
 
-    def withhold(
-        self,
-        withheld: NDArray[np.uint8] | None,
-        groups_current: NDArray[np.bool_] | bool,
-        groups_whole: NDArray[np.bool_] | bool,
-        commits_at_ms: NDArray[np.int64] | int | None,
-    ) -> ShardSnapshot:
-        """A copy with these. Of groups that are not current, only the names are left."""
-        shard = replace(
-            self,
-            withheld=withheld,
-            groups_current=groups_current,
-            groups_whole=groups_whole,
-            commits_at_ms=commits_at_ms,
-        )
+    def withhold(self, **changes: Any) -> ShardSnapshot:
+        """A copy with another `withheld`, `groups_current`, `groups_whole` or `commits_at_ms`.
+
+        Of groups that are not current, only the names are left.
+        """
+        shard = replace(self, **changes)
         current = shard.current_groups()
         if current.all():
             return shard
@@ -183,17 +174,17 @@ class SnapshotColumns:
 
         A shard that is not in a mapping keeps what it has. So do the end offsets, if `old_ends` is None.
         """
-        whole, known_until = groups_whole or {}, commits_at_ms or {}
+        changes: dict[str, Mapping[int, Any]] = {
+            "withheld": shards,
+            "groups_current": groups_current,
+            "groups_whole": groups_whole or {},
+            "commits_at_ms": commits_at_ms or {},
+        }
         return replace(
             self,
             old_ends=self.old_ends if old_ends is None else old_ends,
             shards={
-                number: shard.withhold(
-                    shards.get(number, shard.withheld),
-                    groups_current.get(number, shard.groups_current),
-                    whole.get(number, shard.groups_whole),
-                    known_until.get(number, shard.commits_at_ms),
-                )
+                number: shard.withhold(**{name: by[number] for name, by in changes.items() if number in by})
                 for number, shard in self.shards.items()
             },
         )
@@ -268,16 +259,15 @@ class SnapshotColumns:
         """
         computed = self._lags.get(id(shard))
         if computed is None:
-            end = self.partitions.end[shard.partition]
-            topic_id = self.partitions.topic_id[shard.partition]
-            # The offsets of an earlier topic of that name cannot be compared with those of the present log.
-            old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
-            unknown = old | shard.is_withheld()
-            computed = lags(end=np.where(unknown, UNKNOWN, end), committed=shard.committed)
-            if shard.share_lag is not None:
-                given = (shard.share_lag >= 0) & ~unknown & ~self.partitions.gone[shard.partition]
-                computed = Lags(np.where(given, shard.share_lag, computed.signed), computed.known | given)
-            self._lags[id(shard)] = computed
+            rows, partitions = shard.partition, self.partitions
+            old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=partitions.topic_id[rows])
+            computed = self._lags[id(shard)] = lags(
+                end=partitions.end[rows],
+                committed=shard.committed,
+                hidden=old | shard.is_withheld(),
+                returned=shard.share_lag,
+                gone=partitions.gone[rows],
+            )
         return computed
 
     def time_lags(self, shard: ShardSnapshot) -> TimeLags | None:
@@ -360,28 +350,25 @@ class SnapshotColumns:
     def consume_rates(self, shard: ShardSnapshot) -> Rates:
         """The consume rate of each row of `shard`; unknown if the snapshot has no `now_ms`, or withheld."""
         if self.now_ms is None:
-            return _no_rates(len(shard.committed))
-        return _drop_rates(consume_rates(shard.features, self.commit_time_ms(shard, self.now_ms)), shard)
+            return Rates.build_unknown(len(shard.committed))
+        rates = consume_rates(shard.features, self.commit_time_ms(shard, self.now_ms))
+        return rates if shard.withheld is None else rates.hide(shard.is_withheld())
 
     def summed_consume_rates(self, shard: ShardSnapshot, sums: NDArray[np.integer[Any]], size: int) -> Rates:
         """The consume rate of `size` sums, as of topics or of groups. `sums` (N,) is the sum of each row.
 
-        A sum is over the rows with a known rate. It is unknown if there are none, if a row in it is withheld,
-        or may be missing, and if a commit has no time: a partial sum looks as if the group became slower.
+        It is unknown if a row in it is withheld, or may be missing, and if a commit has no time.
         """
-        rates = self.consume_rates(shard)
-        per_s = np.bincount(sums, weights=rates.per_s, minlength=size)
-        known = np.bincount(sums[rates.known], minlength=size) > 0
         without = shard.lacks_commit_time() | shard.is_withheld() | ~shard.summable_groups()[shard.group]
-        known[sums[without]] = False
-        return Rates(np.where(known, per_s, 0.0), known)
+        return self.consume_rates(shard).sum(sums, size, incomplete=without)
 
     def produce_rates(self, shard: ShardSnapshot) -> Rates:
         """The produce rate of each row's partition; unknown if the snapshot has no `now_ms`, or withheld."""
         produce = self.partitions.produce
         if produce is None:
-            return _no_rates(len(shard.committed))
-        return _drop_rates(Rates(produce.per_s[shard.partition], produce.known[shard.partition]), shard)
+            return Rates.build_unknown(len(shard.committed))
+        rates = Rates(produce.per_s[shard.partition], produce.known[shard.partition])
+        return rates if shard.withheld is None else rates.hide(shard.is_withheld())
 
     def catch_ups(self, shard: ShardSnapshot) -> CatchUps:
         """When each row of `shard` will have caught up, which means to its usual lag (`usual_lags`)."""
@@ -401,28 +388,9 @@ class SnapshotColumns:
     def group_catch_ups(self, shard: ShardSnapshot) -> CatchUps:
         """When each group of the shard will have caught up: when its slowest row has.
 
-        Rows with an unknown lag are left out. Unknown if the result of any other row is unknown, if no row
-        has a known lag, and if the group has no sums.
+        Unknown if the group has no sums.
         """
-        rows, lag_known = self.catch_ups(shard), self.lags(shard).known
-        # The slowest of the rows with a known result.
-        seconds = np.zeros(len(shard.groups))
-        np.maximum.at(seconds, shard.group[rows.known], rows.seconds[rows.known])
-        # In each group, as many rows must have a known result as have a known lag.
-        with_result, with_lag = (
-            np.bincount(shard.group[where], minlength=len(seconds)) for where in (rows.known, lag_known)
-        )
-        known = (with_result > 0) & (with_result == with_lag) & ~self.withheld_groups(shard)
-        return CatchUps(np.where(known, seconds, 0.0), known)
-
-
-def _no_rates(size: int) -> Rates:
-    return Rates(np.zeros(size), np.zeros(size, np.bool_))
-
-
-def _drop_rates(rates: Rates, shard: ShardSnapshot) -> Rates:
-    """The rates without those of rows that are withheld."""
-    if shard.withheld is None:
-        return rates
-    known = rates.known & ~shard.is_withheld()
-    return Rates(np.where(known, rates.per_s, 0.0), known)
+        size, lag_known = len(shard.groups), self.lags(shard).known
+        found = self.catch_ups(shard).find_slowest(shard.group, size, lag_known=lag_known)
+        known = found.known & ~self.withheld_groups(shard)
+        return CatchUps(np.where(known, found.seconds, 0.0), known)

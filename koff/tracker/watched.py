@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from koff.tracker.numbered_partitions import FREE
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.shard import Shard
@@ -21,7 +22,7 @@ class WatchedPartitions:
     """
 
     def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+        self._registry, self._numbers = registry, registry.partitions.numbers
         self._list: list[tuple[str, int]] = []
         self._known = np.zeros(0, np.bool_)  # by number: whether the list has it
         self._excluded = _NONE
@@ -33,37 +34,33 @@ class WatchedPartitions:
         `hiding` is whether any shard hides groups. Their assignments must be up to date.
         """
         excluded = self._find_excluded(shards) if hiding else _NONE
-        if self._numbering == self._registry.numbering and np.array_equal(excluded, self._excluded):
+        if self._numbering == self._numbers.numbering and np.array_equal(excluded, self._excluded):
             return self._list
-        new = self._registry.drain_new_numbers()
+        new = self._numbers.drain_new()
         if new is None or len(excluded) or len(self._excluded):
-            room = self._registry.partitions.room
+            room = self._numbers.room
             numbers, self._list = np.setdiff1d(np.arange(room), excluded), []
             self._known = np.zeros(room, np.bool_)
         else:
-            self._known = np.pad(self._known, (0, self._registry.partitions.room - len(self._known)))
+            self._known = np.pad(self._known, (0, self._numbers.room - len(self._known)))
             numbers = new[~self._known[new]]
         # A free number is not known: the partition that gets it next is new.
-        self._known[numbers] = self._registry.partitions.codes_and_partitions(numbers)[1] >= 0
+        self._known[numbers] = self._numbers.columns.partition[numbers] != FREE
         # A list that is sorted but for its end is sorted in little time.
         self._list = sorted(self._list + self._name_partitions(numbers))
-        self._excluded, self._numbering = excluded, self._registry.numbering
+        self._excluded, self._numbering = excluded, self._numbers.numbering
         return self._list
 
     def _find_excluded(self, shards: Collection[Shard]) -> Ints:
         """The numbers of the partitions that hidden groups use, and no other group, and that are not kept."""
-        shown, hidden = np.zeros((2, self._registry.partitions.room), np.bool_)
+        shown, hidden = np.zeros((2, self._numbers.room), np.bool_)
         for shard in shards:
-            for mask, numbers in zip((shown, hidden), shard.list_shown_partitions(), strict=True):
+            split = shard.shown.split_partitions(shard.assignments.numbers)
+            for mask, numbers in zip((shown, hidden), split, strict=True):
                 mask[numbers] = True
         shown[self._registry.kept] = True
         return np.flatnonzero(hidden & ~shown)
 
     def _name_partitions(self, numbers: Ints) -> list[tuple[str, int]]:
-        codes, partitions = self._registry.partitions.codes_and_partitions(numbers)
-        used = partitions >= 0  # else it is a free number
-        topics = self._registry.names.topics.names
-        return [
-            (topics[code], partition)
-            for code, partition in zip(codes[used].tolist(), partitions[used].tolist(), strict=True)
-        ]
+        used = numbers[self._numbers.columns.partition[numbers] != FREE]
+        return list(zip(*self._numbers.find_names(used), strict=True))

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import Cause
+from koff.lag.late_causes import Cause
 from koff.tracker import Member
 from koff.view.activity import REBALANCES_SPAN_MS, GroupActivity
 from koff.view.causes import ShardCauses

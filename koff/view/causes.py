@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import Cause
 from koff.lag.group_verdicts import GroupVerdicts
+from koff.lag.late_causes import Cause
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.view.activity import ClusterActivity
 from koff.view.cluster_view import ClusterView

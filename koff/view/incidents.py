@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import Cause
-from koff.lag.samples import Floats
-from koff.lag.verdict import Change, Judgement, Verdict
+from koff.lag.late_causes import Cause
+from koff.lag.verdict import IncidentChange, Judgement, Verdict
+from koff.lag.verdict_sample import Floats
 from koff.tracker import Group
 
 MOST_PAST, MOST_STEPS = 1000, 20
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 
 @dataclass(slots=True)
-class GroupIncident:
+class Incident:
     """The incident of a group. `closed_ms` is None as long as it lasts.
 
     `worst` is the worst verdict, `cause` the present first cause. `lag` and `time_lag_s` are the largest
@@ -100,19 +100,19 @@ class Told(NamedTuple):
     """What became of an incident at one look: of the group with this number in the shard."""
 
     number: int
-    incident: GroupIncident
-    change: Change
+    incident: Incident
+    change: IncidentChange
 
 
 class IncidentLog:
     """The incidents of one cluster. One thread changes it, any reads it."""
 
     def __init__(self) -> None:
-        self.open: dict[str, GroupIncident] = {}
+        self.open: dict[str, Incident] = {}
         """By group."""
-        self.past: deque[GroupIncident] = deque(maxlen=MOST_PAST)
+        self.past: deque[Incident] = deque(maxlen=MOST_PAST)
 
-    def restore(self, incidents: Iterable[GroupIncident]) -> None:
+    def restore(self, incidents: Iterable[Incident]) -> None:
         """Takes over what `list_all` returned, unless it has incidents already."""
         if not self.open and not self.past:
             for each in reversed(list(incidents)):
@@ -121,7 +121,7 @@ class IncidentLog:
                 else:
                     self.past.append(each)
 
-    def list_all(self) -> list[GroupIncident]:
+    def list_all(self) -> list[Incident]:
         """All incidents: those that last first, then the newest first."""
         newest = sorted(self.open.values(), key=lambda each: -each.opened_ms)
         return newest + list(self.past)[::-1]
@@ -147,13 +147,13 @@ class IncidentLog:
         # There may be thousands, so no more is done of each than is needed.
         for number, verdict, cause, lag, lost_records, late_s in rows:
             name = groups[number].name
-            incident, change = self.open.get(name), Change.NONE
+            incident, change = self.open.get(name), IncidentChange.NONE
             if incident is None:
-                change = Change.OPENED
-                incident = GroupIncident(build_key(cluster, str(now_ms), name), name, now_ms)
+                change = IncidentChange.OPENED
+                incident = Incident(build_key(cluster, str(now_ms), name), name, now_ms)
                 self.open[name] = incident
             elif verdict == Verdict.ERR and incident.worst < Verdict.ERR:
-                change = Change.RAISED
+                change = IncidentChange.RAISED
             if verdict > incident.worst:
                 incident.worst = Verdict(verdict)
             incident.lag = max(incident.lag, lag)
@@ -167,13 +167,13 @@ class IncidentLog:
         for number, group in enumerate(groups):
             # The judge may have started again: then it does not know the incident.
             if group.name in self.open and not is_open[number] and judged.verdict[number] == Verdict.OK:
-                yield Told(number, self._close(group.name, now_ms), Change.CLOSED)
+                yield Told(number, self._close(group.name, now_ms), IncidentChange.CLOSED)
 
-    def close_missing(self, present: Collection[str], now_ms: int) -> list[GroupIncident]:
+    def close_missing(self, present: Collection[str], now_ms: int) -> list[Incident]:
         """Ends the incidents of all other groups: they were deleted, or are not shown any more."""
         return [self._close(name, now_ms) for name in self.open.keys() - present]
 
-    def _close(self, group: str, now_ms: int) -> GroupIncident:
+    def _close(self, group: str, now_ms: int) -> Incident:
         incident = self.open.pop(group)
         incident.closed_ms = now_ms
         self.past.append(incident)

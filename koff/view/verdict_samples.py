@@ -1,4 +1,4 @@
-"""What the verdicts on the groups of a view follow from: gathers a `Sample` for each shard."""
+"""What the verdicts on the groups of a view follow from: gathers a `VerdictSample` for each shard."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, Reason
-from koff.lag.samples import Floats, Ints, Mask, Sample
+from koff.lag.verdict_sample import Floats, Ints, Mask, VerdictSample
 from koff.tracker import Group, Objective, ShardSnapshot, Snapshot
 from koff.view.activity import ClusterActivity
 
@@ -28,7 +28,7 @@ def build_sample(
     is_held_back: bool,
     now_s: float,
     wants_rates: bool = True,
-) -> Sample:
+) -> VerdictSample:
     """The sample of a shard. `objective_s` (N,) is of each row, NaN without one. `now_s` is the present time.
 
     Rates of consumption are unknown unless it `wants_rates`: they take time.
@@ -47,7 +47,7 @@ def build_sample(
     moved_at = np.where(shard.moved_at < 0, shard.unmoved_since_ms, shard.moved_at)
     age_s = ((snapshot.now_ms or 0) - shard.skew_ms - moved_at) / 1000
     did = [activity.groups.get(group.name) for group in groups]
-    return Sample(
+    return VerdictSample(
         at_s=now_s,
         group=shard.group,
         counts=has_lag & (owners.subscribed | (counts <= 0)[shard.group]),

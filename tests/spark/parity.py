@@ -21,7 +21,7 @@ from koff.spark.tables.schemas import Tables
 from koff.tracker import PartitionLag, Snapshot, Tracker
 from koff.tracker.commit_rows import NOT_SHARED
 from koff.tracker.groups import Group, GroupTable, Member
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.topic_ids import fold_topic_id
 
 Record = tuple[int, int, int, bytes | None, bytes | None]
 """Partition of the offsets topic, offset in it, timestamp, key and value."""
@@ -46,7 +46,7 @@ def tracked(
     tracker, left = Tracker(), sorted(records, key=lambda record: (record[2], record[0], record[1]))
     tracker.set_offsets_partitions(offsets_partitions)
     for partition, _, seen_ms, key, value in shares:
-        tracker.apply_share_state(partition, [key], [value], seen_at_ms=seen_ms)
+        tracker.shares.apply(partition, [key], [value], seen_at_ms=seen_ms)
     for at_ms, taken in groupby(samples, sampled_ms):
         upto = next((place for place, record in enumerate(left) if record[2] >= at_ms), len(left))
         _apply(tracker, left[:upto])
@@ -69,9 +69,9 @@ def _sample(tracker: Tracker, taken: list[Sample], at_ms: int) -> None:
     """Tells it what the daemon's sampler would."""
     tracker.watched_partitions()
     tracker.identify_topics({each.topic: each.topic_id for each in taken if each.topic_id})
-    tracker.forget_offsets((each.topic, each.partition) for each in taken if each.gone)
+    tracker.partitions.forget_offsets((each.topic, each.partition) for each in taken if each.gone)
     silent = [each for each in taken if each.end_offset is None and not each.gone]
-    tracker.forget_offsets([(each.topic, each.partition) for each in silent], gone=False)
+    tracker.partitions.forget_offsets([(each.topic, each.partition) for each in silent], gone=False)
     ends, starts, stables = (
         {(each.topic, each.partition): known for each in taken if (known := getattr(each, name)) is not None}
         for name in _SAMPLED

@@ -119,7 +119,7 @@ TOPIC: JsonObject[TopicTotal] = JsonObject(
 PARTITION_OFFSETS: JsonObject[PartitionOffsets] = JsonObject(
     JsonField("partition", COUNT, "The partition."),
     JsonField("start", _OFFSET, "The log start offset. Null: not known."),
-    JsonField("end", _OFFSET, "The end offset. Null: not current, or never answered."),
+    JsonField("end", _OFFSET, "The end offset. Null: not current, or never returned."),
     JsonField("produce_per_s", nullable(NUMBER), "Offsets per second."),
 )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.causes import Cause
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.serve.api.group_objects import TREND_POINTS, ClusterTotal, ExplainedTotal
 from koff.serve.api.name_pattern import search_names

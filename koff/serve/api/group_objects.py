@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from koff.lag import Reason
-from koff.lag.causes import Cause
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import Basis, Verdict
 from koff.serve.api.shapes import (
     BOOLEAN,

@@ -17,7 +17,7 @@ from koff.serve.api.shapes import (
     object_of,
     one_of,
 )
-from koff.view.incidents import GroupIncident
+from koff.view.incidents import Incident
 
 _VERDICTS = one_of([Verdict.WARN.name, Verdict.ERR.name])
 _STEPS = list_of(
@@ -36,7 +36,7 @@ class ClusterIncident(NamedTuple):
     """An incident of a cluster."""
 
     cluster: str | None
-    incident: GroupIncident
+    incident: Incident
 
 
 INCIDENT: JsonObject[ClusterIncident] = JsonObject(

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from koff.lag.group_verdicts import GroupVerdicts
-from koff.lag.samples import sum_rows
 from koff.lag.verdict import Verdict
+from koff.lag.verdict_sample import sum_rows
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.known import UNKNOWN, KnownShard
 from koff.serve.events.known_topics import KnownTopics

@@ -9,8 +9,9 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.samples import Floats
-from koff.lag.verdict import Judge, Verdict
+from koff.lag.judge import Judge
+from koff.lag.verdict import Verdict
+from koff.lag.verdict_sample import Floats
 from koff.tracker import Group, ShardSnapshot
 from koff.view.activity import ShardVerdicts
 from koff.view.verdicts import match_rows

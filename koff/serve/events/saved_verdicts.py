@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.judge import GROUP_STATE, Judge
 from koff.lag.usual_lateness import CLASSES
-from koff.lag.verdict import GROUP_STATE, Judge
 from koff.serve.events.known import KnownShard, Places
 from koff.tracker import Group, State
-from koff.view.incidents import GroupIncident, IncidentLog
+from koff.view.incidents import Incident, IncidentLog
 
 _USUAL = ("returns", "since_s")
 _AHEAD_S = 60.0
@@ -69,5 +69,5 @@ def restore_verdicts(state: State, incidents: IncidentLog, now_ms: int) -> dict[
         groups = [Group(name) for name in names]
         group, partition = of_shard["group"], of_shard["place"]
         shards[number] = KnownShard(object(), places, groups, group, partition, judge)
-    incidents.restore(GroupIncident.restore(each) for each in state.facts["incidents"])
+    incidents.restore(Incident.restore(each) for each in state.facts["incidents"])
     return shards

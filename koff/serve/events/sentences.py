@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.verdict import Change, Verdict
+from koff.lag.verdict import IncidentChange, Verdict
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
 from koff.view.cause_texts import ADVICE, Finding, describe_causes
 from koff.view.causes import ShardCauses
-from koff.view.incidents import GroupIncident, Step, Told
+from koff.view.incidents import Incident, Step, Told
 from koff.view.wording import count, show, show_duration
 
 MOST = 1000
 """So many events of a cluster are told of one look. The rest is counted."""
 NAMED = 10
 """An event names so many members at most."""
-INCIDENTS: dict[Change, Kind] = {
-    Change.OPENED: "incident_opened",
-    Change.RAISED: "incident_raised",
-    Change.CLOSED: "incident_closed",
+INCIDENTS: dict[IncidentChange, Kind] = {
+    IncidentChange.OPENED: "incident_opened",
+    IncidentChange.RAISED: "incident_raised",
+    IncidentChange.CLOSED: "incident_closed",
 }
 
 
@@ -63,7 +63,7 @@ class Drafts:
 def add_incident(causes: ShardCauses, told: Told, now_ms: int, drafts: Drafts) -> None:
     """What became of an incident: adds an event if it was opened, raised or closed, and notes the step."""
     incident, number = told.incident, told.number
-    if told.change is Change.CLOSED:
+    if told.change is IncidentChange.CLOSED:
         add_end(incident, f"it is OK again, with a lag of {_sum_lag(causes, number):,}", drafts)
         return
     verdict = Verdict(causes.verdicts.verdict[number])
@@ -71,17 +71,17 @@ def add_incident(causes: ShardCauses, told: Told, now_ms: int, drafts: Drafts) -
     found = (describe_causes(causes, number) or []) if drafts.have_room else []
     why = found[0].text if found else "its lag is above what is allowed"
     incident.note(Step(now_ms, verdict.name, incident.cause.label, why))
-    if told.change is not Change.NONE:
+    if told.change is not IncidentChange.NONE:
         build = partial(_describe_incident, causes, told, found, why)
         drafts.add(INCIDENTS[told.change], find_severity(verdict), build)
 
 
-def add_end(incident: GroupIncident, why: str, drafts: Drafts) -> None:
+def add_end(incident: Incident, why: str, drafts: Drafts) -> None:
     """Adds the event that an incident has ended."""
     lost = f", and {count(incident.records_lost, 'offset')} left the log" if incident.records_lost else ""
     duration_s = incident.duration_s or 0.0
     drafts.add(
-        INCIDENTS[Change.CLOSED],
+        INCIDENTS[IncidentChange.CLOSED],
         Severity.INFO,
         lambda: {
             "key": incident.key,

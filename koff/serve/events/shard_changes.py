@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import Reason, is_topic_recreated
-from koff.lag.samples import Mask
 from koff.lag.verdict import Judgement
+from koff.lag.verdict_sample import Mask
 from koff.serve.events.event import Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.sentences import (

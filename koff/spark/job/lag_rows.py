@@ -17,7 +17,6 @@ from koff.lag import (
     UNKNOWN,
     EndHistory,
     Features,
-    Lags,
     Reason,
     TimeLags,
     consume_rates,
@@ -36,7 +35,7 @@ from koff.lag.verdict import Verdict
 from koff.lag.window import WINDOW
 from koff.spark.job.end_curves import RECENT_S, Points, read_points, restore_points, split_lists
 from koff.spark.tables.schemas import TABLES
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.topic_ids import fold_topic_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,23 +44,7 @@ Ints = NDArray[np.int64]
 _MOST_POINTS = 255  # of one partition: `Curves` counts points in 8 bits
 _VERDICTS = np.array([verdict.name for verdict in Verdict], object)
 _REASONS = pa.array([Reason(bits).names for bits in range(256)], pa.list_(pa.string()))
-_ARROW = {
-    "STRING": pa.string(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "DATE": pa.date32(),
-    "BOOLEAN": pa.bool_(),
-    "ARRAY<STRING>": pa.list_(pa.string()),
-}
-_SCHEMA = pa.schema(
-    [
-        (name.strip("`"), _ARROW[kind])
-        for name, kind in (column.split(" ") for column in TABLES["lag"].ddl.split(", "))
-    ]
-)
-"""The columns of the table `lag`. Workers have no Spark session that could give the schema."""
+_COLUMNS = [column.split(" ")[0].strip("`") for column in TABLES["lag"].ddl.split(", ")]
 _KEPT = ("cluster", "at", "group", "type", "state", "topic", "partition", "client_id", "client_host", "batch")
 
 
@@ -69,7 +52,7 @@ def lag_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     """Rows of the table `lag`, from rows of `join_lag_inputs`. For `DataFrame.mapInArrow`."""
     for batch in batches:
         if batch.num_rows:
-            yield pa.RecordBatch.from_pydict(_lag_columns(batch), schema=_SCHEMA)
+            yield pa.RecordBatch.from_pydict(_lag_columns(batch)).select(_COLUMNS)
 
 
 def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
@@ -86,11 +69,10 @@ def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:
 
     # Lag and reasons. A commit to a deleted topic of the same name says nothing about the new topic.
     recreated = is_topic_recreated(committed_topic_id=committed_id, topic_id=topic_id)
-    lag = lags(end=np.where(recreated, UNKNOWN, end), committed=committed)
+    has_no_end = gone | (end < 0)
+    lag = lags(end=end, committed=committed, hidden=recreated, returned=ints["share_lag"], gone=has_no_end)
     # A coordinator returned the lag of a share group, and not the offset that it is computed from.
-    returned = (ints["share_lag"] >= 0) & (end >= 0) & ~recreated & ~gone
-    lag = Lags(np.where(returned, ints["share_lag"], lag.signed), lag.known | returned)
-    has_lag_only = returned & (committed < 0)
+    has_lag_only = lag.known & (committed < 0)
     judged = np.where(has_lag_only, 0, committed)
     history, rows = _read_end_history(batch)
     features, moved_ms = _read_features(batch)

@@ -12,7 +12,7 @@ from koff.lag import UNKNOWN
 from koff.tracker import State
 from koff.tracker.groups import GroupTable
 from koff.tracker.recent_commits import WindowTable, join_saved_windows, select_saved_windows
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.topic_ids import fold_topic_id
 
 _PLAIN = ("group", "topic", "partition", "committed", "committed_at", "topic_id", "seen_at")
 Slot = tuple[str, str, int]
@@ -61,7 +61,7 @@ def build_state(rows: Sequence[Any], groups: Mapping[str, Any]) -> State:
 
     # The last commits of each slot. `recent` has the newest first, the window takes the oldest first.
     windows = WindowTable()
-    windows.resize(len(rows))
+    windows.reserve(len(rows))
     recent = [(number, *commit) for number, row in enumerate(rows) for commit in reversed(row.recent or ())]
     if recent:
         numbers, at_ms, committed, lag = zip(*recent, strict=True)

@@ -190,19 +190,19 @@ class TableView:
         )
         for gone in (True, False):
             absent = [key for key, row in row_of.items() if row.end_offset is None and bool(row.gone) is gone]
-            self._tracker.forget_offsets(absent, gone=gone)
+            self._tracker.partitions.forget_offsets(absent, gone=gone)
         self._tracker.add_samples(ends=ends, starts=starts, stables=stables, at_ms=at_ms)
 
     def _apply_shares(self, done: Progress) -> None:
         """Replaces the lags of all share groups."""
-        if not (done.shares or self._tracker.described_shares_ms):
+        if not (done.shares or self._tracker.shares.described_ms):
             return
         lags = {
             group: [ShareLag(row.topic, row.topic_id or "", row.partition, row.lag) for row in rows]
             for group, rows in done.shares.items()
         }
         self._tracker.set_offsets_partitions(done.offsets_partitions)
-        self._tracker.describe_share_groups(lags, asked_ms=time.time_ns() // 1_000_000)
+        self._tracker.shares.describe(lags, requested_ms=time.time_ns() // 1_000_000)
         self._unknown_shares = {row[:3] for rows in done.shares.values() for row in rows if row.not_current}
 
     def _assess_readiness(self, age_s: float | None, behind: int | None) -> Readiness:

@@ -9,54 +9,31 @@ last record wins, and the contradiction is counted (a broker refuses to load suc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from koff.errors import KoffError
-from koff.records import (
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupTargetAssignmentMember,
-    DecodedMessage,
-    GroupMetadata,
-    GroupMetadataValue,
-    Record,
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupTargetAssignmentMember,
-    StreamsGroupCurrentMemberAssignment,
-    StreamsGroupTargetAssignmentMember,
-)
+from koff.records import DecodedMessage, GroupMetadata, GroupMetadataValue, Record
 from koff.tracker.groups.classic_group import build_classic_group, load_classic_group, save_classic_group
 from koff.tracker.groups.consumer_group import ConsumerGroupState
 from koff.tracker.groups.modern_group import ModernGroupState
 from koff.tracker.groups.share_group import ShareGroupState
 from koff.tracker.groups.streams_group import StreamsGroupState
 from koff.tracker.groups.views import Group
-from koff.tracker.impossible import count_impossible
 from koff.tracker.name_changes import NameChanges
 
-SCHEMA = 1
+SCHEMA = 2
 """The schema of `GroupTable.to_state`. A state of another schema cannot be restored."""
 _MODERN: dict[str, type[ModernGroupState[Any]]] = {
     kind.kind: kind for kind in (ConsumerGroupState, ShareGroupState, StreamsGroupState)
 }
 _KINDS: dict[type[Any], type[ModernGroupState[Any]]] = {
-    record: kind for kind in _MODERN.values() for record in kind.record_types
+    record: kind for kind in _MODERN.values() for record in kind.records.types
 }
 _State = Group | GroupMetadataValue | ModernGroupState[Any]
 """A classic group stays a record value until it is read: in a replay, a later record replaces most values."""
 Described = Group | ModernGroupState[Any]
 """A group as a coordinator described it: a classic or simple group, or one that later records change."""
-_OWN_RECORDS = {kind.record_types[0] for kind in _MODERN.values()}
-_TASKS = ("active_tasks", "standby_tasks", "warmup_tasks")
-_ASSIGNMENTS: dict[type[Any], tuple[str, ...]] = {
-    ConsumerGroupCurrentMemberAssignment: ("assigned_partitions", "partitions_pending_revocation"),
-    ConsumerGroupTargetAssignmentMember: ("topic_partitions",),
-    ShareGroupCurrentMemberAssignment: ("assigned_partitions",),
-    ShareGroupTargetAssignmentMember: ("topic_partitions",),
-    StreamsGroupCurrentMemberAssignment: (*_TASKS, *(f"{name}_pending_revocation" for name in _TASKS)),
-    StreamsGroupTargetAssignmentMember: _TASKS,
-}
-"""The fields of a record's value that have partitions, by topic id or by subtopology."""
 
 
 class GroupTable:
@@ -188,24 +165,14 @@ class GroupTable:
             self.contradictions += not (group is None or _is_simple(group))
             group = self._groups[name] = kind()
             self.kinds_version += 1
-        elif tombstone and type(record) in _OWN_RECORDS:
+        elif tombstone and type(record) is kind.records.group:
             # Brokers write this tombstone after those of the members: drop the rest of the group.
             del self._groups[name]
             self.changes.add(name)
             self.kinds_version += 1
             return
-        group.apply(record)
+        group.apply(record, self._impossible)
         self.changes.add(name)
-        if type(record) in _ASSIGNMENTS and not tombstone:
-            count_impossible(self._impossible, _assignment_parts(record))
-
-
-def _assignment_parts(record: Record) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The parts of the assignments in a record that is not a tombstone."""
-    value: Any = getattr(record, "value")  # noqa: B009  of record types that all have it
-    for name in _ASSIGNMENTS[type(record)]:
-        for part in getattr(value, name):
-            yield ("", part.partitions)
 
 
 def _is_simple(group: _State) -> bool:

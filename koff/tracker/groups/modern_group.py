@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
-from koff.records import Record
-from koff.tracker.groups.plain_state import intern_strings
-from koff.tracker.groups.views import STABLE, Group, GroupSubscription, Member
+from koff.tracker.groups.plain_state import intern_strings, load_assignment
+from koff.tracker.groups.views import (
+    NOTHING,
+    STABLE,
+    UNKNOWN,
+    Assignment,
+    Group,
+    GroupSubscription,
+    Member,
+    Tasks,
+    merge_assignments,
+)
+from koff.tracker.impossible import count_impossible
 
 AssignmentT = TypeVar("AssignmentT")
 """The assignment of a member: an `Assignment`, or `Tasks`."""
@@ -53,6 +64,32 @@ class MemberDescription(NamedTuple, Generic[AssignmentT]):
     target: AssignmentT | None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRecords:
+    """The record types of a kind of group, and the fields of their values that have assignments.
+
+    The tombstone of the type `group` deletes the group. `others` are types that only this kind has. A part of
+    a field has partitions, and `part_key` is what they are of: a topic id or a subtopology id.
+    """
+
+    group: type[Any]
+    profile: type[Any]
+    target_epoch: type[Any]
+    target: type[Any]
+    current: type[Any]
+    others: tuple[type[Any], ...]
+    part_key: str
+    target_fields: tuple[str, ...]
+    assigned_fields: tuple[str, ...]
+    revoking_fields: tuple[str, ...]
+    member_states: Mapping[int, str]
+
+    @property
+    def types(self) -> tuple[type[Any], ...]:
+        """All record types."""
+        return (self.group, self.profile, self.target_epoch, self.target, self.current, *self.others)
+
+
 UNKNOWN_PROFILE = Profile()
 
 
@@ -62,10 +99,9 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
     __slots__ = ("_current", "_profiles", "_targets", "_view", "assignment_epoch", "epoch")
 
     kind: ClassVar[str]
-    record_types: ClassVar[tuple[type[Any], ...]]
-    """The record types of the group. The tombstone of the first type deletes the group."""
-    no_assignment: ClassVar[Any]
-    """The `AssignmentT` of a member with nothing assigned."""
+    records: ClassVar[GroupRecords]
+    join: ClassVar[Callable[..., Any]]
+    """The `AssignmentT` with these parts, one for each field with an assignment; without parts: nothing."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -88,15 +124,42 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
             group._set_current(id_, current)
         return group
 
-    def apply(self, record: Record) -> None:
-        """Applies a record of `record_types`, value or tombstone, but not the group's own tombstone."""
+    def apply(self, record: Any, impossible: Counter[str]) -> None:
+        """Applies a record of `records`, value or tombstone, but not the group's own tombstone.
+
+        `impossible` counts what is left out of assignments.
+        """
         self._view = None
-        self._apply_record(record)
+        records, kind, value = self.records, type(record), record.value
+        if kind is records.current:
+            current = None if value is None else self._read_current(value, impossible)
+            self._set_current(record.member_id, current)
+        elif kind is records.target:
+            target = None if value is None else self._read_parts(value, records.target_fields, impossible)
+            self._set_target(record.member_id, target)
+        elif kind is records.profile:
+            self._set_profile(record.member_id, None if value is None else _read_profile(value))
+        elif kind is records.target_epoch:
+            self.assignment_epoch = LEFT if value is None else value.assignment_epoch
+        else:
+            if kind is records.group:
+                self.epoch = value.epoch
+            self._apply_own(record)
 
     def view(self, name: str) -> Group:
         """The present group: the same object until the next record."""
         if self._view is None:
-            self._view = self._build_group(name)
+            members = tuple(map(self._build_member, sorted(self._member_ids())))
+            self._view = Group(
+                name,
+                self.kind,
+                self.state,
+                self.epoch,
+                protocol_type=self.kind,
+                members=members,
+                assignment_epoch=self.assignment_epoch,
+                **self._own_facts(),
+            )
         return self._view
 
     @property
@@ -112,32 +175,84 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
             return STABLE
         return "Reconciling"
 
-    @abstractmethod
-    def _apply_record(self, record: Record) -> None: ...
+    # --- What a kind of group has of its own -------------------------------------------------------------
+
+    def _apply_own(self, record: Any) -> None:
+        """Applies what only records of this kind have: those of `records.others`, and the group's own."""
 
     @abstractmethod
-    def _build_group(self, name: str) -> Group: ...
+    def _own_facts(self) -> dict[str, Any]:
+        """Fields of `Group` that only groups of this kind have."""
 
-    @abstractmethod
-    def _build_member(
-        self, id_: str, profile: Profile, current: Current[AssignmentT], target: AssignmentT | None
-    ) -> Member: ...
+    def _find_state(self, value: Any) -> str:
+        """The member state in the value of a current assignment."""
+        return self.records.member_states.get(value.state, UNKNOWN)
 
-    def _build_members(self) -> tuple[Member, ...]:
-        return tuple(
-            self._build_member(
-                id_, self._profiles.get(id_, UNKNOWN_PROFILE), self._current_of(id_), self._targets.get(id_)
-            )
-            for id_ in sorted(self._member_ids())
+    def _find_partitions(self, assigned: AssignmentT) -> Assignment:
+        """The partitions that a member with this assignment reads."""
+        return self._split(assigned)[0]
+
+    def _find_subscription(self, profile: Profile) -> GroupSubscription:
+        return profile.subscription
+
+    # --- Members -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _split(assigned: Any) -> tuple[Assignment, ...]:
+        """The parts of the assignment, for `join`."""
+        return (
+            (assigned.active, assigned.standby, assigned.warmup) if type(assigned) is Tasks else (assigned,)
         )
 
-    def _member_ids(self) -> Iterable[str]:
+    def _read_parts(self, value: Any, fields: Iterable[str], impossible: Counter[str]) -> AssignmentT:
+        key = self.records.part_key
+        found = [[(getattr(part, key), part.partitions) for part in getattr(value, name)] for name in fields]
+        for parts in found:
+            count_impossible(impossible, parts)
+        assigned: AssignmentT = self.join(*map(merge_assignments, found))
+        return assigned
+
+    def _read_current(self, value: Any, impossible: Counter[str]) -> Current[AssignmentT]:
+        return Current(
+            value.member_epoch,
+            self._find_state(value),
+            self._read_parts(value, self.records.assigned_fields, impossible),
+            self._read_parts(value, self.records.revoking_fields, impossible),
+        )
+
+    def _build_member(self, id_: str) -> Member:
+        profile = self._profiles.get(id_, UNKNOWN_PROFILE)
+        current, target = self._current_of(id_), self._targets.get(id_)
+        # The member may still be reading the partitions, or running the tasks, that it must give up.
+        assigned: AssignmentT = current.assigned
+        if current.revoking != self.join():
+            pairs = zip(self._split(assigned), self._split(current.revoking), strict=True)
+            assigned = self.join(*(merge_assignments((*own.items(), *more.items())) for own, more in pairs))
+        return Member(
+            id_,
+            profile.client_id,
+            profile.client_host,
+            profile.instance_id,
+            self._find_partitions(assigned),
+            profile.rack_id,
+            self._find_subscription(profile),
+            self._find_partitions(current.revoking),
+            None if target is None else self._find_partitions(target),
+            current.epoch,
+            current.state,
+            current.epoch >= 0,
+            profile.classic,
+            assigned if isinstance(assigned, Tasks) else None,
+            profile.process_id,
+        )
+
+    def _member_ids(self) -> Collection[str]:
         """The ids with metadata or a current assignment. A target assignment alone makes no member."""
         return self._profiles.keys() | self._current.keys()
 
     def _current_of(self, member: str) -> Current[AssignmentT]:
         # A member without a record of its current assignment has joined, but was assigned nothing yet.
-        return self._current.get(member) or Current(0, STABLE, self.no_assignment, self.no_assignment)
+        return self._current.get(member) or Current(0, STABLE, self.join(), self.join())
 
     def _is_reconciled(self, current: Current[AssignmentT]) -> bool:
         return current.state == STABLE and current.epoch == self.assignment_epoch
@@ -170,7 +285,9 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
                 current._replace(assigned=target) if target == current.assigned else current
             )
         elif member in self._profiles or member in self._current:
-            self._current[member] = Current(LEFT, STABLE, self.no_assignment, self.no_assignment)
+            self._current[member] = Current(LEFT, STABLE, self.join(), self.join())
+
+    # --- The saved form ----------------------------------------------------------------------------------
 
     def save(self) -> dict[str, Any]:
         """The state of the group, for `load`."""
@@ -183,22 +300,12 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
 
     def _save_member(self, member: str) -> list[Any]:
         """The three records of a member. Assignments never change, so they are not copied."""
-        profile, current, target = (
-            self._profiles.get(member),
-            self._current.get(member),
-            self._targets.get(member),
-        )
+        profile, target = self._profiles.get(member), self._targets.get(member)
+        current, split = self._current.get(member), self._split
         return [
             None if profile is None else _save_profile(profile),
-            None
-            if current is None
-            else (
-                current.epoch,
-                current.state,
-                self._save_assignment(current.assigned),
-                self._save_assignment(current.revoking),
-            ),
-            None if target is None else self._save_assignment(target),
+            None if current is None else (*current[:2], split(current.assigned), split(current.revoking)),
+            None if target is None else split(target),
         ]
 
     @classmethod
@@ -206,35 +313,35 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
         """The group from `save`."""
         group = cls()
         group.epoch, group.assignment_epoch = saved["epoch"], saved["assignment_epoch"]
-        for id_, records in saved["members"].items():
-            profile, current, target = records
+        for id_, (profile, current, target) in saved["members"].items():
             if profile is not None:
                 group._profiles[id_] = _load_profile(*profile)
             # The target first: `_set_current` shares its object if the current assignment is equal.
             if target is not None:
-                group._targets[id_] = cls._load_assignment(target)
+                group._targets[id_] = cls.join(*map(load_assignment, target))
             if current is not None:
-                epoch, state, assigned, revoking = current
-                group._set_current(
-                    id_,
-                    Current(
-                        epoch,
-                        sys.intern(state),
-                        cls._load_assignment(assigned),
-                        cls._load_assignment(revoking),
-                    ),
-                )
+                epoch, state, *parts = current
+                assigned, revoking = (cls.join(*map(load_assignment, each)) for each in parts)
+                group._set_current(id_, Current(epoch, sys.intern(state), assigned, revoking))
         return group
 
-    @staticmethod
-    def _save_assignment(assigned: AssignmentT) -> Any:
-        """The assignment as dicts, tuples and numbers, for `_load_assignment`."""
-        return assigned
 
-    @classmethod
-    @abstractmethod
-    def _load_assignment(cls, saved: Any) -> AssignmentT:
-        """The assignment from `_save_assignment`."""
+def _read_profile(value: Any) -> Profile:
+    """The profile in a record of any kind of group: each kind has some of the fields."""
+    classic = getattr(value, "classic_member_metadata", None)
+    return Profile(
+        sys.intern(value.client_id),
+        sys.intern(value.client_host),
+        getattr(value, "instance_id", None),
+        value.rack_id or None,
+        make_subscription(
+            getattr(value, "subscribed_topic_names", ()), getattr(value, "subscribed_topic_regex", None)
+        ),
+        sys.intern(getattr(value, "server_assignor", None) or ""),
+        # An absent tag reads as an empty struct, which means "not given".
+        classic is not None and bool(classic.supported_protocols or classic.session_timeout_ms),
+        sys.intern(getattr(value, "process_id", "")),
+    )
 
 
 def _save_profile(profile: Profile) -> tuple[Any, ...]:
@@ -251,16 +358,15 @@ def _load_profile(
     subscribed: tuple[Iterable[str], str | None],
     *more: Any,
 ) -> Profile:
-    return Profile(
-        sys.intern(client_id),
-        sys.intern(client_host),
-        instance_id,
-        rack_id,
-        make_subscription(*subscribed),
-        *more,
-    )
+    client_id, client_host = sys.intern(client_id), sys.intern(client_host)
+    return Profile(client_id, client_host, instance_id, rack_id, make_subscription(*subscribed), *more)
 
 
 def make_subscription(topics: Iterable[str], regex: str | None = None) -> GroupSubscription:
     """A subscription. An empty regular expression means none."""
     return GroupSubscription(intern_strings(topics), sys.intern(regex) if regex else None)
+
+
+def join_partitions(assigned: Assignment = NOTHING) -> Assignment:
+    """The `AssignmentT` of a group whose members are assigned partitions: its only part."""
+    return assigned

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 from koff.records import (
-    NamedTopicPartitions,
-    Record,
     ShareGroupCurrentMemberAssignment,
     ShareGroupMemberMetadata,
     ShareGroupMetadata,
@@ -17,10 +15,10 @@ from koff.records import (
     ShareGroupTargetAssignmentMember,
     ShareGroupTargetAssignmentMetadata,
 )
-from koff.tracker.groups.consumer_group import MEMBER_STATES, build_partition_member, partitions_by_topic
-from koff.tracker.groups.modern_group import LEFT, Current, ModernGroupState, Profile, make_subscription
-from koff.tracker.groups.plain_state import load_assignment, to_plain
-from koff.tracker.groups.views import NOTHING, STABLE, UNKNOWN, Assignment, Group, Member, ShareTopic
+from koff.tracker.groups.consumer_group import MEMBER_STATES
+from koff.tracker.groups.modern_group import GroupRecords, ModernGroupState, join_partitions
+from koff.tracker.groups.plain_state import to_plain
+from koff.tracker.groups.views import STABLE, Assignment, ShareTopic
 from koff.tracker.impossible import possible_partitions
 
 
@@ -29,16 +27,21 @@ class ShareGroupState(ModernGroupState[Assignment]):
 
     __slots__ = ("_topics",)
 
-    kind: ClassVar[str] = "share"
-    record_types: ClassVar[tuple[type[Any], ...]] = (
-        ShareGroupMetadata,
-        ShareGroupMemberMetadata,
-        ShareGroupTargetAssignmentMetadata,
-        ShareGroupTargetAssignmentMember,
-        ShareGroupCurrentMemberAssignment,
-        ShareGroupStatePartitionMetadata,
+    kind = "share"
+    records: ClassVar = GroupRecords(
+        group=ShareGroupMetadata,
+        profile=ShareGroupMemberMetadata,
+        target_epoch=ShareGroupTargetAssignmentMetadata,
+        target=ShareGroupTargetAssignmentMember,
+        current=ShareGroupCurrentMemberAssignment,
+        others=(ShareGroupStatePartitionMetadata,),
+        part_key="topic_id",
+        target_fields=("topic_partitions",),
+        assigned_fields=("assigned_partitions",),
+        revoking_fields=(),
+        member_states=MEMBER_STATES,
     )
-    no_assignment: ClassVar[Assignment] = NOTHING
+    join = staticmethod(join_partitions)
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,51 +52,12 @@ class ShareGroupState(ModernGroupState[Assignment]):
         # Kafka has no other states of a share group, except Dead, which is never stored.
         return STABLE if self._member_ids() else "Empty"
 
-    def _apply_record(self, record: Record) -> None:
-        # A value of None is a tombstone.
-        match record:
-            case ShareGroupCurrentMemberAssignment(member_id=member, value=None):
-                self._set_current(member, None)
-            case ShareGroupCurrentMemberAssignment(member_id=member, value=current) if current:
-                assigned, state = (
-                    partitions_by_topic(current.assigned_partitions),
-                    MEMBER_STATES.get(current.state, UNKNOWN),
-                )
-                self._set_current(member, Current(current.member_epoch, state, assigned, NOTHING))
-            case ShareGroupTargetAssignmentMember(member_id=member, value=target):
-                self._set_target(
-                    member, None if target is None else partitions_by_topic(target.topic_partitions)
-                )
-            case ShareGroupMemberMetadata(member_id=member, value=None):
-                self._set_profile(member, None)
-            case ShareGroupMemberMetadata(member_id=member, value=profile) if profile:
-                client, host = sys.intern(profile.client_id), sys.intern(profile.client_host)
-                subscription = make_subscription(profile.subscribed_topic_names)
-                self._set_profile(member, Profile(client, host, None, profile.rack_id or None, subscription))
-            case ShareGroupTargetAssignmentMetadata(value=assigned):
-                self.assignment_epoch = LEFT if assigned is None else assigned.assignment_epoch
-            case ShareGroupStatePartitionMetadata(value=topics):
-                self._topics = () if topics is None else _share_topics(topics)
-            case ShareGroupMetadata(value=own) if own is not None:  # `GroupTable` handles its tombstone
-                self.epoch = own.epoch
+    def _apply_own(self, record: Any) -> None:
+        if isinstance(record, ShareGroupStatePartitionMetadata):
+            self._topics = () if record.value is None else tuple(_list_topics(record.value))
 
-    def _build_group(self, name: str) -> Group:
-        return Group(
-            name,
-            self.kind,
-            self.state,
-            self.epoch,
-            "share",
-            "",
-            self._build_members(),
-            self.assignment_epoch,
-            share_topics=self._topics,
-        )
-
-    def _build_member(
-        self, id_: str, profile: Profile, current: Current[Assignment], target: Assignment | None
-    ) -> Member:
-        return build_partition_member(id_, profile, current, target)
+    def _own_facts(self) -> dict[str, Any]:
+        return {"share_topics": self._topics}
 
     def save(self) -> dict[str, Any]:
         return super().save() | {"topics": to_plain(self._topics)}
@@ -107,24 +71,14 @@ class ShareGroupState(ModernGroupState[Assignment]):
         )
         return group
 
-    @classmethod
-    def _load_assignment(cls, saved: Any) -> Assignment:
-        return load_assignment(saved)
 
-
-def _share_topics(value: ShareGroupStatePartitionMetadataValue) -> tuple[ShareTopic, ...]:
-    deleting = (
-        ShareTopic(sys.intern(topic.topic_id), sys.intern(topic.topic_name), (), "deleting")
-        for topic in value.deleting_topics
-    )
-    return (
-        *_share_topics_in_stage(value.initializing_topics, "initializing"),
-        *_share_topics_in_stage(value.initialized_topics, "initialized"),
-        *deleting,
-    )
-
-
-def _share_topics_in_stage(topics: Iterable[NamedTopicPartitions], stage: str) -> Iterable[ShareTopic]:
-    for topic in topics:
-        partitions = possible_partitions(topic.partitions)
-        yield ShareTopic(sys.intern(topic.topic_id), sys.intern(topic.topic_name), partitions, stage)
+def _list_topics(value: ShareGroupStatePartitionMetadataValue) -> Iterator[ShareTopic]:
+    for stage, topics in (
+        ("initializing", value.initializing_topics),
+        ("initialized", value.initialized_topics),
+    ):
+        for topic in topics:
+            partitions = possible_partitions(topic.partitions)
+            yield ShareTopic(sys.intern(topic.topic_id), sys.intern(topic.topic_name), partitions, stage)
+    for gone in value.deleting_topics:
+        yield ShareTopic(sys.intern(gone.topic_id), sys.intern(gone.topic_name), (), "deleting")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from koff.lag.samples import Sample
+from koff.lag.verdict_sample import VerdictSample
 
 ROW: dict[str, Any] = {
     "group": 0,
@@ -30,12 +30,12 @@ ROW: dict[str, Any] = {
 GROUP: dict[str, Any] = {"members": 1, "epoch": 1, "rebalances": 0, "commits_held_back": False}
 
 
-def build_sample(at_s: float, *rows: dict[str, Any], groups: int = 1, **changed: Any) -> Sample:
+def build_sample(at_s: float, *rows: dict[str, Any], groups: int = 1, **changed: Any) -> VerdictSample:
     """A sample of rows that are caught up and moved at `at_s`, but for what is given."""
     each = [{**ROW, "moved_at_s": at_s, **row} for row in rows]
     of_groups = {name: changed.get(name, value) for name, value in GROUP.items()}
     columns = {name: np.array([row[name] for row in each], type(value)) for name, value in ROW.items()}
-    return Sample(
+    return VerdictSample(
         at_s=at_s,
         **columns,
         **{name: np.broadcast_to(np.asarray(value), (groups,)) for name, value in of_groups.items()},

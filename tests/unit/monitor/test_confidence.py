@@ -9,13 +9,23 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.commit_history import Replayed
-from koff.monitor.confidence import ViewFacts, build_view
+from koff.monitor.confidence import build_view
+from koff.monitor.duties.history import Replayed
+from koff.monitor.duties.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.known_facts import (
+    CurrentTime,
+    ListFacts,
+    LogFacts,
+    MonitorProgress,
+    ShareFacts,
+    StoredFacts,
+    ViewFacts,
+)
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Replay
-from koff.monitor.requests import Display, Moment, Topic
-from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
+from koff.monitor.requests import Display, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve.metrics.exposition import Exposition
@@ -24,7 +34,7 @@ from koff.tracker.selection import select_groups
 from koff.view.cluster_view import ClusterView
 from tests.unit.builders import Share, apply, commit
 from tests.unit.serve.views import EVERYTHING
-from tests.unit.tracker.test_share_commits import share, snapshot_of
+from tests.unit.tracker.share_groups import share, snapshot_of
 
 NOW_MS, LIMIT_MS = 100_000, 25_000
 OLD, FRESH = Moment(70.0, 0), Moment(90.0, 0)
@@ -49,29 +59,16 @@ class Known:
             self.commit(partition, f"g{partition}", "t", 0)
         self.sample(ms=90_000)
         self.facts = ViewFacts(
-            cluster="c",
-            display=Display(),
-            source="log",
-            offsets=follow("__consumer_offsets", 2, FRESH),
-            share=follow("__share_group_state", 0, None),
-            doubtful_topics=set(),
-            described_shares_ms={},
-            nameless_shares=(),
-            missing_shares_why=None,
-            elsewhere={},
-            history=None,
-            stored_groups_at=None,
-            are_stored_groups_known=True,
-            refused_groups={},
-            steady_ms=lambda moment: round(moment.at_s * 1000),
-            now=Moment(NOW_MS / 1000, 0),
-            oldest_ms=NOW_MS - LIMIT_MS,
-            topics_asked=FRESH,
-            failure=None,
-            ends_answered=True,
-            was_ready=True,
-            record_counts={},
-            skipped={},
+            "c",
+            Display(),
+            CurrentTime(
+                Moment(NOW_MS / 1000, 0), NOW_MS - LIMIT_MS, lambda moment: round(moment.at_s * 1000)
+            ),
+            LogFacts(follow("__consumer_offsets", 2, FRESH), follow("__share_group_state", 0, None)),
+            ShareFacts(),
+            StoredFacts(),
+            ListFacts(undoubted=FRESH),
+            MonitorProgress(ends_known=True, was_ready=True),
         )
 
     def commit(self, shard: int, group: str, topic: str, partition: int, offset: int | None = 5) -> None:
@@ -81,7 +78,13 @@ class Known:
         self.tracker.add_samples(ends={("t", 0): 9}, at_ms=ms)
 
     def view(self, **change: Any) -> ClusterView:
-        return build_view(self.tracker.take_snapshot(NOW_MS), dataclasses.replace(self.facts, **change))
+        """The view after a change of facts: `part_field`, such as `stored_requested`, or a whole part."""
+        facts = self.facts
+        for name, value in change.items():
+            part, _, field = name.partition("_")
+            own = dataclasses.replace(getattr(facts, part), **{field: value}) if field else value
+            facts = dataclasses.replace(facts, **{part: own})
+        return build_view(self.tracker.take_snapshot(NOW_MS), facts)
 
     def reasons(self, **change: Any) -> dict[str, Reason]:
         return {row.group: row.reasons for row in self.view(**change).snapshot.rows()}
@@ -91,7 +94,7 @@ class Known:
 
     def hold_back(self, partition: int, current: Moment | None) -> FollowedPartition:
         """An open transaction holds back all but the first 5 of 8 offsets of the partition."""
-        part = self.facts.offsets.partitions[partition]
+        part = self.facts.logs.offsets.partitions[partition]
         part.position, part.stable, part.end, part.current = 5, 5, 8, current
         return part
 
@@ -102,11 +105,11 @@ def known() -> Known:
 
 
 def test_a_row_is_silent_up_to_the_moment_up_to_which_its_commits_are_known(known: Known) -> None:
-    known.facts.offsets.partitions[1].current = Moment(80.0, 0)
+    known.facts.logs.offsets.partitions[1].current = Moment(80.0, 0)
     snapshot = known.view().snapshot
     known_until = [snapshot.commit_time_ms(snapshot.shards[number], NOW_MS) for number in (0, 1)]
     assert known_until == [90_000, 80_000]
-    known.facts.offsets.partitions[1].stale_groups = {"g1": FRESH}
+    known.facts.logs.offsets.partitions[1].stale_groups = {"g1": FRESH}
     snapshot = known.view().snapshot
     part = select_groups(snapshot, {1: [0]})
     assert np.array_equal(part.commit_time_ms(part.shards[1], NOW_MS), [90_000])
@@ -125,7 +128,7 @@ def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_tak
     key, encoded = encode(OffsetCommit(group="g0", topic="t", partition=0, value=value))
     known.tracker.apply(0, [key], [encoded], seen_at_ms=95_000)  # the list is of 90 s
     assert known.reasons()["g0"] & Reason.END_NOT_CURRENT
-    assert known.reasons(topics_asked=Moment(96.0, 0))["g0"] == Reason.TOPIC_RECREATED
+    assert known.reasons(listed_undoubted=Moment(96.0, 0))["g0"] == Reason.TOPIC_RECREATED
 
 
 def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_kafka_would_have_it(
@@ -133,8 +136,8 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
 ) -> None:
     names = {group_partition(name, 2): name for name in ("za", "zb", "zc", "zd")}
     known.tracker.apply_external_commits(-1, {(name, "t", 0): (5, 1) for name in names.values()}, [], {})
-    known.facts.offsets.partitions[1].current = None
-    reasons = known.reasons(stored_groups_at=FRESH)
+    known.facts.logs.offsets.partitions[1].current = None
+    reasons = known.reasons(stored_requested=FRESH)
     assert (reasons[names[0]], reasons[names[1]]) == (Reason(0), Reason.COMMITS_NOT_CURRENT)
 
 
@@ -142,52 +145,52 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
     ("change", "text"),
     [
         ({}, "ready"),
-        ({"are_stored_groups_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
-        ({"ends_answered": False}, "not ready: end offsets are not known yet"),
-        ({"ends_answered": False, "failure": "no route"}, "not ready: no route"),
-        ({"offsets": follow("o", 2, None)}, "not ready: 0 offsets of o are to be read, of 2 partitions"),
-        ({"offsets": FollowedLog("o", lambda *_: None)}, "not ready: looking for o"),
-        ({"share": follow("s", 1, None)}, "not ready: 0 offsets of s are to be read, of 1 partitions"),
+        ({"stored_are_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
+        ({"progress_ends_known": False}, "not ready: end offsets are not known yet"),
+        ({"progress_ends_known": False, "progress_failure": "no route"}, "not ready: no route"),
+        ({"logs_offsets": follow("o", 2, None)}, "not ready: 0 offsets of o are to be read, of 2 partitions"),
+        ({"logs_offsets": FollowedLog("o", lambda *_: None)}, "not ready: looking for o"),
+        ({"logs_share": follow("s", 1, None)}, "not ready: 0 offsets of s are to be read, of 1 partitions"),
     ],
 )
 def test_at_the_start_koff_is_ready_when_both_logs_were_read(
     known: Known, change: dict[str, Any], text: str
 ) -> None:
-    assert known.readiness(was_ready=False, **change) == text
+    assert known.readiness(progress_was_ready=False, **change) == text
 
 
 def test_a_leaderless_partition_does_not_delay_readiness(known: Known) -> None:
-    part = known.facts.offsets.partitions[1]
+    part = known.facts.logs.offsets.partitions[1]
     part.current, part.is_read = None, False
-    assert known.readiness(was_ready=False).startswith("not ready")
-    known.facts.offsets.leaderless = frozenset({1})
-    assert known.readiness(was_ready=False) == "ready"
+    assert known.readiness(progress_was_ready=False).startswith("not ready")
+    known.facts.logs.offsets.leaderless = frozenset({1})
+    assert known.readiness(progress_was_ready=False) == "ready"
 
 
 def test_a_cluster_without_groups_is_ready(known: Known) -> None:
     known.tracker = Tracker()
-    assert known.readiness(was_ready=False) == "ready"
+    assert known.readiness(progress_was_ready=False) == "ready"
     assert known.readiness() == "ready"
 
 
 def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> None:
-    known.facts.offsets.partitions[0].current = OLD
+    known.facts.logs.offsets.partitions[0].current = OLD
     assert known.readiness() == "ready"
-    known.facts.offsets.partitions[1].current = OLD
-    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not answer"
-    known.facts.offsets.denied = "no READ"
+    known.facts.logs.offsets.partitions[1].current = OLD
+    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not respond"
+    known.facts.logs.offsets.denied = "no READ"
     assert known.readiness().endswith("no READ")
 
 
 def test_koff_is_not_ready_at_the_start_if_no_row_may_be_served(known: Known) -> None:
     known.sample(ms=1)
-    view = known.view(was_ready=False)
-    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not answer"
+    view = known.view(progress_was_ready=False)
+    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not respond"
     assert not view.stats.up
 
 
 def test_a_cluster_without_the_offsets_topic_is_ready_and_says_so(known: Known) -> None:
-    known.tracker, known.facts.offsets.exists = Tracker(), False
+    known.tracker, known.facts.logs.offsets.exists = Tracker(), False
     assert known.readiness() == "ready: no __consumer_offsets yet, so no groups"
 
 
@@ -195,14 +198,14 @@ def test_zookeeper_is_named_if_only_its_groups_are_there_and_old(known: Known) -
     known.tracker = Tracker()
     known.tracker.apply_external_commits(-1, {("z", "t", 0): (5, 1)}, [], {})
     known.sample(ms=90_000)
-    assert known.readiness(stored_groups_at=FRESH) == "ready"
-    assert known.readiness(stored_groups_at=OLD).endswith("ZooKeeper does not respond")
+    assert known.readiness(stored_requested=FRESH) == "ready"
+    assert known.readiness(stored_requested=OLD).endswith("ZooKeeper does not respond")
 
 
 def test_the_view_has_the_cluster_and_counts_lags_and_those_that_are_withheld(known: Known) -> None:
     known.commit(0, "g0", "t", 1, -1)  # no lag
-    known.facts.offsets.partitions[1].current = OLD
-    view = known.view(skipped={"record: ValueError": 3}, record_counts={"Undecodable": 2})
+    known.facts.logs.offsets.partitions[1].current = OLD
+    view = known.view(progress_skipped={"record: ValueError": 3}, progress_record_counts={"Undecodable": 2})
     stats = view.stats
     assert (view.cluster, stats.rows, stats.withheld, stats.up, stats.source) == ("c", 2, 1, True, "log")
     assert (stats.skipped, stats.undecodable) == ({"record: ValueError": 3}, 2)
@@ -220,7 +223,8 @@ def share_group(known: Known) -> None:
     for partition in (0, 1):
         share(tracker, partition, snapshot_of("s", 4, partition=partition))
     tracker.add_samples(ends={("t", p): 9 for p in range(3)}, at_ms=90_000)
-    known.facts = dataclasses.replace(known.facts, share=follow("__share_group_state", 3, FRESH))
+    logs = dataclasses.replace(known.facts.logs, share=follow("__share_group_state", 3, FRESH))
+    known.facts = dataclasses.replace(known.facts, logs=logs)
 
 
 def see_shares(view: ClusterView) -> dict[int, tuple[int | None, Reason]]:
@@ -238,7 +242,7 @@ def test_a_share_group_has_a_total_only_while_all_partitions_of_its_state_are_cu
     view = known.view()
     assert (total_of(view, "s").lag, total_of(view, "s").whole) == (10, True)
     assert see_shares(view)[2] == (None, Reason.NO_COMMIT)
-    known.facts.share.partitions[2].current = OLD  # no row is from there, as far as koff knows
+    known.facts.logs.share.partitions[2].current = OLD  # no row is from there, as far as koff knows
     view, withheld = known.view(), Reason.COMMITS_NOT_CURRENT
     assert see_shares(view) == {0: (5, Reason(0)), 1: (5, Reason(0)), 2: (None, withheld)}
     found = total_of(view, "s")
@@ -252,7 +256,7 @@ def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_r
     share_group(known)
     sums = ("koff_group_total_lag", "koff_group_topic_lag")
     assert {name for name in sums if f'{name}{{cluster="c",group="s"' in render(known.view())} == set(sums)
-    known.facts.share.partitions[0].current = None
+    known.facts.logs.share.partitions[0].current = None
     text = render(known.view())
     assert not [name for name in sums if f'{name}{{cluster="c",group="s"' in text]
     assert 'koff_group_lag{cluster="c",group="s",topic="t",partition="1"} 5' in text
@@ -266,12 +270,12 @@ def render(view: ClusterView) -> str:
 
 def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known: Known) -> None:
     share_group(known)
-    view = known.view(nameless_shares={"s"})
+    view = known.view(shares_nameless={"s"})
     assert (total_of(view, "s").lag, total_of(view, "s").reason) == (None, "rows_missing")
     assert "the list of topics is too old" in str(view.stats.missing_shares_why)
     assert known.view().stats.missing_shares_why is None
-    known.facts.share.partitions[2].current = OLD  # why lags are missing is said already
-    view = known.view(nameless_shares={"s"})
+    known.facts.logs.share.partitions[2].current = OLD  # why lags are missing is said already
+    view = known.view(shares_nameless={"s"})
     assert (view.stats.missing_shares_why, len(view.stats.missing)) == (None, 1)
 
 
@@ -280,8 +284,8 @@ def test_a_group_that_coordinators_describe_has_a_total_if_a_late_response_had_a
     known: Known, at_ms: int | None, is_whole: bool
 ) -> None:
     share_group(known)
-    known.facts.share.partitions[0].current = None
-    found = total_of(known.view(described_shares_ms={"s": at_ms}, missing_shares_why="why"), "s")
+    known.facts.logs.share.partitions[0].current = None
+    found = total_of(known.view(shares_described_ms={"s": at_ms}, shares_missing_why="why"), "s")
     assert found.whole == is_whole
 
 
@@ -293,7 +297,7 @@ def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Kno
     known.commit(0, "g0", "u", 0)
     known.tracker.add_samples(ends={("u", 0): 9}, at_ms=60_000)
     assert known.view().stats.input_ages_s["end_offsets"] == 40.0
-    known.tracker.forget_offsets([("u", 0)])
+    known.tracker.partitions.forget_offsets([("u", 0)])
     assert known.view().stats.input_ages_s["end_offsets"] == 10.0
 
 
@@ -301,8 +305,8 @@ def test_commits_are_held_back_for_as_long_as_the_oldest_transaction_is_open_who
     known: Known,
 ) -> None:
     assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (0, 0.0)
-    known.facts.offsets.partitions[1].current = OLD  # it is behind, but nothing holds it back
-    first, second = known.hold_back(0, FRESH), known.facts.offsets.partitions[1]
+    known.facts.logs.offsets.partitions[1].current = OLD  # it is behind, but nothing holds it back
+    first, second = known.hold_back(0, FRESH), known.facts.logs.offsets.partitions[1]
     for part in (first, second):
         part.note_held_back(OLD)
     assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (3, 30.0)
@@ -320,15 +324,15 @@ def test_commits_are_held_back_for_as_long_as_the_oldest_transaction_is_open_who
 
 
 def test_the_history_that_is_left_is_that_before_the_position_of_each_partition(known: Known) -> None:
-    first, second = known.facts.offsets.partitions.values()
+    first, second = known.facts.logs.offsets.partitions.values()
     first.start, first.position, second.start, second.position = 10, 100, 0, 1000
     assert known.view().stats.backfill_remaining == 0
     first.needs_history = second.needs_history = True
     assert known.view().stats.backfill_remaining == 90 + 1000
     replayed = Replayed(1, 0, first.resets, until=80, counted_from=0, shard=known.tracker.create_shard())
-    assert known.view(history=replayed).stats.backfill_remaining == 70 + 1000
+    assert known.view(logs_history=replayed).stats.backfill_remaining == 70 + 1000
     replayed.position = 50
-    assert known.view(history=replayed).stats.backfill_remaining == 30 + 1000
+    assert known.view(logs_history=replayed).stats.backfill_remaining == 30 + 1000
     first.needs_history = False
     assert known.view().stats.backfill_remaining == 1000
 
@@ -338,7 +342,7 @@ def test_nothing_is_said_of_reading_the_log_while_the_coordinators_are_the_sourc
     part.needs_history, part.start, part.position = True, 0, 3
     stats = known.view().stats
     assert (stats.behind, stats.backfill_remaining) == (2, 3)
-    stats = known.view(source="coordinators").stats
+    stats = known.view(logs_source="coordinators").stats
     assert (stats.behind, stats.held_back_records, stats.held_back_s) == (None, 0, 0.0)
     assert (stats.backfill_remaining, stats.source) == (0, "coordinators")
 
@@ -348,21 +352,21 @@ def test_before_the_first_response_koff_waits_for_the_coordinators_if_the_log_is
 ) -> None:
     log = follow("__consumer_offsets", 2, None)
     log.denied, log.is_never_read = "--source coordinators", True
-    change = {"offsets": log, "source": "coordinators", "was_ready": False}
+    change = {"logs_offsets": log, "logs_source": "coordinators", "progress_was_ready": False}
     assert known.readiness(**change) == "not ready: the coordinators have not responded yet"
-    assert known.readiness(**change, failure="no route") == "not ready: no route"
+    assert known.readiness(**change, progress_failure="no route") == "not ready: no route"
 
 
 def test_koff_is_not_ready_while_it_reads_all_partitions_anew(known: Known) -> None:
     known.tracker = Tracker()
-    for part in known.facts.offsets.partitions.values():
+    for part in known.facts.logs.offsets.partitions.values():
         part.current, part.is_read = None, False
     assert known.readiness().startswith("not ready: 0 offsets of __consumer_offsets are to be read")
 
 
 def test_groups_of_zookeeper_that_may_not_be_read_are_named_as_missing(known: Known) -> None:
     assert known.view().stats.missing == ()
-    (sentence,) = known.view(refused_groups={"shut": "/consumers/shut/ids"}).stats.missing
+    (sentence,) = known.view(stored_refused={"shut": "/consumers/shut/ids"}).stats.missing
     assert "/consumers/shut/ids" in sentence
 
 
@@ -372,10 +376,10 @@ def test_a_group_elsewhere_is_as_current_as_the_partition_that_it_may_have_moved
     name = next(f"m{n}" for n in range(100) if group_partition(f"m{n}", 2) == other)
     known.commit(1 - other, name, "t", 0)
     elsewhere = {name: 1 - other}
-    assert known.reasons(elsewhere=elsewhere)[name] == Reason(0)
+    assert known.reasons(logs_elsewhere=elsewhere)[name] == Reason(0)
     for current in (OLD, None):  # not read yet, if the topic has just grown
-        known.facts.offsets.partitions[other].current = current
-        reasons = known.reasons(elsewhere=elsewhere)
+        known.facts.logs.offsets.partitions[other].current = current
+        reasons = known.reasons(logs_elsewhere=elsewhere)
         assert reasons[name] == Reason.COMMITS_NOT_CURRENT
         assert reasons["stays"] == Reason(0)
 
@@ -394,13 +398,13 @@ def test_an_expected_group_is_absent_if_its_partition_is_current_and_does_not_ha
         first: False,
         second: False,
     }
-    known.facts.offsets.partitions[1].current = OLD
+    known.facts.logs.offsets.partitions[1].current = OLD
     assert known.view(display=display).expected_groups == {"g0": True, first: False}
 
 
 def test_nothing_is_known_of_an_expected_group_that_another_process_reads(known: Known) -> None:
     display = Display(expected_groups=(find_name(0), find_name(1)))
-    del known.facts.offsets.partitions[1]
+    del known.facts.logs.offsets.partitions[1]
     assert known.view(display=display).expected_groups == {find_name(0): False}
 
 
@@ -408,14 +412,14 @@ def test_an_expected_group_is_absent_while_there_is_no_offsets_topic(known: Know
     offsets = FollowedLog("__consumer_offsets", lambda *_: None)
     display = Display(expected_groups=("late",))
     known.tracker = Tracker()
-    assert known.view(display=display, offsets=offsets).expected_groups == {}
+    assert known.view(display=display, logs_offsets=offsets).expected_groups == {}
     offsets.note_topic(None)
-    assert known.view(display=display, offsets=offsets).expected_groups == {"late": False}
+    assert known.view(display=display, logs_offsets=offsets).expected_groups == {"late": False}
 
 
 def test_an_expected_group_may_be_one_of_zookeeper_that_is_not_known_now(known: Known) -> None:
     name = find_name(0)
     display = Display(expected_groups=(name,))
     known.commit(STORED_GROUPS_SHARD, "stored", "t", 0)
-    assert known.view(display=display, stored_groups_at=OLD).expected_groups == {}
-    assert known.view(display=display, stored_groups_at=FRESH).expected_groups == {name: False}
+    assert known.view(display=display, stored_requested=OLD).expected_groups == {}
+    assert known.view(display=display, stored_requested=FRESH).expected_groups == {name: False}

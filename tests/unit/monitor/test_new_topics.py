@@ -7,28 +7,19 @@ from typing import Any
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.core import TIMEOUT_S
-from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    GroupsFetched,
-    Load,
-    Loaded,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    ReadFirstRecords,
-    Records,
-    Topic,
-    TopicsFetched,
-)
+from koff.monitor.duties.end_offsets import TIMEOUT_S
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.loading import Load, Loaded
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Polled, Records, Topic
 from koff.tracker import Group, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.saved_ends import save_ends
+from koff.tracker.topic_ids import fold_topic_id
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
@@ -54,7 +45,7 @@ class Watched(Driven):
     def answer(self, *, without: tuple[str, ...] = ()) -> None:
         """Responds to the open requests for offsets, but not to those of the kinds in `without`."""
         self.report_ends()
-        for ask in self.core.outbox.of_kind(FetchOffsets):
+        for ask in self.core.outbox.list_open(FetchOffsets):
             if str(ask.request.kind) not in without:
                 self.respond(ask.request)
 
@@ -79,7 +70,7 @@ class Watched(Driven):
         return row
 
     def open_requests(self, kind: str) -> list[FetchOffsets]:
-        asks = self.core.outbox.of_kind(FetchOffsets)
+        asks = self.core.outbox.list_open(FetchOffsets)
         return [ask.request for ask in asks if ask.request.kind == kind and T0 in ask.request.partitions]
 
     def create_again(self) -> None:
@@ -142,9 +133,8 @@ def test_an_end_offset_that_was_requested_earlier_does_not_replace_a_newer_one()
     while not (late := watched.open_requests("end")):
         watched.give(None, after_s=1)
     watched.give(None, after_s=TIMEOUT_S / 2)
-    watched.core._ends._outbox.send(
-        newer := FetchOffsets(watched.core.outbox.next_id(), "end", frozenset({T0})), watched.now(), TIMEOUT_S
-    )
+    newer = FetchOffsets(watched.core.outbox.next_id(), "end", frozenset({T0}))
+    watched.core.outbox.send(newer, watched.core._ends, watched.now(), TIMEOUT_S)
     watched.bounds = BOUNDS | {"end": 200}
     watched.respond(newer)
     before = watched.row().end, watched.core.tracker.take_snapshot().partitions.sampled_at.tolist()
@@ -184,13 +174,13 @@ def test_a_record_of_the_old_topic_gives_no_exact_lag_of_the_new_one(is_late: bo
 # --- What was saved --------------------------------------------------------------------------------------
 
 
-def save_ends(topic_id: str) -> State:
+def save_history(topic_id: str) -> State:
     """A history of t-0 from 900 s to 990 s after 1970."""
     tracker = Tracker()
     tracker.identify_topics({"t": topic_id})
     for second in range(900, 990, 5):
         tracker.add_samples(ends={T0: second}, at_ms=second * 1000)
-    return tracker.save_ends(990_000)
+    return save_ends(tracker.partitions, 990_000)
 
 
 @pytest.mark.parametrize(("saved_id", "is_restored"), [(OLD, True), (NEW, False), ("", False)])
@@ -199,9 +189,9 @@ def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(
 ) -> None:
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1, "t": 1})
-    ends = save_ends(saved_id)
+    ends = save_history(saved_id)
     driven.give(Loaded(driven.last(Load).id, {}, ends, Moment(0, 990_000)))
-    known = driven.core.tracker.save_ends().facts["topic_names"]
+    known = save_ends(driven.core.tracker.partitions).facts["topic_names"]
     assert known == (["t"] if is_restored else [])
     assert "saved end offsets are not used" not in [event.text for event in driven.core.take_events()]
 
@@ -209,13 +199,13 @@ def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(
 def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic() -> None:
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1})
-    driven.give(Loaded(driven.last(Load).id, {}, save_ends(NEW), Moment(0, 990_000)))
-    assert driven.core.tracker.save_ends().facts["topic_names"] == ["t"]
+    driven.give(Loaded(driven.last(Load).id, {}, save_history(NEW), Moment(0, 990_000)))
+    assert save_ends(driven.core.tracker.partitions).facts["topic_names"] == ["t"]
     for _ in range(5):
         driven.give(None, after_s=10)
         if driven.core.outbox.has(FetchTopics):
             driven.list_topics(**{OFFSETS: 1, "t": 1})
-    assert driven.core.tracker.save_ends().facts["topic_names"] == []
+    assert save_ends(driven.core.tracker.partitions).facts["topic_names"] == []
 
 
 # --- Commits that are newer than the list ----------------------------------------------------------------

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from koff.monitor.requests import (
-    Display,
-    Failed,
-    FetchOffsets,
-    FetchTopicConfigs,
-    FetchTopics,
-    Topic,
-    TopicsFetched,
-)
+from koff.monitor.duties.offsets import FetchOffsets
+from koff.monitor.duties.retention import FetchTopicConfigs
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.requests import Display, Failed, Topic
 from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Rule, ShownNames

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
+from koff.config.settings import SETTINGS, build_schema
 from koff.serve.metrics.compat import COMPAT_FAMILIES
 from koff.serve.metrics.families import BY_NAME
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "migration.md").read_text()
-KEYS = {key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS + TOP_KEYS} | build_schema()["properties"].keys()
+KEYS = SETTINGS.keys() | build_schema()["properties"].keys()
 
 
 def list_rows(heading: str) -> Iterator[list[str]]:

@@ -10,13 +10,14 @@ import pytest
 
 from koff.proto.primitives import format_uuid
 from koff.records import encode
-from koff.tracker import Snapshot, Tracker, topic_names
+from koff.tracker import Snapshot, Tracker, topic_id_names
 from koff.tracker import registry as shared
 from koff.tracker.shard import Shard
-from koff.tracker.topic_partitions import KEEP_UNUSED_MS, fold_topic_id
+from koff.tracker.topic_ids import fold_topic_id
+from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
 from tests.unit.builders import Consumer, Pair, commit
-from tests.unit.tracker.test_share_commits import share, snapshot_of
+from tests.unit.tracker.share_groups import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 ROUND_MS = 60_000
@@ -40,12 +41,12 @@ def sizes(tracker: Tracker) -> dict[str, int]:
         "topics": len(shared.names.topics.names),
         "prefixes": shared.names.prefix_count,
         "name sizes": sum(map(len, shared._name_sizes.values())),
-        "partitions": shared.partitions.room,
-        "history": len(shared.partitions._history),
-        "topic ids": len(shared.partitions._topic_ids),
+        "partitions": shared.partitions.numbers.room,
+        "history": len(shared.partitions.history),
+        "topic ids": len(shared.partitions.topic_ids),
         "topic names": len(tracker._topic_names.names),
-        "rows": sum(len(each._hash) for each in shards),
-        "index": sum(len(each._index._rows) for each in shards),
+        "rows": sum(len(each.rows.hash) for each in shards),
+        "index": sum(len(each.rows.index._rows) for each in shards),
     }
 
 
@@ -59,7 +60,9 @@ def churn(tracker: Tracker, round_: int, *, groups: int = 60) -> None:
     tracker.identify_topics({topic: topic_id(topic) for topic, _ in tracker.watched_partitions()})
     tracker.add_samples(ends=dict.fromkeys(tracker.watched_partitions(), 1000), at_ms=at_ms)
     apply(tracker, [(key, None) for key, _ in pairs])
-    tracker.forget_offsets([at for at in tracker.watched_partitions() if at[0] != "here" and round_ % 2])
+    tracker.partitions.forget_offsets(
+        [at for at in tracker.watched_partitions() if at[0] != "here" and round_ % 2]
+    )
 
 
 def topic_id(topic: str) -> str:
@@ -68,7 +71,7 @@ def topic_id(topic: str) -> str:
 
 def test_two_hours_of_groups_and_topics_that_come_and_go_leave_no_trace_but_room(monkeypatch):
     monkeypatch.setattr(shared, "_SPARE", 500)
-    monkeypatch.setattr(topic_names, "SPARE", 500)
+    monkeypatch.setattr(topic_id_names, "SPARE", 500)
     tracker, seen = Tracker(), []
     for round_ in range(120):
         churn(tracker, round_)
@@ -175,7 +178,7 @@ def test_a_shard_that_is_still_being_filled_keeps_its_names(monkeypatch):
     for number in range(100):
         apply(tracker, [commit(f"h{number}", f"u{number}", 0, 1)])
         apply(tracker, [commit(f"h{number}", f"u{number}", 0, None)])
-    tracker._shards[1] = filling
+    tracker.shards[1] = filling
     expected = sorted((f"g{n}", f"t{n}", 0, n, None) for n in range(50))
     assert state(tracker.take_snapshot()) == expected
     del filling

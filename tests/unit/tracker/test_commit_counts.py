@@ -53,4 +53,4 @@ def test_the_counts_of_groups_that_are_gone_are_forgotten() -> None:
     for number in range(500):
         apply(tracker, commit(f"g{number}", "t", 0, 1), commit(f"g{number}", "t", 0, None))
         assert counts(tracker) == {"stays": 1}
-    assert len(tracker._shards[0].commit_counts) < 200
+    assert len(tracker.shards[0].commit_counts) < 200

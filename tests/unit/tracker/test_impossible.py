@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 from typing import Any
 
-import numpy as np
 import pytest
 
 from koff.records import encode
-from koff.tracker import Group, Member, State, Tracker
+from koff.tracker import Group, Member, Tracker
 from koff.tracker.commit_columns import CommitColumns
-from koff.tracker.groups import GroupTable
 from tests.unit.builders import Consumer, Share, Streams, apply, classic_group, commit
 
 LONG = b"\xff" * 22_000
@@ -111,31 +108,6 @@ def test_a_description_of_a_coordinator_brings_no_negative_partition_in():
     seed = CommitColumns.from_offsets({("g", "t", -5): 1, ("g", "t", 1): 2})
     tracker.seed_partitions(seed, {"g": Group("g", "classic", members=(member,))}, 1, [0])
     assert partitions(tracker) == [("t", 0), ("t", 1)]
-
-
-def test_states_that_were_saved_with_negative_partitions_are_restored_without_them():
-    tracker = Tracker()
-    for second in range(12):
-        apply(tracker, *(commit("g", "t", p, second + p, at=second * 5000) for p in range(4)))
-    state = tracker.save_partition(0)
-    assert state is not None
-    columns = {**state.columns, "partition": np.array([-1, 1, -2, 3], np.int32)}
-    groups = json.loads(json.dumps(dict(state.facts)))
-    after = Tracker()
-    after.restore_partition(0, State(groups, columns))
-    assert partitions(after) == [("t", 1), ("t", 3)]
-    whole, half = tracker.take_snapshot().shards[0], after.take_snapshot().shards[0]
-    assert half.features.consumed.tolist() == whole.features.consumed[[1, 3]].tolist()
-    assert half.features.last_ms.tolist() == whole.features.last_ms[[1, 3]].tolist()
-    table = GroupTable.from_state({"schema": 1, "contradictions": 0, "groups": {"g": _saved_group()}})
-    group = table.get("g")
-    assert group is not None
-    assert group.members[0].assigned == {"t": (0,)}
-
-
-def _saved_group() -> list[Any]:
-    member: list[Any] = ["m", "c", "h", None, None, [], {"t": [-1, 0], "u": [-4]}]
-    return ["classic", [1, "consumer", "range", 0, [member]]]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -16,7 +16,7 @@ from koff.records.placement import group_partition
 from koff.tracker import Rule, ShareLag, ShownNames, Snapshot, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, Share, classic_group, commit
-from tests.unit.tracker.test_share_commits import OLD, share, snapshot_of
+from tests.unit.tracker.share_groups import OLD, share, snapshot_of
 
 NOW_MS = 1_790_000_000_000
 SHARDS = 3
@@ -45,11 +45,11 @@ def choose_change(rng: random.Random) -> Change:
         apply(classic_group(group, members), shard=shard),
         apply(encode(Share.own(shared, 1)), shard=place),
         lambda tracker: share(tracker, 0, snapshot_of(shared, start), seen_at_ms=NOW_MS),
-        lambda tracker: tracker.describe_share_groups(
-            {shared: [ShareLag("t", OLD, 1, offset)]}, asked_ms=NOW_MS
+        lambda tracker: tracker.shares.describe(
+            {shared: [ShareLag("t", OLD, 1, offset)]}, requested_ms=NOW_MS
         ),
         lambda tracker: tracker.identify_topics({"t": OLD}),
-        lambda tracker: tracker.overwrite_commits(shard, offsets, {}, ["g1"], seen_at_ms=NOW_MS + offset),
+        lambda tracker: tracker.shards[shard].overwrite(offsets, {}, ["g1"], seen_at_ms=NOW_MS + offset),
         lambda tracker: tracker.apply_external_commits(-2, {("z", "t", 0): (offset, NOW_MS)}, [], {}),
         lambda tracker: tracker.set_offsets_partitions(SHARDS),
         lambda tracker: tracker.show(names),
@@ -79,8 +79,8 @@ def describe(snapshot: Snapshot) -> list[Any]:
 
 def forget_kept(tracker: Tracker) -> None:
     """Makes the tracker copy everything for its next snapshot."""
-    for shard in tracker._shards.values():
-        shard._kept = shard._groups_cache = None
+    for shard in tracker.shards.values():
+        shard._kept = shard._list = None
 
 
 @pytest.mark.parametrize("seed", range(12))

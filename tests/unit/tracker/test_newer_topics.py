@@ -27,7 +27,7 @@ def seed(tracker: Tracker) -> None:
 
 def overwrite(tracker: Tracker, offset: int = 5, seen_at_ms: int = SEEN_MS) -> None:
     commits = CommitColumns.from_offsets({KEY: offset})
-    tracker.overwrite_commits(0, commits, {}, (), seen_at_ms=seen_at_ms)
+    tracker.shards[0].overwrite(commits, {}, (), seen_at_ms=seen_at_ms)
 
 
 def take_from_zookeeper(tracker: Tracker) -> None:
@@ -43,7 +43,7 @@ def fill_history(tracker: Tracker) -> None:
 
 
 def delete_topic(tracker: Tracker) -> None:
-    tracker.forget_offsets([("t", 0)])
+    tracker.partitions.forget_offsets([("t", 0)])
 
 
 WAYS = [
@@ -96,5 +96,5 @@ def test_history_does_not_show_the_lag_at_commit(is_live: bool, lag: int, count:
     apply(tracker, 4)
     tracker.add_samples(ends={("t", 0): 8}, at_ms=LISTED_MS)
     apply(tracker, is_live=is_live, count=count)
-    window = tracker._shards[0]._windows.get(tracker._shards[0]._current_layout().rows)
+    window = tracker.shards[0].rows.windows.get(tracker.shards[0].rows.list_live())
     assert int(window.lag[0, -1]) == lag

@@ -14,7 +14,7 @@ EPOCH = 1_790_000_000_000
 
 def table(rows: int) -> WindowTable:
     made = WindowTable()
-    made.resize(rows)
+    made.reserve(rows)
     return made
 
 

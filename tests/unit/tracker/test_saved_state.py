@@ -14,9 +14,10 @@ from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.tracker import Snapshot, State, Tracker
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_keys import commit_key, key_hashes
+from koff.tracker.saved_ends import restore_ends, save_ends
 from tests.unit.builders import Share, commit
 from tests.unit.lives import history
-from tests.unit.tracker.test_share_commits import share, snapshot_of
+from tests.unit.tracker.share_groups import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
@@ -78,17 +79,19 @@ def live(tracker: Tracker, log: list[Batch], first: int = 0, *, partition: int =
 def windows(tracker: Tracker) -> dict[tuple[str, str, int], list[Any]]:
     """What no snapshot shows: every window of commits, and every column of its row."""
     found: dict[tuple[str, str, int], list[Any]] = {}
-    for number, shard in tracker._shards.items():
+    for number, shard in tracker.shards.items():
         snapshot = tracker.take_snapshot()
         layout: Any = snapshot.shards[number]
         places = snapshot.partitions
         rows = layout.layout.rows
-        window = shard._windows.get(rows)
+        window = shard.rows.windows.get(rows)
         for i, row in enumerate(rows.tolist()):
             count = int(window.count[i])
             slots = [part[i, len(part[i]) - count :].tolist() for part in (window.offset, window.lag)]
             times = window.time_ms[i, 10 - count :].tolist()
-            columns = [int(getattr(shard, name)[row]) for name in ("_committed_at", "_topic_id", "_seen_at")]
+            columns = [
+                int(getattr(shard.rows, name)[row]) for name in ("committed_at", "topic_id", "seen_at")
+            ]
             group = layout.groups[layout.group[i]].name
             at = int(layout.partition[i])
             found[group, places.topic[at], places.partition[at]] = [*slots, times, *columns]
@@ -114,11 +117,11 @@ def restarted(tracker: Tracker) -> Tracker:
     other = Tracker()
     other.apply(9, *([part] for part in commit("before", "all", 0, 1)))
     other.reset_partition(9)
-    for partition in tracker._shards:
+    for partition in tracker.shards:
         state = tracker.save_partition(partition)
         assert state is not None
         other.restore_partition(partition, through_json(state))
-    other.restore_ends(through_json(tracker.save_ends()))
+    restore_ends(other.partitions, through_json(save_ends(tracker.partitions)))
     return other
 
 
@@ -195,7 +198,7 @@ def test_a_history_of_many_ends_goes_on_as_if_nothing_had_been(seed):
 def test_a_tracker_that_never_sampled_saves_a_history_that_changes_nothing():
     tracker, after = Tracker(), Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
-    after.restore_ends(through_json(tracker.save_ends()))
+    restore_ends(after.partitions, through_json(save_ends(tracker.partitions)))
     after.add_samples(ends={("t", 0): 5}, at_ms=START_MS)
     assert after.watched_partitions() == [("t", 0)]
 
@@ -209,7 +212,7 @@ def test_partitions_of_a_history_that_comes_too_late_are_sampled_once_groups_use
     tracker.add_samples(ends={("u", 0): 5}, at_ms=START_MS)
     assert tracker.watched_partitions() == [("u", 0)]
     with pytest.raises(ValueError, match="sampled already"):
-        tracker.restore_ends(saved.save_ends())
+        restore_ends(tracker.partitions, save_ends(saved.partitions))
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
     assert tracker.watched_partitions() == [("t", 0), ("u", 0)]
 

@@ -235,7 +235,7 @@ def test_what_coordinators_said_has_not_moved_since_the_first_commits_that_were_
     assert unmoved_since_ms(tracker) == 1_000
     tracker.apply(0, *([part] for part in commit("h", "t", 0, 10, at=2_000)))
     assert unmoved_since_ms(tracker) == 1_000
-    tracker.overwrite_commits(0, CommitColumns.from_offsets({("g", "t", 0): 6}), {}, ())
+    tracker.shards[0].overwrite(CommitColumns.from_offsets({("g", "t", 0): 6}), {}, ())
     assert unmoved_since_ms(tracker) == UNKNOWN
 
 
@@ -256,6 +256,6 @@ def test_a_group_that_coordinators_did_not_describe_has_no_total_before_its_hist
     totals = {total.group.name: total for total in tracker.take_snapshot(NOW_MS).totals()}
     assert (totals["told"].lag, totals["told"].group.state) == (6, "Empty")
     assert (totals["other"].lag, totals["other"].group.state) == (None, "Unknown")
-    tracker.overwrite_commits(0, described, None, {"other"}, seen_at_ms=NOW_MS, kept_topics=())
+    tracker.shards[0].overwrite(described, None, {"other"}, seen_at_ms=NOW_MS, kept_topics=())
     totals = {total.group.name: total for total in tracker.take_snapshot(NOW_MS).totals()}
     assert (totals["other"].lag, totals["other"].group.state) == (2, "Empty")

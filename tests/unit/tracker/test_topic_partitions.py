@@ -7,6 +7,7 @@ import pytest
 
 from koff.lag import NO_RECORD, UNKNOWN
 from koff.tracker import State, Tracker
+from koff.tracker.saved_ends import restore_ends, save_ends
 from koff.tracker.topic_partitions import PartitionTable
 from tests.unit.builders import commit, list_statuses, note_records
 
@@ -26,7 +27,7 @@ def table_of(end=30_000, start=0, *, partitions=(AT,)):
 
 def age(table, committed, now_ms=NOW_MS, at=AT):
     """Seconds; None if unknown; a string such as ">= 30" if only bounded."""
-    found = table.time_lags(table.assign_numbers_by_name([at]), np.array([committed]), now_ms)
+    found = table.time_lags(table.numbers.assign_by_name([at]), np.array([committed]), now_ms)
     if not found.known[0]:
         return None
     return f">= {found.seconds[0]:g}" if found.at_least[0] else found.seconds.item()
@@ -66,7 +67,7 @@ def test_undated_are_the_records_in_the_log_that_are_not_committed_and_have_no_a
 
 def test_a_record_that_was_read_is_dated():
     tracker = Tracker()
-    tracker.expect_past_ends(WEEK_S)
+    tracker.partitions.expect_past_ends(WEEK_S)
     record = commit("g", "t", 0, 1_000)
     tracker.apply(0, [record[0]], [record[1]], seen_at_ms=NOW_MS)
     tracker.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
@@ -82,11 +83,11 @@ def test_a_record_that_was_read_is_dated():
 def test_what_is_undated_is_what_a_snapshot_has_no_time_lag_of(skew_ms, monkeypatch):
     monkeypatch.setattr(Tracker, "skew_ms", skew_ms)  # koff's clock is ahead of the brokers'
     tracker = Tracker()
-    tracker.expect_past_ends(WEEK_S)
+    tracker.partitions.expect_past_ends(WEEK_S)
     tracker.apply(0, *zip(commit("g", "t", 0, 1_000), strict=True), seen_at_ms=NOW_MS)
     tracker.add_samples(ends={AT: 30_000}, at_ms=NOW_MS)
     for end, seconds in ((900, 80), (1_100, 74)):
-        tracker.add_past_ends({AT: end}, NOW_MS - seconds * 1000)
+        tracker.partitions.add_past_ends({AT: end}, NOW_MS - seconds * 1000)
     note_records(tracker, NOW_MS, NOW_MS - skew_ms - 77_000)
     tracker.apply(0, *zip(commit("g", "t", 0, 2_000), strict=True), seen_at_ms=NOW_MS)
     (row,) = tracker.take_snapshot(NOW_MS).rows()
@@ -96,16 +97,16 @@ def test_what_is_undated_is_what_a_snapshot_has_no_time_lag_of(skew_ms, monkeypa
 
 def test_a_tracker_serves_no_time_lag_for_a_group_before_all_its_records_are_dated():
     tracker = Tracker()
-    tracker.expect_past_ends(WEEK_S)
+    tracker.partitions.expect_past_ends(WEEK_S)
     for partition, offset in ((0, 4_627), (1, 29_000)):
         record = commit("g", "t", partition, offset)
         tracker.apply(0, [record[0]], [record[1]], seen_at_ms=NOW_MS)
     tracker.add_samples(ends={AT: 30_000, OTHER: 30_000}, at_ms=NOW_MS)
     assert tracker.find_undated(NOW_MS) == {AT: [4_627], OTHER: [29_000]}
-    tracker.add_past_ends({OTHER: 29_000}, NOW_MS - 6_000)
+    tracker.partitions.add_past_ends({OTHER: 29_000}, NOW_MS - 6_000)
     (total,) = tracker.take_snapshot(NOW_MS).totals()
     assert (total.lag, total.time_lag_s) == (26_373, None)
-    tracker.add_past_ends({AT: 5_000}, NOW_MS - WEEK_S * 1000)
+    tracker.partitions.add_past_ends({AT: 5_000}, NOW_MS - WEEK_S * 1000)
     assert tracker.find_undated(NOW_MS) == {}
     snapshot = tracker.take_snapshot(NOW_MS)
     (total,) = snapshot.totals()
@@ -118,7 +119,7 @@ def test_a_tracker_serves_no_time_lag_for_a_group_before_all_its_records_are_dat
 
 def test_the_lag_at_a_commit_is_that_to_the_end_offset_before_it():
     table = table_of(end=100)
-    numbers, committed = table.assign_numbers_by_name([AT, AT, OTHER]), np.array([70, 120, 70])
+    numbers, committed = table.numbers.assign_by_name([AT, AT, OTHER]), np.array([70, 120, 70])
     expected = {NOW_MS: [30, 0, UNKNOWN], NOW_MS - 1: [UNKNOWN] * 3, UNKNOWN: [UNKNOWN] * 3}
     for seen_at_ms, lags in expected.items():
         assert table.lags_at_commit(numbers, committed, seen_at_ms).tolist() == lags
@@ -130,7 +131,7 @@ def test_the_lag_at_a_commit_is_that_to_the_end_offset_before_it():
 def test_an_end_offset_of_long_ago_shows_no_lag_at_a_commit(interval_s, oldest_ms):
     table = table_of(end=100)
     table.expect_samples(interval_s)
-    numbers, committed = table.assign_numbers_by_name([AT]), np.array([70])
+    numbers, committed = table.numbers.assign_by_name([AT]), np.array([70])
     for age_ms, lag in ((0, 30), (oldest_ms, 30), (oldest_ms + 1, UNKNOWN), (600_000, UNKNOWN)):
         assert table.lags_at_commit(numbers, committed, NOW_MS + age_ms).tolist() == [lag]
         assert table.lag_at_commit(int(numbers[0]), 70, NOW_MS + age_ms) == lag
@@ -139,7 +140,7 @@ def test_an_end_offset_of_long_ago_shows_no_lag_at_a_commit(interval_s, oldest_m
 @pytest.mark.parametrize(("pause_s", "status"), [(10, "WARN"), (20, "WARN"), (60, "UNKNOWN")])
 def test_commits_that_are_read_in_a_burst_after_a_pause_do_not_make_a_group_seem_to_catch_up(pause_s, status):
     tracker = Tracker()
-    tracker.expect_samples(5.0)
+    tracker.partitions.expect_samples(5.0)
 
     def read(at_s: int, *seconds: int) -> None:
         """Reads the commits of these seconds: the group falls behind by 5 records a second."""
@@ -179,12 +180,12 @@ def saved_table():
 def restored(state, **times):
     table = PartitionTable()
     table.expect_past_ends(WEEK_S)
-    assert table.restore_ends(state, **times) is None
+    assert restore_ends(table, state, **times) is None
     return table
 
 
 def test_what_was_saved_is_as_precise_as_before():
-    state = through_json(saved_table().save_ends(NOW_MS + 6_000))
+    state = through_json(save_ends(saved_table(), NOW_MS + 6_000))
     table = restored(state, now_ms=NOW_MS + 66_000, pause_ms=60_000)
     table.add_samples(ends={AT: 40_000, OTHER: 40_000}, at_ms=NOW_MS + 66_000)
     now_ms = NOW_MS + 66_000
@@ -198,7 +199,7 @@ def test_what_was_saved_is_as_precise_as_before():
 
 @pytest.mark.parametrize("origin_ms", [0, 10**6, NOW_MS - 30 * 365 * 86_400_000, 2 * NOW_MS])
 def test_ages_are_right_by_another_clock_if_the_pause_is_known(origin_ms):
-    state = through_json(saved_table().save_ends(NOW_MS + 6_000))
+    state = through_json(save_ends(saved_table(), NOW_MS + 6_000))
     table = restored(state, now_ms=origin_ms, pause_ms=60_000)
     table.add_samples(ends={AT: 31_000}, at_ms=origin_ms)
     assert age(table, 4_627, origin_ms) == pytest.approx(200, abs=1)
@@ -206,28 +207,15 @@ def test_ages_are_right_by_another_clock_if_the_pause_is_known(origin_ms):
 
 
 def test_a_history_from_the_future_is_not_restored():
-    state, table = through_json(saved_table().save_ends(NOW_MS + 6_000)), PartitionTable()
+    state, table = through_json(save_ends(saved_table(), NOW_MS + 6_000)), PartitionTable()
     assert (
-        table.restore_ends(state, now_ms=NOW_MS) == "its newest end offset is of a time that is in the future"
+        restore_ends(table, state, now_ms=NOW_MS)
+        == "its newest end offset is of a time that is in the future"
     )
-    assert table.restore_ends(state, now_ms=NOW_MS, pause_ms=-10_000) is not None
-    assert len(table) == 0
+    assert restore_ends(table, state, now_ms=NOW_MS, pause_ms=-10_000) is not None
+    assert len(table.numbers) == 0
     table.add_samples(ends={AT: 5}, at_ms=1_000)
     assert age(table, 4, 11_000) == ">= 10"
-
-
-def test_a_history_of_an_earlier_version_has_samples_only():
-    table = PartitionTable()
-    for second in range(0, 100, 5):
-        table.add_samples(ends={AT: 100 + 100 * second}, at_ms=NOW_MS + second * 1000)
-    state = through_json(table.save_ends(), "gap", "live")
-    now_ms = NOW_MS + 95_000
-    table = restored(State({k: v for k, v in state.facts.items() if k != "saved_at_ms"}, state.columns))
-    table.add_samples(ends={AT: 9_600}, at_ms=now_ms)
-    assert age(table, 2_100, now_ms) == pytest.approx(75, abs=1)
-    assert table.ends_at(NOW_MS + 50_000).tolist() == [5_100]
-    table.add_past_ends({AT: 50}, now_ms - WEEK_S * 1000)
-    assert age(table, 20, now_ms) == f">= {WEEK_S}"
 
 
 def held_ms(table, *samples, after_s=30):

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from koff.lag.causes import Cause
 from koff.lag.group_verdicts import GroupVerdicts
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.serve.api.queries import list_incidents
 from koff.serve.events.changes import ClusterChanges
@@ -16,7 +16,7 @@ from koff.serve.events.event import Severity
 from koff.tracker import Objective, State
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import Views
-from koff.view.incidents import GroupIncident, Step, build_key
+from koff.view.incidents import Incident, Step, build_key
 from tests.unit.builders import assign, classic_group, commit
 from tests.unit.view.test_causes import Life
 
@@ -239,10 +239,10 @@ def test_records_that_are_skipped_without_members_are_told_once():
 @pytest.mark.parametrize("damage", [{}, {"closed_ms": "soon"}, {"worst": 9}, {"steps": [1]}])
 def test_a_saved_incident_that_is_damaged_is_an_error(damage):
     steps = [Step(1, "ERR", "reset", "it was reset")]
-    saved = GroupIncident("k", "g", 1, worst=Verdict.ERR, cause=Cause.RESET, steps=steps).save()
-    assert GroupIncident.restore(json.loads(json.dumps(saved))).save() == saved
+    saved = Incident("k", "g", 1, worst=Verdict.ERR, cause=Cause.RESET, steps=steps).save()
+    assert Incident.restore(json.loads(json.dumps(saved))).save() == saved
     with pytest.raises((LookupError, TypeError, ValueError)):
-        GroupIncident.restore(saved | damage if damage else {})
+        Incident.restore(saved | damage if damage else {})
 
 
 def test_keys_are_short_and_differ():

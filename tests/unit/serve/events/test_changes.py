@@ -85,7 +85,7 @@ def test_a_blind_time_gives_no_false_event_and_a_change_meanwhile_gives_one(watc
 def test_a_cluster_without_any_view_keeps_what_is_known(watched):
     (event,) = watched.changes.compare(NO_VIEW, 1_000)
     assert (event.kind, event.severity) == ("blind", Severity.ERROR)
-    assert event.text == "cluster c: koff is not ready: the cluster does not answer"
+    assert event.text == "cluster c: koff is not ready: the cluster does not respond"
     assert watched.changes.compare(NO_VIEW, 2_000) == []
     assert watched.changes.note_no_view("c", "late", 3_000) == []
     (event,) = watched.changes.compare(watched.take_view(), 126_000)

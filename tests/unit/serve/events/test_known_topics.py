@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koff.tracker.topic_partitions import fold_topic_id
+from koff.tracker.topic_ids import fold_topic_id
 from tests.unit.serve.events.watched import NO_VIEW
 
 

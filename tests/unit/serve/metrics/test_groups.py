@@ -74,7 +74,7 @@ def test_the_margin_is_absent_while_a_log_start_or_a_lag_is_not_known() -> None:
 def test_partitions_without_a_lag_are_counted_once_by_reason() -> None:
     tracker = two_partitions((60, 30))
     apply(tracker, commit("g", "t", 2, -1), commit("g", "gone", 0, 1), commit("g", "new", 0, 1))
-    tracker.forget_offsets([("gone", 0)])
+    tracker.partitions.forget_offsets([("gone", 0)])
     view = withhold(tracker, {("g", "t", 0): Reason.COMMITS_NOT_CURRENT | Reason.END_NOT_CURRENT})
     assert values(text(view), "koff_group_partitions_without_lag") == {
         'group="g",reason="commits_not_current"': 1,
