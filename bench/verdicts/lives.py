@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.judge import Judge
 from koff.lag.late_causes import Cause
 from koff.lag.usual_lateness import Pause
-from koff.lag.verdict import Judge, Verdict
+from koff.lag.verdict import Verdict
 from koff.lag.verdict_sample import VerdictSample
 
 RATE_S = 300.0

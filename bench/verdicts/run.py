@@ -13,8 +13,9 @@ from bench.verdicts.kinds import ILL, build_script
 from bench.verdicts.rivals import Burrow, Growth, Threshold
 from bench.verdicts.score import Score
 from bench.verdicts.world import DAY_S, ROWS, STEP_S, Script, World
+from koff.lag.judge import Judge
 from koff.lag.late_causes import Cause
-from koff.lag.verdict import Judge, Verdict
+from koff.lag.verdict import Verdict
 
 LABELS = ("healthy", "late", "broken")
 THIS = "koff"

@@ -10,16 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 
 import click
 from click import option
 
 from koff.cli.options import GROUP_FILTER, TOPIC_FILTER
-from koff.cli.record_formats import FORMATS, Format, find_format, format_time
+from koff.cli.record_formats import FORMATS, Format, build_filter, find_format, format_time
 from koff.client.batches import RawRecord
 from koff.errors import ConfigError
-from koff.records import DecodedMessage, OffsetCommit, Undecodable, decode, decode_share_state
+from koff.records import Undecodable, decode, decode_share_state
 from koff.records.segments import Buffer, Chunk, Damage, Marker, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
@@ -140,30 +142,18 @@ class _SegmentPrinter:
         self._show = show
         self._form = form
         self._decode = decode_share_state if share_state else decode
-        self._group, self._topic = group, topic
+        self._is_selected = build_filter(group, topic)
+        self._shows_markers = group is None and topic is None  # a marker belongs to no group and no topic
 
     def print_chunk(self, log: SegmentLog, path: Path, chunk: Chunk) -> None:
         """Prints records and markers in the order of their offsets, and damage on standard error."""
-        markers = iter(chunk.markers)
-        marker = next(markers, None)
-        lines = []
         records = chunk.records
-        # Merge records and markers by their offsets.
-        for row, (offset, timestamp) in enumerate(
-            zip(records.offset.tolist(), records.timestamp.tolist(), strict=True)
-        ):
-            while marker is not None and marker.offset < offset:
-                lines.append(self._format_marker(log, marker))
-                marker = next(markers, None)
-            lines.append(
-                self._format_record(
-                    RawRecord(log.partition, offset, timestamp, records.keys[row], records.values[row])
-                )
-            )
-        while marker is not None:
-            lines.append(self._format_marker(log, marker))
-            marker = next(markers, None)
-        sys.stdout.writelines(line for line in lines if line)
+        columns = (records.offset.tolist(), records.timestamp.tolist(), records.keys, records.values)
+        decoded = (RawRecord(log.partition, *row) for row in zip(*columns, strict=True))
+        found: Iterator[Marker | RawRecord] = merge(chunk.markers, decoded, key=attrgetter("offset"))
+        for each in found:
+            line = self._format_marker(log, each) if isinstance(each, Marker) else self._format_record(each)
+            sys.stdout.write(line)
         for damage in chunk.damage:
             self._print_damage(path, damage)
 
@@ -175,8 +165,8 @@ class _SegmentPrinter:
 
     def _format_marker(self, log: SegmentLog, marker: Marker) -> str:
         self.tally.markers[marker.kind] += 1
-        if self._group or self._topic:
-            return ""  # a marker belongs to no group and no topic
+        if not self._shows_markers:
+            return ""
         if self._form == "json":
             at = {"partition": log.partition, "offset": marker.offset, "timestamp": marker.timestamp}
             producer = {"producer_id": marker.producer_id, "producer_epoch": marker.producer_epoch}
@@ -194,14 +184,6 @@ class _SegmentPrinter:
         click.echo(
             f"{path}: at byte {damage.position}{offset}, {damage.size} bytes: {damage.reason}", err=True
         )
-
-    def _is_selected(self, message: DecodedMessage) -> bool:
-        if self._group is not None and not self._group.search(message.consumer):
-            return False
-        record = message.record
-        if self._topic is None:
-            return True
-        return isinstance(record, OffsetCommit) and bool(self._topic.search(record.topic))
 
 
 @contextmanager

@@ -263,7 +263,7 @@ def _check_clock(view: ClusterView) -> Iterator[Check]:
 
 def _estimate_cost(view: ClusterView, rows: int) -> Check:
     exposition = Exposition()
-    size = sum(len(chunk.encode()) for chunk in exposition.render_chunks(view))
+    size = sum(len(chunk) for chunk in exposition.render_chunks(view))
     series = sum(count.series for count in exposition.count_series().values())
     memory = _BASE_MIB + _KIB_A_ROW * rows / 1024
     text = f"koff monitor needs about {memory:.0f} MiB of memory, and serves {series:,} series"

@@ -15,7 +15,7 @@ from click import option
 
 from koff.cli.group_history import GroupHistory
 from koff.cli.group_page import format_page
-from koff.cli.lag import print_unknown, show_progress
+from koff.cli.lag import print_unknown
 from koff.cli.log_lines import set_up_logs
 from koff.cli.options import (
     ChosenCluster,
@@ -24,6 +24,7 @@ from koff.cli.options import (
     read_cluster,
     timeout_option,
 )
+from koff.cli.progress_bar import show_status_line
 from koff.config.kinds import number
 from koff.config.monitors import build_look
 from koff.config.settings import NAME
@@ -129,11 +130,8 @@ def _take_view(name: str, cluster: ChosenCluster, timeout_s: float) -> ClusterVi
     # The log of the group's partition shows rates and statuses, which coordinators do not know.
     start = "snapshot" if cluster.settings["source"] == "coordinators" else "replay"
     conf = build_look(*cluster, start=start, only=ChosenPartitions(group=name), records_per_s=None)
-    progress = show_progress if sys.stderr.isatty() else lambda text: None
-    view = next(take_views(conf, interval_s=1.0, timeout_s=timeout_s, progress=progress))
-    if sys.stderr.isatty():
-        show_progress("")
-    return view
+    with show_status_line() as progress:
+        return next(take_views(conf, interval_s=1.0, timeout_s=timeout_s, progress=progress))
 
 
 def _read_history(

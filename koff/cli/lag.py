@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -24,10 +24,11 @@ from koff.cli.options import (
     read_cluster,
     timeout_option,
 )
+from koff.cli.progress_bar import show_status_line
 from koff.cli.standard_streams import has_terminal
 from koff.cli.view_facts import find_causes, list_unknown
+from koff.config.kinds import count
 from koff.config.monitors import build_look
-from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
 from koff.monitor.watch import take_views
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
@@ -52,7 +53,7 @@ that koff could not find out in time counts as unknown."""
     help="The order of the groups. time: the age of the oldest record that is not committed.",
 )
 @option("--lagging", is_flag=True, help="Only groups with a lag, or whose lag is not known.")
-@option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N groups.")
+@option("--top", type=count(1), help="Only the first N groups.")
 @option(
     "--format",
     "form",
@@ -62,8 +63,7 @@ that koff could not find out in time counts as unknown."""
 )
 @option(
     "--fail-above",
-    type=click.IntRange(min=0),
-    metavar="N",
+    type=count(0),
     help="Exit with code 3 if the total lag of a group is above N; else with code 4 if a lag is unknown (a "
     "partition without commit or end offset), or if no group matches.",
 )
@@ -138,54 +138,35 @@ def lag(
     conf = build_look(*cluster, start=way, end_interval_s=interval_s, records_per_s=None)
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     if watch and form == "table" and not partitions and has_terminal():
-        sys.exit(_run_live_view(conf, interval, timeout_s, is_selected, sort, lagging, top))
+        from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
+
+        shows = LiveConf(
+            conf.cluster.brokers, is_selected=is_selected, sort=sort, is_lagging=lagging, top=top
+        )
+        sys.exit(run_live_view(conf, interval, timeout_s, shows))
     changes = ClusterChanges()
-    progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
-    for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
-        if sys.stderr.isatty():
-            show_progress("")
-        if watch and form == "table" and sys.stdout.isatty():
-            click.clear()
-        view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-        every = view.snapshot.totals()
-        found = [total for total in every if is_selected(total.group.name)]
-        totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
-        shown = {total.group.name: number for number, total in enumerate(totals)}
-        found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-        rows = [row for row in found_rows if row.group in shown]
-        if sort != "lag":  # rows come with the largest lag first
-            rows.sort(key=lambda row: shown[row.group])
-        is_short = form == "table" and not partitions and group is None
-        _FORMATS[form](view, [] if is_short else rows, totals)
-        sys.stdout.flush()
-        _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
-        is_unknown = print_unknown(view, found_rows, found)
-        if not watch:
-            sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
-
-
-def _run_live_view(
-    conf: MonitorConf,
-    interval_s: float,
-    timeout_s: float,
-    is_selected: Callable[[str], Any],
-    sort: Sort,
-    is_lagging: bool,
-    top: int | None,
-) -> int:
-    """Shows the live view. Returns the exit code."""
-    from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
-
-    set_up_logs(level="critical")  # the view says what is missing; a line of the log would be over it
-
-    def take(is_stopped: Callable[[], bool]) -> Iterator[ClusterView]:
-        return take_views(conf, interval_s=interval_s, timeout_s=timeout_s, is_stopped=is_stopped)
-
-    return run_live_view(
-        take,
-        LiveConf(conf.cluster.brokers, is_selected=is_selected, sort=sort, is_lagging=is_lagging, top=top),
-    )
+    with show_status_line() as progress:
+        for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
+            progress("")
+            if watch and form == "table" and sys.stdout.isatty():
+                click.clear()
+            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
+            every = view.snapshot.totals()
+            found = [total for total in every if is_selected(total.group.name)]
+            totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
+            shown = {total.group.name: number for number, total in enumerate(totals)}
+            found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+            rows = [row for row in found_rows if row.group in shown]
+            if sort != "lag":  # rows come with the largest lag first
+                rows.sort(key=lambda row: shown[row.group])
+            is_short = form == "table" and not partitions and group is None
+            _FORMATS[form](view, [] if is_short else rows, totals)
+            sys.stdout.flush()
+            _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
+            is_unknown = print_unknown(view, found_rows, found)
+            if not watch:
+                sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
 def _print_left_out(
@@ -207,12 +188,6 @@ def print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[Grou
     if causes:
         click.echo(f"not all is known: {'; '.join(causes)}", err=True)
     return bool(causes)
-
-
-def show_progress(text: str) -> None:
-    """Replaces the line of progress on standard error, which is a terminal."""
-    # \r\033[K: back to the start of the line, and erase it
-    click.echo(f"\r\033[K{text}", nl=False, err=True)
 
 
 def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:

@@ -11,7 +11,7 @@ import click
 
 from koff.cli.log_lines import set_up_logs
 from koff.cli.malloc import return_freed_memory
-from koff.cli.options import clusters_options, read_clusters, setting_options
+from koff.cli.options import OF_CLUSTERS, clusters_options, read_clusters, setting_options
 from koff.config.koff_yaml import ConfigFileError
 from koff.config.monitors import (
     build_metrics_conf,
@@ -24,13 +24,10 @@ from koff.config.settings import SETTINGS
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
 
-_OF_CLUSTER = ("brokers", "offsets_topic", "name")
-"""Settings whose options are in `clusters_options`."""
-
 
 @click.command()
 @clusters_options
-@setting_options(*(name for name, each in SETTINGS.items() if each.option_name and name not in _OF_CLUSTER))
+@setting_options(*(name for name, each in SETTINGS.items() if each.option_name and name not in OF_CLUSTERS))
 def monitor(config: Path | None, **_: Any) -> None:
     """Watch one or more clusters and serve the lag of all their groups to Prometheus.
 

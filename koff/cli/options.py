@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +20,10 @@ from koff.errors import ConfigError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SECONDS = number("SECONDS", 0.1)
+OF_CLUSTERS = ("brokers", "offsets_topic", "name")
+"""The settings whose options are in `clusters_options`."""
+_OF_CLUSTER = ("brokers", "offsets_topic", "source", "zookeeper")
+"""The settings whose options are in `cluster_options` and `group_options`."""
 GROUP_FILTER = option(
     "--group", type=EXPRESSION, help="Only groups whose name matches (anywhere in it: anchor with ^ and $)."
 )
@@ -63,13 +67,9 @@ def setting_options(*names: str) -> Callable[[Command], Command]:
     return decorate(*(SETTINGS[name].build_option() for name in names))
 
 
-cluster_options = decorate(
-    setting_options("brokers"), *_PROPERTIES, setting_options("offsets_topic"), _CONFIG, _CLUSTER
-)
+cluster_options = decorate(setting_options("brokers", "offsets_topic"), *_PROPERTIES, _CONFIG, _CLUSTER)
 """Adds the options that name one cluster, for `read_cluster`."""
-clusters_options = decorate(
-    setting_options("brokers"), *_PROPERTIES, setting_options("offsets_topic", "name"), _CONFIG
-)
+clusters_options = decorate(setting_options(*OF_CLUSTERS), *_PROPERTIES, _CONFIG)
 """Adds the options that name one cluster, and --config, for `read_clusters`."""
 group_options = setting_options("source", "zookeeper")
 """Adds the options that say where the offsets of groups are."""
@@ -95,7 +95,7 @@ def read_cluster(ctx: click.Context) -> ChosenCluster:
     is_named = name is not None or ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE
     if brokers and is_named and ctx.get_parameter_source("brokers") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--brokers names a cluster, and so does --config: give one of them", ctx)
-    given = _find_given(ctx)
+    given = _find_given(ctx, _OF_CLUSTER)
     if is_named or not brokers:
         if config is None:
             raise click.UsageError("give --brokers, or --config with a file that names clusters", ctx)
@@ -125,24 +125,19 @@ def read_clusters(ctx: click.Context) -> tuple[KoffYaml, dict[str, str]]:
 
     Reads the file, and files with secrets, each time. Raises `ConfigError`.
     """
-    given, config = _find_given(ctx), ctx.params["config"]
+    given, config = _find_given(ctx, SETTINGS), ctx.params["config"]
     if "brokers" not in given and config is None:
         raise ConfigError("give --brokers, or --config with a file that names clusters")
     file = read_koff_yaml(config, os.environ) if config is not None else KoffYaml()
     return override(file, given), _gather_properties(ctx)
 
 
-def _find_given(ctx: click.Context) -> dict[str, Any]:
-    """The values of the settings that the command line or the environment gives."""
+def _find_given(ctx: click.Context, names: Iterable[str]) -> dict[str, Any]:
+    """The values of these settings that the command line or the environment gives."""
     sources = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    return {
-        name: value
-        for name, value in ctx.params.items()
-        if name in SETTINGS
-        and SETTINGS[name].option_name
-        and ctx.get_parameter_source(name) in sources
-        and value not in (None, "", ())
-    }
+    # `properties` are gathered from several places.
+    given = [each for each in names if each in ctx.params and each != "properties"]
+    return {name: ctx.params[name] for name in given if ctx.get_parameter_source(name) in sources}
 
 
 def _gather_properties(ctx: click.Context) -> dict[str, str]:

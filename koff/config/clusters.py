@@ -40,11 +40,7 @@ def list_watched_clusters(file: KoffYaml, properties: Mapping[str, str]) -> list
             topics=_find_expression(values, "topics"),
         )
 
-    clusters = []
-    for index, values in enumerate(file.clusters):
-        with file.name_place(index):
-            clusters.append(build(values))
-    return clusters
+    return file.map_clusters(build)
 
 
 def _find_expression(values: Mapping[str, Any], name: str) -> str | None:

@@ -19,13 +19,13 @@ listen: :9850
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from koff.client.secret_file import read_secret
 from koff.config.kinds import Kind, Setting, Texts, list_initial
@@ -38,6 +38,7 @@ from koff.serve.config_files import compose_yaml, read_text
 if TYPE_CHECKING:
     import yaml
 
+T = TypeVar("T")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _NULL = "tag:yaml.org,2002:null"
 _MAX_ERRORS = 100
@@ -62,6 +63,14 @@ class KoffYaml:
     settings: Mapping[str, Any] = field(default_factory=_PROCESS.copy)
     clusters: tuple[Mapping[str, Any], ...] = ()
     places: tuple[str, ...] = ()
+
+    def map_clusters(self, build: Callable[[Mapping[str, Any]], T]) -> list[T]:
+        """What `build` returns for each cluster. The error that it raises gets the place of the cluster."""
+        built = []
+        for index, values in enumerate(self.clusters):
+            with self.name_place(index):
+                built.append(build(values))
+        return built
 
     @contextmanager
     def name_place(self, index: int) -> Iterator[None]:

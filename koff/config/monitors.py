@@ -97,11 +97,7 @@ def list_monitors(
             zookeeper=ZooKeeperConf(values["zookeeper"] or ""),
         )
 
-    monitors = []
-    for index, values in enumerate(file.clusters):
-        with file.name_place(index):
-            monitors.append(build(values))
-    return monitors
+    return file.map_clusters(build)
 
 
 def build_look(conf: ClusterConf, values: Mapping[str, Any], **more: Any) -> MonitorConf:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.judge import Judge
 from koff.lag.rates import Rates
 from koff.lag.time_lag import TimeLags
-from koff.lag.verdict import Judge
 from koff.lag.verdict_sample import Floats, Ints, Mask, VerdictSample
 
 

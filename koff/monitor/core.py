@@ -2,7 +2,7 @@
 
 `Core.handle` takes one input, or only the time, and returns the requests that follow. Workers carry them out
 and post the results as inputs. Nobody else touches the state, so there is no lock. A request that is not
-answered in time is given up and sent again; what depends on it is withheld (`koff.monitor.confidence`).
+completed in time is given up and sent again; what depends on it is withheld (`koff.monitor.confidence`).
 
 Times: `Moment.at_s` never steps, and every interval here is measured by it. The tracker gets milliseconds
 that count on from the wall clock at the start, and do not step either.
@@ -39,7 +39,7 @@ from koff.monitor.known_facts import (
 )
 from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import NO_GROUP
-from koff.monitor.outbox import Ask, Duty, Event, Outbox
+from koff.monitor.outbox import Duty, Event, Outbox, Pending
 from koff.monitor.requests import Command, Display, Failed, Input, Polled, ReadFailed, Result, Unreachable
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Tracker
@@ -88,7 +88,9 @@ class Core:
             now,
             has_coordinators=conf.offsets_topic == OFFSETS_TOPIC,
         )
-        self._share_lags = ShareLags(self.logs.share, self.logs.offsets, *given, asks=conf.source != "log")
+        self._share_lags = ShareLags(
+            self.logs.share, self.logs.offsets, *given, pending_requests=conf.source != "log"
+        )
         self._ends = EndOffsets(
             self.tracker, self.topics, self.outbox, self._steady_ms, conf.start_interval_s
         )
@@ -128,7 +130,7 @@ class Core:
             except Exception as error:  # no input may end the process
                 self.outbox.skip(type(each).__name__, error, now)
         for late in self.outbox.remove_late(now):
-            self._give_up(late, "no answer in time", now)
+            self._give_up(late, "no response in time", now)
         self._send_what_is_due(now)
         self.outbox.report_reach(now)
         return self.outbox.take_requests()
@@ -152,13 +154,13 @@ class Core:
 
         Requests that failed are sent again later; they do not count.
         """
-        return self._does_more and self._ends.is_answered and self.end_times.is_settled
+        return self._does_more and self._ends.has_responses and self.end_times.is_settled
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more is to be expected soon: all was requested, and was answered or failed."""
-        is_answered = self._ends.is_answered and self._stored.is_known
-        is_known = is_answered and self._share_lags.is_settled
+        """Whether nothing more is to be expected soon: all was requested, and had a response or failed."""
+        has_responses = self._ends.has_responses and self._stored.is_known
+        is_known = has_responses and self._share_lags.is_settled
         is_dated = self.is_dated and self._record_ages.is_settled
         return self._was_read and is_known and is_dated and self._retention.is_settled
 
@@ -204,20 +206,20 @@ class Core:
             shares=ShareFacts(
                 self.tracker.shares.described_ms,
                 self.tracker.shares.find_groups_of(
-                    self.topics.find_unanswered(self.tracker.shares.unlisted_topics)
+                    self.topics.find_unlisted(self.tracker.shares.unlisted_topics)
                 ),
                 self._share_lags.find_missing_why(now.at_s - self.conf.limit_s),
             ),
             stored=StoredFacts(self._stored.current, self._stored.is_known, self._stored.refused),
             listed=ListFacts(
                 self.topics.undoubted,
-                self.topics.asked,
+                self.topics.requested,
                 self.topics.denied,
                 replace(self._lists.list_facts(now), log_sizes=self._log_sizes.list_current(now)),
             ),
             progress=MonitorProgress(
                 # Once koff was ready, it does not depend on this any more. It takes a look at each partition.
-                ends_answered=self._was_ready or (self._was_read and self._ends.is_answered),
+                ends_known=self._was_ready or (self._was_read and self._ends.has_responses),
                 was_ready=self._was_ready,
                 failure=self.outbox.failure,
                 record_counts=self.tracker.record_counts.copy(),
@@ -261,33 +263,35 @@ class Core:
             case Unreachable():
                 self.outbox.note_unreachable(given.why, now)
                 self._lists.hurry(now.at_s)  # any broker says more of the cause
-            case Result() if (ask := self.outbox.find(given)) is not None:  # else the request was given up
-                self._receive_result(given, ask, now)
+            case Result() if (
+                pending := self.outbox.find(given)
+            ) is not None:  # else the request was given up
+                self._receive_result(given, pending, now)
 
-    def _receive_result(self, given: Result, ask: Ask[Any], now: Moment) -> None:
+    def _receive_result(self, given: Result, pending: Pending[Any], now: Moment) -> None:
         if isinstance(given, Failed):
-            self._give_up(ask, given.why, now, denied=given.denied)
+            self._give_up(pending, given.why, now, denied=given.denied)
             return
-        self._note_reach(ask, given.failure)
+        self._note_reach(pending, given.failure)
         try:
-            ask.requester.receive(given, ask, now)
+            pending.requester.receive(given, pending, now)
         except Exception:  # the request is sent again, as if it had failed
             self.outbox.close(given.id)
-            ask.requester.give_up(ask, "its result cannot be used", now)
+            pending.requester.give_up(pending, "its result cannot be used", now)
             raise
 
-    def _give_up(self, ask: Ask[Any], why: str, now: Moment, *, denied: bool = False) -> None:
+    def _give_up(self, pending: Pending[Any], why: str, now: Moment, *, denied: bool = False) -> None:
         """A request failed, or had no result in time."""
         if not denied:
-            self._note_reach(ask, why)
-        ask.requester.give_up(ask, why, now)
+            self._note_reach(pending, why)
+        pending.requester.give_up(pending, why, now)
 
-    def _note_reach(self, ask: Ask[Any], failure: str) -> None:
+    def _note_reach(self, pending: Pending[Any], failure: str) -> None:
         """Notes whether the cluster has responded to a request, or why not."""
-        if ask.request.metric and failure:
-            self.outbox.note_failure(failure, ask.asked, names_cause=ask.request.is_to_any_broker)
-        elif ask.request.metric:
-            self.outbox.note_answer(ask.asked)
+        if pending.request.metric and failure:
+            self.outbox.note_failure(failure, pending.requested, names_cause=pending.request.is_to_any_broker)
+        elif pending.request.metric:
+            self.outbox.note_response(pending.requested)
 
     def _receive_display(self, display: Display) -> None:
         is_changed = display.names != self._display.names
@@ -309,11 +313,13 @@ class Core:
             for partition in range(topic.partitions)
         )
 
-    def _receive_topics(self, given: TopicsFetched, asked: Moment, now: Moment) -> float:
+    def _receive_topics(self, given: TopicsFetched, requested: Moment, now: Moment) -> float:
         """Takes a list of topics. Returns in how many seconds the next list is due."""
         logs = self.logs
         wanted, denied = self._find_wanted_topics(), given.facts.denied
-        changed = self.topics.note(given.topics, asked, wanted=wanted, alive=logs.find_alive(), denied=denied)
+        changed = self.topics.note(
+            given.topics, requested, wanted=wanted, alive=logs.find_alive(), denied=denied
+        )
         self.topics.forget_unwanted(wanted)
         if changed:
             known = self.topics.topics.items()
@@ -333,17 +339,19 @@ class Core:
             return min(self.conf.topics_interval_s, MISSING_INTERVAL_S)
         return self.conf.topics_interval_s
 
-    def note_samples(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment, *, new: bool) -> None:
+    def note_samples(
+        self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment, *, new: bool
+    ) -> None:
         """The tracker has sampled offsets. `new`: there are new end offsets among them."""
         if new:
             self.end_times.note_samples(now, final=given.final)
             self._record_ages.note_samples()
-        self.end_times.receive_bounds(given, ask, now)
+        self.end_times.receive_bounds(given, pending, now)
         self._place_groups()
 
-    def give_up_samples(self, ask: Ask[FetchOffsets]) -> None:
+    def give_up_samples(self, pending: Pending[FetchOffsets]) -> None:
         """There are no more sampled offsets of that request."""
-        self.end_times.give_up_bounds(ask)
+        self.end_times.give_up_bounds(pending)
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -353,7 +361,7 @@ class Core:
         return chain(further, self._last_duties if self._was_read else (), (self._savings,))
 
     def _send_what_is_due(self, now: Moment) -> None:
-        listed_s = self.topics.asked.at_s if self.topics.asked else now.at_s
+        listed_s = self.topics.requested.at_s if self.topics.requested else now.at_s
         if self.logs.lost_s > listed_s:
             self._lists.hurry(max(listed_s, self._lists.sent_s) + RETRY_S)
         for duty in self._first_duties:
@@ -379,7 +387,7 @@ class Core:
         if is_first:
             self._was_read, self._hold_until_s = True, now.at_s + HOLD_S
             self._sample_due_s = now.at_s  # what was requested before does not make koff ready
-            self._ends.forget_answers()
+            self._ends.forget_responses()
             self.outbox.note(now, "the log is read", seconds=round(now.at_s - self._began.at_s, 3))
         due, new_s = now.at_s >= self._sample_due_s, self._ends.new_due_s()
         if due:

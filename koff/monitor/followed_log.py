@@ -183,7 +183,7 @@ class FollowedLog:
     def stop_waiting(self, number: int) -> None:
         """Applies the records that wait for the coordinators' response, or for what it contains."""
         part = self.partitions[number]
-        part.wait_until = part.wait_asks_from_s = None
+        part.wait_until = part.wait_ends_from_s = None
         part.earlier_wait = None, None
         waiting, part.waiting = part.waiting, []
         for records, is_live, read_at in waiting:
@@ -191,7 +191,7 @@ class FollowedLog:
         part.find_current()
 
     def stop_asking(self, number: int) -> None:
-        """The coordinators did not answer. Records wait on only for an earlier response."""
+        """The coordinators did not respond. Records wait on only for an earlier response."""
         part = self.partitions[number]
         part.stop_asking()
         if not part.is_waiting:

@@ -19,7 +19,7 @@ from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import OffsetsStart
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.plan import Replay
 from koff.monitor.requests import (
     OffsetKind,
@@ -105,11 +105,11 @@ class InternalLogs:
 
     def find_doubtful(self, topics: TopicList) -> set[str]:
         """The topics that may be others than those whose partitions were read."""
-        asked = topics.asked
+        requested = topics.requested
         return {
             log.topic
             for log in self.both
-            if topics.is_another(log.topic) or asked is None or asked.at_s < log.lost_s
+            if topics.is_another(log.topic) or requested is None or requested.at_s < log.lost_s
         }
 
     def find_alive(self) -> set[str]:
@@ -168,10 +168,10 @@ class InternalLogs:
         """The partitions whose bound is being requested, and was not forgotten since."""
         return {
             at
-            for ask in self._outbox.list_open(FetchOffsets)
-            if ask.requester is self and ask.request.kind == kind
-            for at in ask.waiting
-            if at in resets and ask.resets.get(at) == resets[at]
+            for pending in self._outbox.list_open(FetchOffsets)
+            if pending.requester is self and pending.request.kind == kind
+            for at in pending.waiting
+            if at in resets and pending.resets.get(at) == resets[at]
         }
 
     def _lose_late(self, log: FollowedLog, now: Moment) -> None:
@@ -229,14 +229,14 @@ class InternalLogs:
             self.start.hide_absent_topic(self._conf.source, self._conf.only, now)
             self._savings.set_origin(self.start.saved.origin)
 
-    def receive(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+    def receive(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
         """Takes bounds of an internal topic."""
-        ask.waiting.difference_update(given.offsets)
+        pending.waiting.difference_update(given.offsets)
         for (topic, number), offset in given.offsets.items():
             if isinstance(offset, int):
-                self.find(topic).receive_bounds(ask.request.kind, {number: offset}, ask.resets)
+                self.find(topic).receive_bounds(pending.request.kind, {number: offset}, pending.resets)
 
-    def give_up(self, ask: Ask[FetchOffsets], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchOffsets], why: str, now: Moment) -> None:
         """The bounds are requested again."""
 
     def receive_polled(self, given: Polled, now: Moment) -> None:
@@ -246,7 +246,7 @@ class InternalLogs:
             self._outbox.note(now, "topic may be read again", topic=log.topic)
             if log is self.offsets:
                 self.start.seed_after_denial(now)
-        self._outbox.note_answer(now)
+        self._outbox.note_response(now)
         by_reason: dict[str, list[int]] = {}
         for lost in log.receive_polled(given, now):
             by_reason.setdefault(lost.why, []).append(lost.partition)

@@ -97,12 +97,12 @@ class ListFacts:
 
 @dataclass(frozen=True, slots=True)
 class MonitorProgress:
-    """What the monitor has done. `failure` is the newest error while nothing is answered.
+    """What the monitor has done. `failure` is the newest error while there is no response.
 
     `skipped` counts what could not be used, `record_counts` records, `requests` the requests to the cluster.
     """
 
-    ends_answered: bool
+    ends_known: bool
     was_ready: bool
     failure: str | None = None
     record_counts: Mapping[str, int] = field(default_factory=dict)

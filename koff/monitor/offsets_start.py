@@ -18,7 +18,7 @@ from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.lost_sight import DeniedGroups, LeftTopics
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
 from koff.monitor.requests import Read, StopReading
 from koff.records.placement import group_partition, hash_groups
@@ -207,29 +207,29 @@ class OffsetsStart:
 
     # --- Results -----------------------------------------------------------------------------------------
 
-    def receive(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+    def receive(self, given: GroupsFetched, pending: Pending[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators, for partitions that start with it or are held back."""
         self._tracker.name_topics(given.topic_ids)
-        self._report_groups(given, ask, now)
-        not_reset = self._find_not_reset(ask)
-        asked_for = not_reset if given.partitions is None else not_reset & given.partitions
-        ask.without_groups &= not_reset
+        self._report_groups(given, pending, now)
+        not_reset = self._find_not_reset(pending)
+        concerned = not_reset if given.partitions is None else not_reset & given.partitions
+        pending.without_groups &= not_reset
         self._has_seen_group |= bool(given.groups)
-        seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
-        unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
+        seeds = {p for p in concerned if self._log.partitions[p].is_unseeded}
+        unusable = {p: why for p, why in given.incomplete.items() if p in concerned}
         is_denied = self._log.denied is not None
         # Only the log says which partition these groups are in.
         unusable |= dict.fromkeys(self._find_earlier_places(given.elsewhere, seeds), GROWN)
         is_refused = is_denied and not self._has_seen_group
-        is_suspect = is_refused if is_denied else seeds == asked_for
+        is_suspect = is_refused if is_denied else seeds == concerned
         if not given.groups and is_suspect and not self._log.is_never_read:
             # One coordinator may well have no group: wait for the others.
-            ask.without_groups |= asked_for - unusable.keys()
-            asked_for &= unusable.keys()
-        if given.final and ask.without_groups:
-            asked_for |= ask.without_groups
-            seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
-            unusable |= {} if self._has_seen_group else dict.fromkeys(ask.without_groups, NO_GROUP)
+            pending.without_groups |= concerned - unusable.keys()
+            concerned &= unusable.keys()
+        if given.final and pending.without_groups:
+            concerned |= pending.without_groups
+            seeds = {p for p in concerned if self._log.partitions[p].is_unseeded}
+            unusable |= {} if self._has_seen_group else dict.fromkeys(pending.without_groups, NO_GROUP)
         self.is_refused = is_refused and given.final
         count, elsewhere = max(self._log.partition_count, 1), self._tracker.find_groups_elsewhere()
         failed: dict[int, set[str]] = {}
@@ -239,13 +239,13 @@ class OffsetsStart:
         if not is_denied:
             # A partition that can be read from its start needs no response that lacks some of its groups.
             unusable |= dict.fromkeys(seeds & failed.keys() - unusable.keys(), "its coordinator failed")
-        for number, missing in self._find_missing(asked_for - unusable.keys(), given, now).items():
+        for number, missing in self._find_missing(concerned - unusable.keys(), given, now).items():
             if number not in seeds:
                 failed.setdefault(number, set()).update(missing)
             elif not self._log.is_never_read:
                 unusable[number] = LACKS_GROUPS  # what the tracker has of these groups is too old to be kept
-        good = asked_for - unusable.keys()
-        elsewhere = self._keep_unplaced(given, ask, good, elsewhere, failed)
+        good = concerned - unusable.keys()
+        elsewhere = self._keep_unplaced(given, pending, good, elsewhere, failed)
         if seeds & good:
             seen_at_ms = self._steady_ms(now)
             self._tracker.seed_partitions(
@@ -256,24 +256,24 @@ class OffsetsStart:
             kept = given.groups.keys() | set().union(*failed.values())
             self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - kept}
         if good - seeds:
-            self._overwrite(good - seeds, given, ask, failed, elsewhere, now)
+            self._overwrite(good - seeds, given, pending, failed, elsewhere, now)
         self.denied_groups.note(good if is_denied else (), failed, given.failed, now)
         for number in sorted(good):
-            self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
-        ask.waiting -= asked_for
+            self._log.partitions[number].note_seed(pending.requested, now, sorted(failed.get(number, ())))
+        pending.waiting -= concerned
         self._stop_asking(unusable, now)
 
-    def give_up(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchGroups], why: str, now: Moment) -> None:
         """There is no response of the coordinators."""
-        self._stop_asking(dict.fromkeys(self._find_not_reset(ask), why), now)
+        self._stop_asking(dict.fromkeys(self._find_not_reset(pending), why), now)
 
-    def _report_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+    def _report_groups(self, given: GroupsFetched, pending: Pending[FetchGroups], now: Moment) -> None:
         """Adds an event once the first request for groups has all its results."""
         if self._described_groups is None:
             return
         self._described_groups += len(given.groups)
         if given.final:
-            seconds = round(now.at_s - ask.asked.at_s, 3)
+            seconds = round(now.at_s - pending.requested.at_s, 3)
             groups, self._described_groups = self._described_groups, None
             self._outbox.note(now, "the coordinators have responded", groups=groups, seconds=seconds)
 
@@ -333,7 +333,7 @@ class OffsetsStart:
     def _keep_unplaced(
         self,
         given: GroupsFetched,
-        ask: Ask[FetchGroups],
+        pending: Pending[FetchGroups],
         good: Collection[int],
         elsewhere: Mapping[str, int],
         failed: dict[int, set[str]],
@@ -346,7 +346,7 @@ class OffsetsStart:
         for name, number in elsewhere.items():  # it may have moved to a partition of which nothing is known
             if group_partition(name, count) not in good and name not in given.groups:
                 failed.setdefault(number, set()).add(name)
-        if not ask.request.together or self._log.denied is not None:
+        if not pending.request.together or self._log.denied is not None:
             return elsewhere
         unplaced = self._find_unplaced(given.groups.keys() - elsewhere.keys())
         for name in unplaced:
@@ -373,7 +373,7 @@ class OffsetsStart:
         self,
         partitions: Collection[int],
         given: GroupsFetched,
-        ask: Ask[FetchGroups],
+        pending: Pending[FetchGroups],
         failed: dict[int, set[str]],
         elsewhere: Mapping[str, int],
         now: Moment,
@@ -397,7 +397,7 @@ class OffsetsStart:
             own = commits.get(number) or CommitColumns.from_offsets({})
             left = find_left_topics(self._tracker.shards[number].rows, own, failed.get(number, ()))
             missing = left.keys() - set(given.commits.topics)
-            for topic in self.left_topics.find_unsure(number, missing, ask.asked, now):
+            for topic in self.left_topics.find_unsure(number, missing, pending.requested, now):
                 failed.setdefault(number, set()).update(left[topic] & given.groups.keys())
             self._tracker.shards[number].overwrite(
                 own,
@@ -444,19 +444,19 @@ class OffsetsStart:
         )
         self._outbox.send(request, self, now, GROUPS_TIMEOUT_S, self._log.resets())
 
-    def _find_not_reset(self, ask: Ask[FetchGroups]) -> set[int]:
+    def _find_not_reset(self, pending: Pending[FetchGroups]) -> set[int]:
         """The partitions of the request that wait for it, and were not forgotten since it was sent."""
         return {
             number
-            for number in ask.request.partitions
+            for number in pending.request.partitions
             if (part := self._log.partitions.get(number)) is not None
             and part.is_waiting
-            and number in ask.waiting
-            and ask.resets.get((self._log.topic, number)) == part.resets
+            and number in pending.waiting
+            and pending.resets.get((self._log.topic, number)) == part.resets
         }
 
     def _stop_asking(self, reasons: Mapping[int, str], now: Moment) -> None:
-        """The coordinators did not answer for these: those that wait to begin are read from their start.
+        """The coordinators returned nothing about these: those that wait to begin are read from their start.
 
         `reasons` says why, by partition.
         """

@@ -201,9 +201,9 @@ class TopicReader(_Reader):
 
 
 def _to_watermarks(end: LogEnd, attempt: int, now: Moment) -> Watermarks:
-    age_s = time.monotonic() - end.asked_s
-    asked = now._replace(at_s=now.at_s - age_s, wall_ms=now.wall_ms - round(age_s * 1000))
-    return Watermarks(attempt, end.high_watermark, end.last_stable_offset, asked)
+    age_s = time.monotonic() - end.requested_s
+    requested = now._replace(at_s=now.at_s - age_s, wall_ms=now.wall_ms - round(age_s * 1000))
+    return Watermarks(attempt, end.high_watermark, end.last_stable_offset, requested)
 
 
 class HistoryReader(_Reader):

@@ -139,14 +139,14 @@ class Lost(NamedTuple):
 class Watermarks(NamedTuple):
     """The high watermark `end` and the last stable offset `stable` that a partition's leader has returned.
 
-    koff sent the request at `asked` or later. The reader of this attempt has compared its position with the
-    log of that leader.
+    koff sent the request at `requested` or later. The reader of this attempt has compared its position with
+    the log of that leader.
     """
 
     attempt: int
     end: int
     stable: int
-    asked: Moment
+    requested: Moment
 
 
 @dataclass(frozen=True, slots=True)

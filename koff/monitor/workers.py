@@ -1,6 +1,6 @@
 """The threads that carry out the requests of the core, and post the results.
 
-A thread that hangs delays its own request only: the core gives up a request that is not answered in time.
+A thread that hangs delays its own request only: the core gives up a request that has no result in time.
 Requests have a thread each, or one for each broker. The state directory, ZooKeeper, histories and the first
 records of rows have one thread each, which works in order. Each thread starts with its first request.
 """

@@ -52,7 +52,7 @@ class ZooKeeper(Closing):
     def __init__(self, conf: ZooKeeperConf) -> None:
         self._conf = conf
         self._session: Session | None = None
-        self._answered_s = 0.0
+        self._responded_s = 0.0
 
     def connect(self) -> Session:
         """The session. Raises `ConnectError`, and `ConfigError` without such a chroot."""
@@ -64,7 +64,7 @@ class ZooKeeper(Closing):
                 timeout_s=self._conf.session_timeout_s,
                 connect_timeout_s=self._conf.connect_timeout_s,
             ).connect()
-            self._answered_s = time.monotonic()
+            self._responded_s = time.monotonic()
         return self._session
 
     def fetch_groups(self) -> tuple[Offsets, dict[str, Group], Mapping[str, str]]:
@@ -75,10 +75,10 @@ class ZooKeeper(Closing):
         try:
             groups, refused = fetch_stored_groups(session)
         except ConnectError:
-            if time.monotonic() > self._answered_s + NEW_SESSION_S:
+            if time.monotonic() > self._responded_s + NEW_SESSION_S:
                 self.close()
             raise
-        self._answered_s = time.monotonic()
+        self._responded_s = time.monotonic()
         # Any client of ZooKeeper may write any number: one that is impossible must not hide the others.
         offsets = {
             (name, *at): (stored.offset, stored.stored_at_ms)

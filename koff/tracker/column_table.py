@@ -35,6 +35,8 @@ class ColumnTable:
 
     def __init_subclass__(cls) -> None:
         cls._declared = {name: each for name, each in vars(cls).items() if isinstance(each, _Declared)}
+        for name in cls._declared:  # an attribute of the class would slow down that of the object
+            delattr(cls, name)
 
     def __init__(self) -> None:
         self.room = 0

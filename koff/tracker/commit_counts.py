@@ -18,11 +18,7 @@ class CommitCounts(dict[str, int]):
         in_batch = np.bincount(groups)
         codes = np.flatnonzero(in_batch)
         for code, count in zip(codes.tolist(), in_batch[codes].tolist(), strict=True):
-            self.add_one(names[code], count)
-
-    def add_one(self, name: str, count: int = 1) -> None:
-        """Counts commits of one group."""
-        self[name] = self.get(name, 0) + count
+            self[names[code]] = self.get(names[code], 0) + count
 
     def list_by_name(self, names: Sequence[str]) -> Ints:
         """The counts of these groups, which are all that there are."""

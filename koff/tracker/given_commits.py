@@ -39,7 +39,7 @@ def set_commits(
     if not kept.size:
         return
     rows.note_change()
-    own = _make_rows(rows, commits, *find_rows(rows, commits, shared=share_partition is not None))
+    own = _make_rows(rows, commits, *_find_rows(rows, commits, shared=share_partition is not None))
     rows.committed[own], rows.committed_at[own] = commits.offset, times
     rows.topic_id[own], rows.seen_at[own] = topic_ids, seen_at_ms
     if share_partition is not None:
@@ -50,19 +50,19 @@ def set_commits(
         rows.add_to_windows(own[known], commits.offset[known], times[known], live_ms)
 
 
-def set_share_lags(rows: CommitRows, lags: Commits, *, topic_id: Ints, asked_ms: Ints) -> None:
+def set_share_lags(rows: CommitRows, lags: Commits, *, topic_id: Ints, requested_ms: Ints) -> None:
     """Makes rows without a commit, each with the lag of a share group in place of `lags.offset`.
 
-    `asked_ms` is when it was requested, by the clock of `Tracker.apply`.
+    `requested_ms` is when it was requested, by the clock of `Tracker.apply`.
     """
     if not len(lags.group):
         return
     rows.registry.forget_unused()  # before any name is looked up
     rows.changed += 1  # what is saved stays the same: commits from share state are left out
     lags, kept = find_possible_commits(lags, rows.registry.impossible_counts)
-    own = _make_rows(rows, lags, *find_rows(rows, lags, shared=True))
+    own = _make_rows(rows, lags, *_find_rows(rows, lags, shared=True))
     rows.committed[own] = rows.committed_at[own] = UNKNOWN
-    rows.topic_id[own], rows.seen_at[own] = topic_id[kept], asked_ms[kept]
+    rows.topic_id[own], rows.seen_at[own] = topic_id[kept], requested_ms[kept]
     rows.share_partition.put(own, DESCRIBED)
     rows.share_lag.put(own, lags.offset)
     # A window of commits that end before this lag says nothing about the present.
@@ -107,8 +107,8 @@ def overwrite_commits(
     before was seen then.
     """
     commits = find_possible_commits(commits, rows.registry.impossible_counts)[0]
-    hashes, own = find_rows(rows, commits)
-    gone, differs = find_unanswered(rows, own, failed), _find_different(rows, own, commits.offset)
+    hashes, own = _find_rows(rows, commits)
+    gone, differs = _find_unanswered(rows, own, failed), _find_different(rows, own, commits.offset)
     if kept_topics:
         topics = rows.registry.partitions.numbers.columns.topic[rows.partition[gone]]
         kept = [rows.registry.names.topics.assign_code(topic) for topic in kept_topics]
@@ -124,7 +124,7 @@ def overwrite_commits(
 
 def find_left_topics(rows: CommitRows, commits: Commits, failed: Collection[str]) -> dict[str, set[str]]:
     """The topics of rows that `overwrite_commits` would remove, each with the groups of these rows."""
-    own = find_unanswered(rows, find_rows(rows, commits)[1], failed)
+    own = _find_unanswered(rows, _find_rows(rows, commits)[1], failed)
     codes = rows.registry.partitions.numbers.columns.topic[rows.partition[own]]
     names = rows.registry.names
     left: dict[str, set[str]] = {}
@@ -133,7 +133,7 @@ def find_left_topics(rows: CommitRows, commits: Commits, failed: Collection[str]
     return left
 
 
-def find_rows(rows: CommitRows, commits: Commits, *, shared: bool = False) -> tuple[Ints, Ints]:
+def _find_rows(rows: CommitRows, commits: Commits, *, shared: bool = False) -> tuple[Ints, Ints]:
     """The key hash and the row of each commit, NO_ROW where there is none.
 
     `shared`: the commits are from share state.
@@ -143,7 +143,7 @@ def find_rows(rows: CommitRows, commits: Commits, *, shared: bool = False) -> tu
     return hashes, rows.index.find(hashes)
 
 
-def find_unanswered(rows: CommitRows, answered: Ints, failed: Collection[str]) -> Ints:
+def _find_unanswered(rows: CommitRows, answered: Ints, failed: Collection[str]) -> Ints:
     """The rows that a response of coordinators does not have, apart from those of `failed` groups."""
     live = rows.list_live()
     kept = np.isin(live, answered) | rows.is_shared(live)

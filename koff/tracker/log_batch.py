@@ -108,7 +108,7 @@ class LogBatch:
         if row == NO_ROW:
             row = self._make_row(record, hashed)
         if self.live_ms != UNKNOWN:
-            self.commit_counts.add_one(record.group)
+            self.commit_counts[record.group] = self.commit_counts.get(record.group, 0) + 1
         offset, at_ms = record.value.offset, record.value.commit_timestamp
         rows.committed[row], rows.committed_at[row] = offset, at_ms
         rows.topic_id[row], rows.seen_at[row] = fold_topic_id(record.value.topic_id), self.seen_at_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from koff.lag import (
     NEVER,
     UNKNOWN,
     CatchUps,
-    Rates,
+    Lags,
     Reason,
     TimeLags,
     lag_to_stable,
@@ -23,6 +23,7 @@ from koff.lag import (
 )
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Basis, Verdict
+from koff.lag.verdict_sample import Floats
 from koff.tracker.groups import Group, Member
 from koff.tracker.snapshot_columns import ShardSnapshot, SnapshotColumns
 
@@ -141,52 +142,45 @@ class GroupTotal:
 def build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[PartitionLag]:
     """The rows of the shard, and the assigned partitions without a commit, in no particular order."""
     # Compute all columns with numpy, and turn each into a Python list at once.
-    owners = {group.name: _list_owners(snapshot, group) for group in shard.groups}
-    names, numbers, rows = snapshot.partitions.topic, snapshot.partitions.partition, shard.partition
+    partitions, rows = snapshot.partitions, shard.partition
     stale_end = shard.is_withheld(Reason.END_NOT_CURRENT)
     if snapshot.old_ends is not None:  # it also knows of rows without a commit
         stale_end |= snapshot.old_ends[rows]
-    is_current = shard.current_groups().tolist()
-    end = np.where(stale_end, UNKNOWN, snapshot.partitions.end[rows])
-    start = np.where(stale_end, UNKNOWN, snapshot.partitions.start[rows])
+    end = np.where(stale_end, UNKNOWN, partitions.end[rows])
+    start = np.where(stale_end, UNKNOWN, partitions.start[rows])
     lag, committed = snapshot.lags(shard), snapshot.committed(shard)
-    columns = (
-        committed,
-        end,
-        np.where(lag.known, lag.signed, 0),
-        readable(end=end, committed=committed, start=start),
-        lost(start=start, committed=committed),
-        lag_to_stable(stable=snapshot.partitions.stable[rows], committed=committed),
+    left = readable(end=end, committed=committed, start=start)
+    to_stable = lag_to_stable(stable=partitions.stable[rows], committed=committed)
+    is_current = shard.current_groups().tolist()
+    states = [group.state if now else None for group, now in zip(shard.groups, is_current, strict=True)]
+    groups = shard.group.tolist()
+    # Each row takes its member out of `owners`: partitions without a commit are left.
+    owners = {group.name: _list_owners(snapshot, group) for group in shard.groups}
+    names = [shard.groups[group].name for group in groups]
+    topics = [partitions.topic[number] for number in rows.tolist()]
+    numbers = [partitions.partition[number] for number in rows.tolist()]
+    keys = zip(names, topics, numbers, strict=True)
+    yield from map(
+        PartitionLag,
+        names,
+        [states[group] for group in groups],
+        topics,
+        numbers,
+        _list_known(committed, committed >= 0),
+        _list_known(end, end >= 0),
+        _list_known(lag.signed, lag.known),
+        # A value that depends on the lag is None where the lag is unknown.
+        _list_known(left, lag.known & (left >= 0)),
+        _list_known(missed := lost(start=start, committed=committed), missed >= 0),
+        _list_known(to_stable, lag.known & (to_stable >= 0)),
+        *_list_time_lags(snapshot.time_lags(shard), len(rows)),
+        map(Verdict, snapshot.row_verdicts(shard).tolist()),
+        map(Cause, snapshot.find_verdicts(shard).row_cause.tolist()),
+        map(Reason, snapshot.reasons(shard).tolist()),
+        _build_paces(snapshot, shard),
+        _list_completeness(shard),
+        [owners[group].pop((topic, number), None) for group, topic, number in keys],
     )
-    known = lag.known.tolist()
-    reason_bits, verdicts = snapshot.reasons(shard).tolist(), snapshot.row_verdicts(shard).tolist()
-    causes = snapshot.find_verdicts(shard).row_cause.tolist()
-    times = _list_time_lags(snapshot.time_lags(shard), len(rows))
-    paces, complete = _build_paces(snapshot, shard), _list_completeness(shard)
-    # A value that depends on the lag is None where the lag is unknown. Each row takes its member out of
-    # `owners`: partitions without a commit are left.
-    for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        commit, end_, signed, still_readable, lost_offsets, stable = values
-        group, number = shard.groups[shard.group[row]], int(rows[row])
-        yield PartitionLag(
-            group.name,
-            group.state if is_current[shard.group[row]] else None,
-            names[number],
-            numbers[number],
-            _none_if_unknown(commit),
-            _none_if_unknown(end_),
-            signed if known[row] else None,
-            _none_if_unknown(still_readable) if known[row] else None,
-            _none_if_unknown(lost_offsets),
-            _none_if_unknown(stable) if known[row] else None,
-            *times[row],
-            Verdict(verdicts[row]),
-            Cause(causes[row]),
-            Reason(reason_bits[row]),
-            next(paces),
-            complete[row],
-            owners[group.name].pop((names[number], numbers[number]), None),
-        )
     yield from _build_uncommitted_rows(snapshot, shard, owners)
 
 
@@ -219,70 +213,64 @@ def _build_uncommitted_rows(
     for group, is_whole in zip(shard.groups, shard.summable_groups().tolist(), strict=True):
         verdict = _WITHOUT_COMMIT if is_whole else _NOT_READ
         for (topic, partition), member in owners[group.name].items():
-            end = _none_if_unknown(ends.get((topic, partition), UNKNOWN))
+            end = ends.get((topic, partition), UNKNOWN)
             # committed, end, lag, readable, lost, lag_to_stable, time_lag_s, time_lag_source, at_least
-            offsets = (None, end, None, None, None, None, None, None, None)
+            offsets = (None, None if end < 0 else end, None, None, None, None, None, None, None)
             yield PartitionLag(group.name, group.state, topic, partition, *offsets, *verdict, member)
 
 
 def build_totals(snapshot: SnapshotColumns) -> Iterator[GroupTotal]:
-    """The totals of every group, in no particular order."""
+    """The totals of every group, also without any partition, in no particular order."""
     for shard in snapshot.shards.values():
-        # Every group has a total, also without any partition.
-        sums = _sum_rows(snapshot, shard)
-        found = snapshot.find_verdicts(shard)
-        verdicts = zip(
-            map(Verdict, found.verdict.tolist()),
-            map(Cause, found.cause.tolist()),
-            map(_none_if_nan, found.allowance_s.tolist()),
-            map(Basis, found.basis.tolist()),
-            (seconds or None for seconds in found.usual_s.tolist()),
-            map(_none_if_nan, found.since_s.tolist()),
-            _list_catch_ups(snapshot.group_catch_ups(shard)),
-            (None if np.isnan(s) else round(s, 3) for s in snapshot.group_completeness(shard).tolist()),
-            _round_known(snapshot.summed_consume_rates(shard, shard.group, len(shard.groups))),
-            strict=True,
-        )
-        are_whole = np.broadcast_to(shard.groups_whole, len(shard.groups)).tolist()
-        flags = zip(shard.current_groups().tolist(), are_whole, strict=True)
-        groups = zip(shard.groups, sums, verdicts, flags, strict=True)
-        for group, own, verdict, (is_current, is_whole) in groups:
-            yield _total_group(group, own, *verdict, current=is_current, whole=is_whole)
+        yield from _total_groups(snapshot, shard)
 
 
-class _Sums(NamedTuple):
-    """The sums over all rows of a group: the known lags and how many, the longest time lag in seconds.
-
-    `undated` lags are known, but not their time lags. `rows` counts those without a commit too.
-    """
-
-    lag: int
-    time_lag_s: float
-    rows: int
-    known: int
-    undated: int
-    withheld: int
-
-
-def _sum_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[_Sums]:
-    """The sums of each group of the shard."""
+def _total_groups(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[GroupTotal]:
     size, groups, lag = len(shard.groups), shard.group, snapshot.lags(shard)
-    # Python's integers: anyone may commit any offset, and a sum in 64 bits could overflow.
-    lags = [0] * size
-    for group, published in zip(groups[lag.known].tolist(), lag.published[lag.known].tolist(), strict=True):
-        lags[group] += published
     longest_s, undated = np.zeros(size), lag.known
     if (times := snapshot.time_lags(shard)) is not None:
         np.maximum.at(longest_s, groups[times.known], times.seconds[times.known])
         undated = lag.known & ~times.known
-    known, undated_, withheld = (
+    known, without_time, withheld = (
         np.bincount(groups[mask], minlength=size) for mask in (lag.known, undated, shard.is_withheld())
     )
     # Where rows may be missing, assigned partitions without a commit are withheld (`_NOT_READ`).
     rows = _count_rows(snapshot, shard)
     withheld += np.where(shard.summable_groups(), 0, rows - np.bincount(groups, minlength=size))
-    columns = (column.tolist() for column in (longest_s, rows, known, undated_, withheld))
-    return map(_Sums, lags, *columns)
+    is_served = shard.summable_groups() & (withheld == 0)
+    has_lag, found = is_served & (known > 0), snapshot.find_verdicts(shard)
+    rates = snapshot.summed_consume_rates(shard, groups, size).hide(~is_served)
+    paces = zip(_round_known(*rates), _list_catch_ups(snapshot.group_catch_ups(shard)), strict=True)
+    complete = snapshot.group_completeness(shard)
+    return map(
+        GroupTotal,
+        shard.groups,
+        _list_known(_sum_lags(lag, groups, size), has_lag),
+        rows.tolist(),
+        (rows - known).tolist(),
+        _round_known(longest_s, has_lag & (without_time == 0)),
+        map(Verdict, found.verdict.tolist()),
+        [Pace(rate, None, *caught_up) for rate, caught_up in paces],
+        _round_known(complete, ~np.isnan(complete)),
+        map(Cause, found.cause.tolist()),
+        _round_known(found.allowance_s, ~np.isnan(found.allowance_s)),
+        map(Basis, found.basis.tolist()),
+        [seconds or None for seconds in found.usual_s.tolist()],
+        _round_known(found.since_s, ~np.isnan(found.since_s)),
+        withheld.tolist(),
+        shard.current_groups().tolist(),
+        np.broadcast_to(shard.groups_whole, size).tolist(),
+    )
+
+
+def _sum_lags(lag: Lags, groups: NDArray[np.int32], size: int) -> list[int]:
+    """The known lags of each group, in Python's integers: anyone may commit any offset, and a sum in 64 bits
+    could overflow.
+    """
+    sums = [0] * size
+    for group, published in zip(groups[lag.known].tolist(), lag.published[lag.known].tolist(), strict=True):
+        sums[group] += published
+    return sums
 
 
 def _count_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> NDArray[np.int64]:
@@ -296,83 +284,46 @@ def _count_rows(snapshot: SnapshotColumns, shard: ShardSnapshot) -> NDArray[np.i
     return np.array(more, np.int64)
 
 
-def _total_group(
-    group: Group,
-    own: _Sums,
-    verdict: Verdict,
-    cause: Cause,
-    allowance_s: float | None,
-    basis: Basis,
-    usual_s: float | None,
-    since_s: float | None,
-    caught_up: CatchUp,
-    complete: float | None,
-    consume_per_s: float | None,
-    *,
-    current: bool,
-    whole: bool,
-) -> GroupTotal:
-    served = current and whole and not own.withheld
-    return GroupTotal(
-        group,
-        own.lag if own.known and served else None,
-        own.rows,
-        own.rows - own.known,
-        round(own.time_lag_s, 3) if own.known and served and not own.undated else None,
-        verdict,
-        Pace(consume_per_s if served else None, None, *caught_up),
-        complete,
-        cause,
-        allowance_s,
-        basis,
-        usual_s,
-        since_s,
-        own.withheld,
-        current,
-        whole,
-    )
-
-
 def _build_paces(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[Pace]:
     rows = zip(
-        _round_known(snapshot.consume_rates(shard)),
-        _round_known(snapshot.produce_rates(shard)),
+        _round_known(*snapshot.consume_rates(shard)),
+        _round_known(*snapshot.produce_rates(shard)),
         _list_catch_ups(snapshot.catch_ups(shard)),
         strict=True,
     )
     return (Pace(consumed, produced, *caught_up) for consumed, produced, caught_up in rows)
 
 
-def _list_time_lags(lags_: TimeLags | None, size: int) -> list[tuple[float | None, str | None, bool | None]]:
+def _list_time_lags(
+    times: TimeLags | None, size: int
+) -> tuple[list[float | None], list[str | None], list[bool | None]]:
     """`time_lag_s`, `time_lag_source` and `at_least` of each row."""
-    if lags_ is None:
-        return [(None, None, None)] * size
-    exact = np.zeros(size, np.bool_) if lags_.exact is None else lags_.exact
-    rows = zip(_round_known(lags_), exact.tolist(), lags_.at_least.tolist(), strict=True)
-    return [
-        (None, None, None) if seconds is None else (seconds, "record" if is_exact else "ends", at_least)
-        for seconds, is_exact, at_least in rows
-    ]
+    if times is None:
+        return [None] * size, [None] * size, [None] * size
+    exact = np.zeros(size, np.bool_) if times.exact is None else times.exact
+    sources = np.where(exact, "record", "ends")
+    return (
+        _round_known(times.seconds, times.known),
+        _list_known(sources, times.known),
+        _list_known(times.at_least, times.known),
+    )
 
 
 def _list_completeness(shard: ShardSnapshot) -> list[float | None]:
     unknown = shard.is_withheld(Reason.COMMITS_NOT_CURRENT) | ~shard.current_groups()[shard.group]
-    shares = zip(shard.features.completeness().tolist(), unknown.tolist(), strict=True)
-    return [None if is_unknown else share for share, is_unknown in shares]
+    return _list_known(shard.features.completeness(), ~unknown)
 
 
-def _none_if_nan(seconds: float) -> float | None:
-    return None if seconds != seconds else round(seconds, 3)  # noqa: PLR0124 - NaN
+def _list_known(column: NDArray[Any] | list[Any], known: NDArray[np.bool_]) -> list[Any]:
+    """The values, None where they are not known."""
+    values = column if isinstance(column, list) else column.tolist()
+    return [value if is_known else None for value, is_known in zip(values, known.tolist(), strict=True)]
 
 
-def _none_if_unknown(offset: int) -> int | None:
-    return None if offset < 0 else offset
-
-
-def _round_known(column: TimeLags | Rates) -> list[float | None]:
-    """The seconds or rates, rounded to a thousandth; None where unknown."""
-    pairs = zip(column[0].tolist(), column.known.tolist(), strict=True)
-    return [round(number, 3) if known else None for number, known in pairs]
+def _round_known(column: Floats, known: NDArray[np.bool_]) -> list[float | None]:
+    """The seconds, rates or shares, rounded to a thousandth; None where unknown."""
+    pairs = zip(column.tolist(), known.tolist(), strict=True)
+    return [round(number, 3) if is_known else None for number, is_known in pairs]
 
 
 def _list_catch_ups(caught_up: CatchUps) -> list[CatchUp]:

@@ -133,8 +133,9 @@ class Shard:
 
     def hide_groups(self, names: frozenset[str]) -> None:
         """Leaves these groups out of snapshots from now on. Their state is kept."""
-        self.assignments.changes.update(names ^ self.shown.hidden)
-        self.shown.hidden = names
+        if names != self.shown.hidden:
+            self.assignments.changes.update(names ^ self.shown.hidden)
+            self.shown.hidden = names
 
     # --- What follows from changes -----------------------------------------------------------------------
 

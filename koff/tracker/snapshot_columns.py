@@ -95,21 +95,12 @@ class ShardSnapshot:
     has_share_groups: bool = True
     verdicts: GroupVerdicts | None = None
 
-    def withhold(
-        self,
-        withheld: NDArray[np.uint8] | None,
-        groups_current: NDArray[np.bool_] | bool,
-        groups_whole: NDArray[np.bool_] | bool,
-        commits_at_ms: NDArray[np.int64] | int | None,
-    ) -> ShardSnapshot:
-        """A copy with these. Of groups that are not current, only the names are left."""
-        shard = replace(
-            self,
-            withheld=withheld,
-            groups_current=groups_current,
-            groups_whole=groups_whole,
-            commits_at_ms=commits_at_ms,
-        )
+    def withhold(self, **changes: Any) -> ShardSnapshot:
+        """A copy with another `withheld`, `groups_current`, `groups_whole` or `commits_at_ms`.
+
+        Of groups that are not current, only the names are left.
+        """
+        shard = replace(self, **changes)
         current = shard.current_groups()
         if current.all():
             return shard
@@ -183,17 +174,17 @@ class SnapshotColumns:
 
         A shard that is not in a mapping keeps what it has. So do the end offsets, if `old_ends` is None.
         """
-        whole, known_until = groups_whole or {}, commits_at_ms or {}
+        changes: dict[str, Mapping[int, Any]] = {
+            "withheld": shards,
+            "groups_current": groups_current,
+            "groups_whole": groups_whole or {},
+            "commits_at_ms": commits_at_ms or {},
+        }
         return replace(
             self,
             old_ends=self.old_ends if old_ends is None else old_ends,
             shards={
-                number: shard.withhold(
-                    shards.get(number, shard.withheld),
-                    groups_current.get(number, shard.groups_current),
-                    whole.get(number, shard.groups_whole),
-                    known_until.get(number, shard.commits_at_ms),
-                )
+                number: shard.withhold(**{name: by[number] for name, by in changes.items() if number in by})
                 for number, shard in self.shards.items()
             },
         )

@@ -101,7 +101,8 @@ class PartitionTable:
 
     def lag_at_commit(self, number: int, committed: int, live_ms: int) -> int:
         """The same for one commit, in less time."""
-        end, age_ms = self._columns.end.item(number), live_ms - self._columns.sampled_at.item(number)
+        columns = self._columns
+        end, age_ms = columns.end.item(number), live_ms - columns.sampled_at.item(number)
         is_known = live_ms != UNKNOWN and end >= 0 and 0 <= age_ms <= self._oldest_ms
         return max(end - committed, 0) if is_known else UNKNOWN
 

@@ -13,7 +13,7 @@ from koff.view.activity import RecentActivity
 
 
 class NoProgress(KoffError):
-    """The engine does not answer in time. The text says since when, and what to check."""
+    """The engine does not respond in time. The text says since when, and what to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class ViewSource(Protocol):
     """Gives views of one or more clusters. Any thread may call any method at any time."""
 
     def take_views(self) -> Views:
-        """What may be served now. Raises `NoProgress` if the engine does not answer.
+        """What may be served now. Raises `NoProgress` if the engine does not respond.
 
         As long as nothing is newer, the view of a cluster is the same object.
         """

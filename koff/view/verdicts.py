@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
-from koff.lag.verdict import UNKNOWN_S, Verdict
+from koff.lag.judge import UNKNOWN_S
+from koff.lag.verdict import Verdict
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.view.activity import ShardVerdicts
 

@@ -1,4 +1,4 @@
-"""`koff monitor` and `koff lag` where Kafka itself is broken, hides something, or has a hostile client."""
+"""`koff monitor` and `koff lag` where partitions of internal topics have no leader."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
 from koff.records.topics import SHARE_STATE_TOPIC
 from tests.fault_cluster import LEADERLESS, OFFSETS_TOPIC, FaultCluster, fault_cluster
 from tests.fault_scrapes import FOLLOWED_S, RECOVERED_S, check_lag_command, wait_for, wait_for_rows, watching
-from tests.forgetful import Forgetful
-from tests.hostile_member import join_with_partitions
-from tests.kafka_groups import allow, commit, make_lag, produce, revoke, sharing
-from tests.koff_process import Monitor, as_user, monitoring
+from tests.kafka_groups import produce, sharing
+from tests.koff_process import Monitor
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
-
-
-# Partitions without a leader
 
 
 @pytest.fixture(scope="module")
@@ -115,69 +109,3 @@ def share_state_leaders(kafka: LocalKafka, group: str, topic: str) -> dict[int, 
 
 def share_lags(monitor: Monitor, group: str) -> dict[int, float]:
     return {partition: lag for (name, _, partition), lag in monitor.rows().items() if name == group}
-
-
-# Brokers that are forgotten, rights, and hostile clients
-
-
-def test_a_monitor_stays_right_while_the_broker_names_no_brokers_and_after(kafka):
-    """librdkafka forgets every broker for good then (its issue 5301)."""
-    topic = make_lag(kafka, committed=4)
-    with (
-        Forgetful(kafka.bootstrap) as broker,
-        monitoring(broker.bootstrap, "--end-offset-interval", "1") as monitor,
-    ):
-        monitor.wait_for_lag(topic, 6)
-        broker.forgets = True
-        wait_until(lambda: broker.empty_responses >= 4, timeout_s=90, what="the clients to forget")
-        commit(kafka, topic, (topic, 0, 7))
-        wait_until(lambda: monitor.lag(topic) != 6, what="the commit to be noticed")
-        assert monitor.lag(topic) in (3, None)
-        broker.forgets = False
-        commit(kafka, topic, (topic, 0, 8))
-        monitor.wait_for_lag(topic, 2)
-
-
-READ = "koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ
-
-
-def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_is_back(more_kafka):
-    kafka = more_kafka(security=True)
-    topic = make_lag(kafka, "g", committed=1, records=100)
-    allow(
-        kafka,
-        ("koff", ResourceType.TOPIC, "*", AclOperation.DESCRIBE),
-        ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
-        READ,
-    )
-    auto = ("--source", "auto", "--end-offset-interval", "1")
-    with monitoring(kafka.sasl_bootstrap, *auto, env=as_user("koff")) as monitor:
-        monitor.wait_for_lag("g", 99)
-        revoke(kafka, READ)
-        for committed in (10, 20):
-            commit(kafka, "g", (topic, 0, committed))
-            monitor.wait_for_lag("g", 100 - committed)
-        assert monitor.get("/readyz")[0] == 200
-        allow(kafka, READ)
-        for committed in (30, 40):
-            commit(kafka, "g", (topic, 0, committed))
-            monitor.wait_for_lag("g", 100 - committed)
-
-
-def test_a_member_with_an_assignment_of_impossible_partitions_ends_nothing(kafka):
-    topic = make_lag(kafka, committed=4)
-    with monitoring(kafka.bootstrap) as monitor:
-        monitor.wait_for_lag(topic, 6)
-        name = f"hostile-{topic}"
-        join_with_partitions(kafka, name, topic, (-5, -(2**31), 2**31 - 1, 0))
-        members = (kafka.cluster_id, name)
-        wait_until(
-            lambda: monitor.metrics().get("koff_group_members", {}).get(members) == 1,
-            what="the hostile group",
-        )
-        commit(kafka, topic, (topic, 0, 7))
-        monitor.wait_for_lag(topic, 3)
-        with monitoring(kafka.bootstrap) as second:  # its start sees the group, too
-            second.wait_for_lag(topic, 3)
-            rows = {labels[3] for labels in second.metrics()["koff_group_lag"] if labels[1] == name}
-            assert rows <= {"0"}

@@ -65,49 +65,6 @@ def test_the_record_at_an_offset_is_the_one_that_was_written_there(kafka, make_t
     assert first(kafka, (topic, 0, 11)) == [Unread("beyond the end of the log")]
 
 
-def test_within_a_batch_of_many_the_one_record_is_found(kafka, make_topic):
-    topic = make_topic()
-    producer = kafka.producer({"linger.ms": 1000, "compression.type": "lz4"})
-    for number in range(5000):
-        producer.produce(topic, b"x" * 20, partition=0, timestamp=FROM_MS + number)
-    assert producer.flush(60) == 0
-    assert first(kafka, (topic, 0, 4321), (topic, 0, 17)) == [
-        ReadRecord(4321, FROM_MS + 4321),
-        ReadRecord(17, FROM_MS + 17),
-    ]
-
-
-def test_a_topic_that_stamps_records_itself_gives_its_own_time(kafka, make_topic):
-    topic = make_topic(config={"message.timestamp.type": "LogAppendTime"})
-    before = int(time.time() * 1000)
-    written(kafka, topic, "a", at_ms=5)
-    ((offset, at_ms, _),) = first(kafka, (topic, 0, 0))
-    assert offset == 0
-    assert before - 1000 <= at_ms <= int(time.time() * 1000) + 1000
-
-
-def test_in_a_compacted_topic_the_next_record_that_is_left_counts(kafka, make_topic):
-    topic = make_topic(
-        config={
-            "cleanup.policy": "compact",
-            "segment.ms": "100",
-            "min.cleanable.dirty.ratio": "0.001",
-            "max.compaction.lag.ms": "100",
-            "delete.retention.ms": "100",
-        }
-    )
-    written(kafka, topic, *"aaaaab")
-    (before,) = first(kafka, (topic, 0, 1))
-    assert before == ReadRecord(1, FROM_MS + 1000)
-
-    def compacted() -> bool:
-        """Only full segments are: another record begins a new one."""
-        written(kafka, topic, "z")
-        return first(kafka, (topic, 0, 1)) == [ReadRecord(4, FROM_MS + 4000)]
-
-    wait_until(compacted, timeout_s=90, what="compaction")
-
-
 def test_below_the_log_start_it_is_the_record_that_the_log_starts_with(kafka, make_topic):
     topic, group = make_topic(), "below-the-start"
     written(kafka, topic, *"abcdefghij")
@@ -134,30 +91,6 @@ def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(ka
     commit(kafka, group, (topic, 0, 5))
     row = lag_of(kafka, group)
     assert (row["lag"], row["time_lag_s"], row["time_lag_source"]) == (1, 0, "record")
-
-
-def test_a_topic_that_is_gone_keeps_nobody_from_reading_the_others(kafka, make_topic):
-    topic, gone = make_topic(), make_topic()
-    written(kafka, topic, "a")
-    kafka.admin.delete_topics([gone])[gone].result(60)
-    wait_until(lambda: not kafka.leaders(gone), what="the topic to go")
-    begun = time.monotonic()
-    *unread, found = first(kafka, (gone, 0, 0), (topic, 7, 0), (topic, 0, 0), timeout_s=120)
-    assert [type(each) for each in unread] == [Unread, Unread]
-    assert found == ReadRecord(0, FROM_MS)
-    assert time.monotonic() - begun < 60
-
-
-def test_many_places_are_read_in_a_few_requests(kafka, make_topic):
-    topic = make_topic(partitions=50)
-    producer = kafka.producer({"linger.ms": 50})
-    for number in range(50 * 40):
-        producer.produce(topic, b"x" * 100, partition=number % 50, timestamp=FROM_MS + number // 50)
-    assert producer.flush(60) == 0
-    places = [(topic, partition, offset) for partition in range(50) for offset in range(0, 40, 4)]
-    begun = time.monotonic()
-    assert first(kafka, *places) == [ReadRecord(offset, FROM_MS + offset) for _, _, offset in places]
-    assert time.monotonic() - begun < 30  # 500 of them: a tenth of a second or two, and a busy machine
 
 
 def test_koff_lag_gives_the_age_of_the_record_and_says_where_it_has_it_from(kafka, make_topic):

@@ -63,6 +63,13 @@ def apply(
     tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs], **more)
 
 
+def committed(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
+    """The committed offsets that the tracker shows, each row once."""
+    found = [((row.group, row.topic, row.partition), row.committed) for row in tracker.take_snapshot().rows()]
+    assert len(found) == len(dict(found)), "a row occurs twice"
+    return dict(found)
+
+
 def assign(topic: str, *partitions: int) -> bytes:
     """An assignment blob."""
     numbers = b"".join(partition.to_bytes(4) for partition in partitions)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox, Requester
+from koff.monitor.outbox import Outbox, Pending, Requester
 from koff.monitor.requests import OffsetKind, TopicPartition
 
 TIMEOUT_S = 10.0
@@ -30,12 +30,12 @@ class Confirmations:
         self._found: dict[TopicPartition, Results] = {}
         # The results that are being confirmed, and the bounds that are still missing.
         self._waiting: dict[TopicPartition, tuple[Results, set[OffsetKind]]] = {}
-        self._asked: dict[int, set[TopicPartition]] = {}  # by id of each open request
+        self._requested: dict[int, set[TopicPartition]] = {}  # by id of each open request
 
     @property
     def is_open(self) -> bool:
         """Whether a request is open."""
-        return bool(self._asked)
+        return bool(self._requested)
 
     def partitions(self) -> set[TopicPartition]:
         """The partitions with results."""
@@ -51,32 +51,32 @@ class Confirmations:
         ready = self._found.keys() - asking - self._waiting.keys()
         for kind in _BOUNDS if ready else ():
             request_id = self._outbox.next_id()
-            self._asked[request_id] = set(ready)
+            self._requested[request_id] = set(ready)
             self._outbox.send(FetchOffsets(request_id, kind, frozenset(ready)), self._ends, now, TIMEOUT_S)
         for at in sorted(ready):
             self._waiting[at] = self._found.pop(at), set(_BOUNDS)
 
     def receive(
-        self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str]
+        self, pending: Pending[FetchOffsets], offsets: Mapping[TopicPartition, int | str]
     ) -> dict[TopicPartition, Results]:
         """Takes bounds, or a part of them. Returns the results that are confirmed now."""
-        asked = self._asked.get(ask.request.id, set())
+        requested = self._requested.get(pending.request.id, set())
         confirmed = {}
-        for at in [at for at in offsets if at in asked]:
-            asked.discard(at)
+        for at in [at for at in offsets if at in requested]:
+            requested.discard(at)
             if isinstance(offsets[at], str):
                 self._put_back(at)
             elif at in self._waiting:
                 results, missing = self._waiting[at]
-                missing.discard(ask.request.kind)
+                missing.discard(pending.request.kind)
                 if not missing:
                     confirmed[at] = results
                     del self._waiting[at]
         return confirmed
 
-    def give_up(self, ask: Ask[FetchOffsets]) -> None:
+    def give_up(self, pending: Pending[FetchOffsets]) -> None:
         """There are no more results of that request: what waits for them is requested again later."""
-        for at in self._asked.pop(ask.request.id, set()):
+        for at in self._requested.pop(pending.request.id, set()):
             self._put_back(at)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
@@ -84,12 +84,12 @@ class Confirmations:
         for at in partitions:
             self._found.pop(at, None)
             self._waiting.pop(at, None)
-            for asked in self._asked.values():
-                asked.discard(at)
+            for requested in self._requested.values():
+                requested.discard(at)
 
     def _put_back(self, at: TopicPartition) -> None:
         results, _ = self._waiting.pop(at, ({}, None))
         if results:
             self._found[at] = results | self._found.get(at, {})
-        for asked in self._asked.values():
-            asked.discard(at)
+        for requested in self._requested.values():
+            requested.discard(at)

@@ -9,7 +9,7 @@ from koff.lag import UNKNOWN
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import OffsetKind, TopicPartition
 from koff.tracker import Tracker
 
@@ -21,20 +21,22 @@ AGREE_S = 1.0
 
 
 class SampledEnd(NamedTuple):
-    """An end offset. `asked_ms` is when it was requested, by the tracker's clock."""
+    """An end offset. `requested_ms` is when it was requested, by the tracker's clock."""
 
     end: int
     request_id: int
-    asked_ms: int
+    requested_ms: int
 
 
 class SampleListener(Protocol):
     """What uses the sampled offsets once the tracker has them."""
 
-    def note_samples(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment, *, new: bool) -> None:
+    def note_samples(
+        self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment, *, new: bool
+    ) -> None:
         """The tracker has these offsets. `new`: there are new end offsets among them."""
 
-    def give_up_samples(self, ask: Ask[FetchOffsets]) -> None:
+    def give_up_samples(self, pending: Pending[FetchOffsets]) -> None:
         """There are no more offsets of that request."""
 
 
@@ -67,8 +69,8 @@ class EndOffsets:
         self.believed: dict[TopicPartition, SampledEnd] = {}
         """By partition, the newest end offset that is believed."""
         self._tracker, self._topics, self._outbox, self._steady_ms = tracker, topics, outbox, steady_ms
-        self._answered: set[TopicPartition] = set()
-        self._slowly_asked: set[TopicPartition] = set()
+        self._responded: set[TopicPartition] = set()
+        self._slowly_requested: set[TopicPartition] = set()
         self._lower_since: dict[TopicPartition, float] = {}
         # Since when watched partitions are missing in the list of topics.
         self._missing_since: dict[TopicPartition, float] = {}
@@ -94,9 +96,9 @@ class EndOffsets:
         return bool(self._topics.has_partition(at)) and at[0] not in self._topics.denied
 
     @property
-    def is_answered(self) -> bool:
+    def has_responses(self) -> bool:
         """Whether each present partition had a response, or a failure, since `forget_answers`."""
-        return self.present <= self._answered
+        return self.present <= self._responded
 
     def unknown_topics(self) -> set[str]:
         """The topics, by name or id, that may be newer than the list of topics, or may have grown since.
@@ -108,9 +110,9 @@ class EndOffsets:
         } - self._topics.denied
         return self._tracker.unnamed_topic_ids() | unlisted
 
-    def forget_answers(self) -> None:
+    def forget_responses(self) -> None:
         """What was requested before does not count for `is_answered`."""
-        self._answered.clear()
+        self._responded.clear()
 
     def new_due_s(self) -> float | None:
         """When new partitions, or dropped offsets, are to be requested; None if there are none."""
@@ -122,53 +124,53 @@ class EndOffsets:
         self._watch(now)
         self._new_due_s, self._is_hurried = now.at_s + NEW_INTERVAL_S, False
         wanted = self.present
-        asked = wanted if everything else wanted - self._answered
-        self._fetch("end", asked, now)
+        requested = wanted if everything else wanted - self._responded
+        self._fetch("end", requested, now)
         # Log start and last stable offsets change slowly: of new partitions at once, of all now and then.
         if now.at_s >= self._slow_due_s:
             self._slow_due_s = now.at_s + self._start_interval_s
-            self._slowly_asked = set()
-        new = wanted - self._slowly_asked
-        self._slowly_asked |= new
+            self._slowly_requested = set()
+        new = wanted - self._slowly_requested
+        self._slowly_requested |= new
         self._fetch("start", new, now)
         self._fetch("stable", new, now)
 
-    def receive(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+    def receive(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
         """Takes a response, or a part of it. Errors count as responses that change nothing."""
-        ask.waiting.difference_update(given.offsets)
+        pending.waiting.difference_update(given.offsets)
         if given.final:
-            self._note_unanswered(ask)
-        new = self._take(ask, given.offsets, self._steady_ms(ask.asked))
+            self._note_missing(pending)
+        new = self._take(pending, given.offsets, self._steady_ms(pending.requested))
         if self.listener is not None:
-            self.listener.note_samples(given, ask, now, new=new)
+            self.listener.note_samples(given, pending, now, new=new)
 
     def _take(
-        self, ask: Ask[FetchOffsets], offsets: Mapping[TopicPartition, int | str], asked_ms: int
+        self, pending: Pending[FetchOffsets], offsets: Mapping[TopicPartition, int | str], requested_ms: int
     ) -> bool:
         """Gives offsets to the tracker. Returns whether it has new end offsets."""
         offsets = {at: offset for at, offset in offsets.items() if at in self.watched}
         if self._outdated:
-            offsets = {at: offset for at, offset in offsets.items() if not self.is_outdated(at, ask)}
-        if ask.request.kind == "end":
-            self._answered.update(offsets)
+            offsets = {at: offset for at, offset in offsets.items() if not self.is_outdated(at, pending)}
+        if pending.request.kind == "end":
+            self._responded.update(offsets)
         else:  # those that failed are requested again with the next sample
-            self._slowly_asked -= {at for at, offset in offsets.items() if isinstance(offset, str)}
+            self._slowly_requested -= {at for at, offset in offsets.items() if isinstance(offset, str)}
         known = {
             at: offset for at, offset in offsets.items() if isinstance(offset, int) and self._is_present(at)
         }
         if not known:
             return False
-        match ask.request.kind:
+        match pending.request.kind:
             case "end":
-                believed, lower = self._believe(known, ask, asked_ms)
-                self._tracker.add_samples(ends=believed, at_ms=asked_ms)
+                believed, lower = self._believe(known, pending, requested_ms)
+                self._tracker.add_samples(ends=believed, at_ms=requested_ms)
                 if lower:
-                    self._drop_bounds(lower, ask.request.id)
+                    self._drop_bounds(lower, pending.request.id)
             case "start":
                 self._tracker.add_samples(starts=known)
             case "stable":
-                self._tracker.add_samples(stables=known, at_ms=asked_ms)
-        return ask.request.kind == "end"
+                self._tracker.add_samples(stables=known, at_ms=requested_ms)
+        return pending.request.kind == "end"
 
     @property
     def doubted(self) -> Collection[TopicPartition]:
@@ -183,18 +185,18 @@ class EndOffsets:
         dropped, self._dropped = self._dropped, set()
         return dropped
 
-    def give_up(self, ask: Ask[FetchOffsets], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchOffsets], why: str, now: Moment) -> None:
         """There is no response for the partitions that the request waits for."""
-        self._note_unanswered(ask)
+        self._note_missing(pending)
         if self.listener is not None:
-            self.listener.give_up_samples(ask)
+            self.listener.give_up_samples(pending)
 
-    def _note_unanswered(self, ask: Ask[FetchOffsets]) -> None:
-        waiting = {at for at in ask.waiting if not self.is_outdated(at, ask)}
-        if ask.request.kind == "end":
-            self._answered |= waiting
+    def _note_missing(self, pending: Pending[FetchOffsets]) -> None:
+        waiting = {at for at in pending.waiting if not self.is_outdated(at, pending)}
+        if pending.request.kind == "end":
+            self._responded |= waiting
         else:
-            self._slowly_asked -= waiting
+            self._slowly_requested -= waiting
 
     def forget_gone(self) -> None:
         """Forgets the offsets of partitions that a list lacks which is newer than the first sight of them.
@@ -211,20 +213,24 @@ class EndOffsets:
         for at in partitions:
             self.believed.pop(at, None)
             self._lower_since.pop(at, None)
-        self._answered -= partitions
-        self._slowly_asked -= partitions
+        self._responded -= partitions
+        self._slowly_requested -= partitions
         self._tracker.partitions.forget_offsets(sorted(partitions), gone=gone)
         self._dropped |= partitions
 
     def _find_gone(self) -> set[TopicPartition]:
         """The missing partitions that were missing before the newest list was requested, and do not exist."""
-        if self._topics.asked is None:
+        if self._topics.requested is None:
             return set()
-        asked_s, has, denied = self._topics.asked.at_s, self._topics.has_partition, self._topics.denied
+        requested_s, has, denied = (
+            self._topics.requested.at_s,
+            self._topics.has_partition,
+            self._topics.denied,
+        )
         return {
             at
             for at, since_s in self._missing_since.items()
-            if asked_s > since_s and has(at) is False and at[0] not in denied
+            if requested_s > since_s and has(at) is False and at[0] not in denied
         }
 
     def _watch(self, now: Moment) -> None:
@@ -232,8 +238,8 @@ class EndOffsets:
         missing = [at for at in self.watched if not self._topics.has_partition(at)]
         self._missing_since = {at: self._missing_since.get(at, now.at_s) for at in missing}
         self._numbered = len(self._tracker.partitions.numbers)
-        self._answered &= self.watched
-        self._slowly_asked &= self.watched
+        self._responded &= self.watched
+        self._slowly_requested &= self.watched
         for known in (self.believed, self._lower_since):
             for at in known.keys() - self.watched:
                 del known[at]
@@ -245,9 +251,9 @@ class EndOffsets:
 
     def _begin_new_logs(self) -> None:
         """Drops what is known of topics that were created again since the last list of topics."""
-        if self._topics.asked == self._compared:
+        if self._topics.requested == self._compared:
             return
-        before, self._compared = self._topic_ids, self._topics.asked
+        before, self._compared = self._topic_ids, self._topics.requested
         self._topic_ids = {
             name: topic.id if topic else before.get(name) or None
             for name, topic in self._topics.topics.items()
@@ -259,7 +265,7 @@ class EndOffsets:
         }
         partitions = {at for at in self.watched if at[0] in again} if again else set()
         if partitions:
-            self._answered -= partitions
+            self._responded -= partitions
             self._dropped |= partitions
             for at in partitions:
                 self.believed.pop(at, None)
@@ -268,7 +274,7 @@ class EndOffsets:
 
     def _drop_bounds(self, partitions: set[TopicPartition], last: int, *, ends: bool = False) -> None:
         """Drops log start and last stable offsets, and end offsets if `ends`, up to request `last`."""
-        self._slowly_asked -= partitions
+        self._slowly_requested -= partitions
         self._outdated.update(dict.fromkeys(partitions, last))
         self._tracker.forget_first_records(sorted(partitions))
         self._is_hurried = True
@@ -278,39 +284,39 @@ class EndOffsets:
             unknown = dict.fromkeys(partitions, UNKNOWN)
             self._tracker.add_samples(starts=unknown, stables=unknown)
 
-    def is_outdated(self, at: TopicPartition, ask: Ask[FetchOffsets] | Ask[Any]) -> bool:
+    def is_outdated(self, at: TopicPartition, pending: Pending[FetchOffsets] | Pending[Any]) -> bool:
         """Whether the result of that request may be of an earlier log of the partition."""
-        return bool(ask.request.id <= self._outdated.get(at, -1))
+        return bool(pending.request.id <= self._outdated.get(at, -1))
 
     def _fetch(self, kind: OffsetKind, partitions: Collection[TopicPartition], now: Moment) -> None:
         waiting = {
             at
-            for ask in self._outbox.list_open(FetchOffsets)
-            if ask.requester is self and ask.request.kind == kind
-            for at in ask.waiting
-            if not self.is_outdated(at, ask)  # what is requested of an earlier log is requested again
+            for pending in self._outbox.list_open(FetchOffsets)
+            if pending.requester is self and pending.request.kind == kind
+            for at in pending.waiting
+            if not self.is_outdated(at, pending)  # what is requested of an earlier log is requested again
         }
         partitions = frozenset(partitions) - waiting
         if partitions:
             self._outbox.send(FetchOffsets(self._outbox.next_id(), kind, partitions), self, now, TIMEOUT_S)
 
     def _believe(
-        self, ends: Mapping[TopicPartition, int], ask: Ask[FetchOffsets], asked_ms: int
+        self, ends: Mapping[TopicPartition, int], pending: Pending[FetchOffsets], requested_ms: int
     ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
         """The end offsets of a response that are believed, and which of them went back."""
-        believed, lower, id_ = {}, set(), ask.request.id
+        believed, lower, id_ = {}, set(), pending.request.id
         for at, end in ends.items():
             newest = self.believed.get(at, _NONE)
             if id_ < newest.request_id:
-                continue  # a later request was answered before
+                continue  # a later request had a response before
             if end < newest.end:
-                first_s = self._lower_since.setdefault(at, ask.asked.at_s)
-                if ask.asked.at_s - first_s < AGREE_S:
+                first_s = self._lower_since.setdefault(at, pending.requested.at_s)
+                if pending.requested.at_s - first_s < AGREE_S:
                     continue
                 lower.add(at)
             if self._lower_since:
                 self._lower_since.pop(at, None)
             believed[at] = end
-            self.believed[at] = SampledEnd(end, id_, asked_ms)
+            self.believed[at] = SampledEnd(end, id_, requested_ms)
         self._dropped |= lower
         return believed, lower

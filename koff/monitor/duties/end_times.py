@@ -11,7 +11,7 @@ from koff.monitor.duties.confirmations import Confirmations
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.past_ends import NO_RECORD, OLDEST_MS, PastEnds
 from koff.monitor.requests import TopicPartition
 from koff.tracker import Tracker
@@ -145,7 +145,7 @@ class EndTimes:
         for at_ms, partitions in self._plan.wanted(self._undated, now_ms):
             request_id = self._outbox.next_id()
             newest = ((at, sampled[at]) for at in partitions if at in sampled)
-            ends = {at: sample.end for at, sample in newest if sample.asked_ms >= at_ms}
+            ends = {at: sample.end for at, sample in newest if sample.requested_ms >= at_ms}
             self._open[request_id] = _Open(at_ms, set(partitions), ends)
             kafka_ms = max(at_ms + self.clock.ahead_ms, 0)
             self._outbox.send(FetchOffsets(request_id, kafka_ms, partitions), self, now, TIMEOUT_S)
@@ -156,9 +156,9 @@ class EndTimes:
         asking = set[TopicPartition]().union(*(request.waiting for request in self._open.values()))
         self._confirmations.request(asking, now)
 
-    def receive(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+    def receive(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
         """Takes a result, or a part of it."""
-        request = self._open[ask.request.id]
+        request = self._open[pending.request.id]
         # The results of partitions that were forgotten meanwhile may be of another log.
         results = {at: offset for at, offset in given.offsets.items() if at in request.waiting}
         failed = [at for at, offset in results.items() if isinstance(offset, str)]
@@ -174,14 +174,14 @@ class EndTimes:
         self._plan.note_failed(failed, request.at_ms, self._steady_ms(now))
         self._partitions.note_change(now)
         if given.final:
-            self.give_up(ask, "", now)
+            self.give_up(pending, "", now)
 
-    def receive_bounds(self, given: OffsetsFetched, ask: Ask[FetchOffsets], now: Moment) -> None:
+    def receive_bounds(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
         """Takes log start or end offsets, which the tracker has already."""
         doubted = self._ends.doubted  # their logs may be others than koff knows: their results are useless
         self.forget(at for at in given.offsets if at in doubted)
         by_time: dict[int, dict[TopicPartition, int]] = {}
-        for at, results in self._confirmations.receive(ask, given.offsets).items():
+        for at, results in self._confirmations.receive(pending, given.offsets).items():
             for at_ms, offset in results.items():
                 # Most have only shown where to ask next. The history has little room.
                 if self._plan.is_needed(at, at_ms):
@@ -191,15 +191,15 @@ class EndTimes:
         if by_time:
             self._rows.note_change(now)  # another record may be the oldest one now
         if given.final:
-            self.give_up_bounds(ask)
+            self.give_up_bounds(pending)
 
-    def give_up_bounds(self, ask: Ask[FetchOffsets]) -> None:
+    def give_up_bounds(self, pending: Pending[FetchOffsets]) -> None:
         """There are no more log start or end offsets of that request."""
-        self._confirmations.give_up(ask)
+        self._confirmations.give_up(pending)
 
-    def give_up(self, ask: Ask[FetchOffsets], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchOffsets], why: str, now: Moment) -> None:
         """There is no result for the partitions that the request waits for: they are asked later."""
-        request = self._open.pop(ask.request.id)
+        request = self._open.pop(pending.request.id)
         self._plan.note_failed(request.waiting, request.at_ms, self._steady_ms(now))
         self._partitions.note_change(now)  # others may have waited for their turn
 

@@ -26,7 +26,7 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class GroupsFetched(Result):
-    """What some of the coordinators answered. Nothing is known of the groups in `failed` (name to reason).
+    """What some coordinators have returned. Nothing is known of the groups in `failed` (name to reason).
 
     A known group that is neither in `groups` nor in `failed` may exist all the same: see `FetchGroups`.
     `partitions` of the offsets topic are those that it is about; None: all of the request. `incomplete` has,
@@ -53,7 +53,7 @@ class GroupsFetched(Result):
 
 @dataclass(frozen=True, slots=True)
 class FetchGroups(Request):
-    """All groups and their committed offsets. Answered by one `GroupsFetched` for each coordinator.
+    """All groups and their committed offsets. Each coordinator has its own `GroupsFetched`.
 
     Only groups of `partitions` of the offsets topic, which has `partition_count`. `together`: all are
     asked, and there is one result. A coordinator may have groups of partitions that it does not lead.

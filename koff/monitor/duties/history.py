@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import NAMED, Ask, Outbox
+from koff.monitor.outbox import NAMED, Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.proto.buffers import Binary
 from koff.tracker import Shard, Tracker
@@ -37,7 +37,7 @@ class HistoryRead(Result):
 class ReadHistory(Request):
     """Read a partition of an internal topic from its log start up to offset `until` (read_committed).
 
-    Answered by one or several `HistoryRead`.
+    It has one or several `HistoryRead`.
     """
 
     metric = "history"
@@ -109,9 +109,9 @@ class CommitHistory:
         if self.replayed is not None and self.replayed.partition == partition:
             self.replayed.meanwhile.append((keys, values))
 
-    def receive(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> None:
+    def receive(self, given: HistoryRead, pending: Pending[ReadHistory], now: Moment) -> None:
         """Applies records to the shard aside. It replaces the tracker's once it has all that this has."""
-        ask.deadline_s = now.at_s + TIMEOUT_S
+        pending.deadline_s = now.at_s + TIMEOUT_S
         replayed = self.replayed
         if replayed is None or replayed.id != given.id:
             return
@@ -144,9 +144,9 @@ class CommitHistory:
             why = "the log has groups that the coordinators did not describe: may koff DESCRIBE all groups?"
             self._outbox.note(now, why, warn=True, count=len(hidden), groups=hidden[:NAMED])
 
-    def give_up(self, ask: Ask[ReadHistory], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[ReadHistory], why: str, now: Moment) -> None:
         """The partition could not be read. Another one, or the same, is read after a pause."""
-        if self.replayed is not None and self.replayed.id == ask.request.id:
+        if self.replayed is not None and self.replayed.id == pending.request.id:
             self._failed_s[self.replayed.partition] = now.at_s
             self.replayed, self._not_before_s = None, now.at_s + RETRY_S
 

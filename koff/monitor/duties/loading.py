@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from koff.errors import KoffError
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.saved import Origin, Saved
@@ -92,11 +92,11 @@ class SavedState:
         if self.partitions is not None:
             self.partitions.pop(partition, None)
 
-    def receive(self, given: Loaded, ask: Ask[Load], now: Moment) -> None:
+    def receive(self, given: Loaded, pending: Pending[Load], now: Moment) -> None:
         """Takes what was saved."""
         self._activity.saved_verdicts = given.verdicts
-        if ask.request.origin != self.origin:
-            self.give_up(ask, "the offsets topic has changed", now)
+        if pending.request.origin != self.origin:
+            self.give_up(pending, "the offsets topic has changed", now)
             return
         self.partitions = dict(given.partitions)
         if not isinstance(given.ends, str):
@@ -104,7 +104,7 @@ class SavedState:
             if why is not None:
                 self._outbox.note(now, "saved end offsets are not used", why=why)
 
-    def give_up(self, ask: Ask[Load], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[Load], why: str, now: Moment) -> None:
         """Nothing that was saved is used."""
         self.partitions = {}
         self._outbox.note(now, "the saved state is not used", warn=True, why=why)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class LogSizesFetched(Result):
 
 @dataclass(frozen=True, slots=True)
 class FetchLogSizes(Request):
-    """How many bytes the logs have on each broker. Answered by one `LogSizesFetched` for each broker."""
+    """How many bytes the logs have on each broker. Each broker has its own `LogSizesFetched`."""
 
     metric = "log_sizes"
 
@@ -65,31 +65,33 @@ class LogSizes:
         self.due_s = float("inf") if interval_s is None else float("-inf")
         self._sizes: dict[int, tuple[Moment, Mapping[str, int]]] = {}
         self._errors: dict[int, str] = {}
-        self._answered: set[int] = set()  # the brokers of the open request that have responded, or failed
+        self._responded: set[int] = set()  # the brokers of the open request that have responded, or failed
 
     def request(self, now: Moment) -> None:
         """Requests the sizes if they are due."""
         if self._interval_s is not None and now.at_s >= self.due_s:
             self.due_s = now.at_s + self._interval_s
             if not self._outbox.has(FetchLogSizes):
-                self._answered = set()
+                self._responded = set()
                 self._outbox.send(FetchLogSizes(self._outbox.next_id()), self, now, TIMEOUT_S)
 
-    def receive(self, given: LogSizesFetched, ask: Ask[FetchLogSizes], now: Moment) -> None:
+    def receive(self, given: LogSizesFetched, pending: Pending[FetchLogSizes], now: Moment) -> None:
         """Takes the response of a broker. An error is logged when it is another one than before."""
         if given.broker is None:
             return
-        self._answered.add(given.broker)
+        self._responded.add(given.broker)
         if given.final:  # a broker that was not asked is not in the cluster any more
-            self._sizes = {broker: known for broker, known in self._sizes.items() if broker in self._answered}
+            self._sizes = {
+                broker: known for broker, known in self._sizes.items() if broker in self._responded
+            }
         if not isinstance(given.sizes, str):
-            self._sizes[given.broker] = ask.asked, given.sizes
+            self._sizes[given.broker] = pending.requested, given.sizes
             self._errors.pop(given.broker, None)
         elif self._errors.get(given.broker) != given.sizes:
             self._errors[given.broker] = given.sizes
             self._outbox.note(now, "log sizes are not known", warn=True, broker=given.broker, why=given.sizes)
 
-    def give_up(self, ask: Ask[FetchLogSizes], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchLogSizes], why: str, now: Moment) -> None:
         """The last sizes are shown for a while."""
 
     def list_current(self, now: Moment) -> dict[int, Mapping[str, int]]:

@@ -18,7 +18,7 @@ import numpy as np
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import LaggingRow, Tracker
 from koff.tracker.row_index import Ints
@@ -71,7 +71,7 @@ class FirstRecordsRead(Result):
 
 @dataclass(frozen=True, slots=True)
 class ReadFirstRecords(Request):
-    """The first record at or after each of these places. Answered by `FirstRecordsRead`."""
+    """The first record at or after each of these places. Its result is `FirstRecordsRead`."""
 
     thread = "records"
     metric = "first_records"
@@ -83,22 +83,22 @@ class ReadFirstRecords(Request):
 
         places = [ReadPlace(*place) for place in self.places]
         found = read_record_times(means.lister, places, means.timeout_s, means.is_stopping)
-        records = {RecordPlace(*place): _convert(answer) for place, answer in found.items()}
-        unread = ((place, answer) for place, answer in found.items() if isinstance(answer, Unread))
-        denied = frozenset(place.topic for place, answer in unread if answer.denied)
+        records = {RecordPlace(*place): _convert(response) for place, response in found.items()}
+        unread = ((place, response) for place, response in found.items() if isinstance(response, Unread))
+        denied = frozenset(place.topic for place, response in unread if response.denied)
         return FirstRecordsRead(self.id, records, denied)
 
 
-def _convert(answer: Answer) -> FirstRecord | str:
+def _convert(response: Answer) -> FirstRecord | str:
     from koff.client.record_times import EndReached, Unread
 
-    match answer:
+    match response:
         case Unread(reason):
             return reason
         case EndReached(offset):
             return FirstRecord(offset, NO_RECORD)
-    times = (NO_TIMESTAMP if time is None else time for time in (answer.timestamp_ms, answer.later_ms))
-    return FirstRecord(answer.offset, *times)
+    times = (NO_TIMESTAMP if time is None else time for time in (response.timestamp_ms, response.later_ms))
+    return FirstRecord(response.offset, *times)
 
 
 class RecordAges:
@@ -124,7 +124,7 @@ class RecordAges:
         self._left = MOST_AT_ONE_LOOK
         self._tracker, self._ends, self._outbox = tracker, ends, outbox
         self._queue = _Queue()
-        self._asked: dict[RecordPlace, list[LaggingRow]] = {}
+        self._requested: dict[RecordPlace, list[LaggingRow]] = {}
         # When the topics that may not be read are asked again.
         self._denied: dict[str, float] = {}
         self._is_begun = False
@@ -136,12 +136,12 @@ class RecordAges:
 
         Rows that could not be read do not wait until they are due again.
         """
-        return self._is_begun and not self._asked
+        return self._is_begun and not self._requested
 
     @property
     def due_s(self) -> float:
         """When `request` has to be called; infinite while a request is open."""
-        return float("inf") if self._asked else self._due_s
+        return float("inf") if self._requested else self._due_s
 
     def note_samples(self) -> None:
         """There are new end offsets. One look does not end before it has looked for rows with them."""
@@ -155,26 +155,26 @@ class RecordAges:
         """
         if now.at_s < self.due_s:
             return
-        if not self._is_begun and not self._ends.is_answered:
+        if not self._is_begun and not self._ends.has_responses:
             self._due_s = now.at_s + UNREADY_PAUSE_S
             return
         self._is_begun = True
         for row in self._find_rows(now):
-            self._asked.setdefault(RecordPlace(row.topic, row.partition, row.committed), []).append(row)
-        if self._asked:
+            self._requested.setdefault(RecordPlace(row.topic, row.partition, row.committed), []).append(row)
+        if self._requested:
             self._outbox.send(
-                ReadFirstRecords(self._outbox.next_id(), frozenset(self._asked)), self, now, TIMEOUT_S
+                ReadFirstRecords(self._outbox.next_id(), frozenset(self._requested)), self, now, TIMEOUT_S
             )
         else:
             self._due_s = now.at_s + IDLE_PAUSE_S
 
-    def receive(self, given: FirstRecordsRead, ask: Ask[ReadFirstRecords], now: Moment) -> None:
+    def receive(self, given: FirstRecordsRead, pending: Pending[ReadFirstRecords], now: Moment) -> None:
         """Takes the records of a request. A place that is not in the result could not be read."""
-        asked = self._close(ask, now)
+        requested = self._close(pending, now)
         read, failed = [], []
-        for place, rows in asked.items():
+        for place, rows in requested.items():
             record = given.records.get(place)
-            if self._ends.is_outdated((place.topic, place.partition), ask):
+            if self._ends.is_outdated((place.topic, place.partition), pending):
                 continue  # the record may be of a topic that was deleted since
             if isinstance(record, FirstRecord):
                 read += [(row, record) for row in rows]
@@ -184,9 +184,9 @@ class RecordAges:
         self._tracker.note_first_records(read)
         self._note_denied(given, {row.topic for row, _ in read}, now)
 
-    def give_up(self, ask: Ask[ReadFirstRecords], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[ReadFirstRecords], why: str, now: Moment) -> None:
         """There is no result: all places of the request are read again later."""
-        for rows in self._close(ask, now).values():
+        for rows in self._close(pending, now).values():
             self._defer(rows, now)
 
     def _find_rows(self, now: Moment) -> list[LaggingRow]:
@@ -198,10 +198,10 @@ class RecordAges:
             lambda keys: self._queue.pick(keys, at_most, now.at_s), self._steady_ms(now), without=denied
         )
 
-    def _close(self, ask: Ask[ReadFirstRecords], now: Moment) -> dict[RecordPlace, list[LaggingRow]]:
+    def _close(self, pending: Pending[ReadFirstRecords], now: Moment) -> dict[RecordPlace, list[LaggingRow]]:
         """The rows by place of the open request, which is open no more. Sets when the next one is due."""
-        asked, self._asked = self._asked, {}
-        keys = [row.key for rows in asked.values() for row in rows]
+        requested, self._requested = self._requested, {}
+        keys = [row.key for rows in requested.values() for row in rows]
         if self._per_s is None:
             self._due_s = now.at_s
             # A busy group commits again before all others are read: that would never end.
@@ -210,9 +210,11 @@ class RecordAges:
         else:
             self._queue.requeue(keys, now.at_s)
             # The rest keeps to the rate; and a slow cluster is not busy with this more than half of the time.
-            pause_s = max(len(asked) / max(self._per_s, 1), PAUSE_S)
-            self._due_s = max(ask.asked.at_s + pause_s, now.at_s + (now.at_s - ask.asked.at_s))
-        return asked
+            pause_s = max(len(requested) / max(self._per_s, 1), PAUSE_S)
+            self._due_s = max(
+                pending.requested.at_s + pause_s, now.at_s + (now.at_s - pending.requested.at_s)
+            )
+        return requested
 
     def _defer(self, rows: Iterable[LaggingRow], now: Moment) -> None:
         if self._per_s is not None:

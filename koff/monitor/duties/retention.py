@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import Tracker
 
@@ -25,11 +25,11 @@ TIMEOUT_S = 10.0
 PAUSE_S, LOOK_S = 1.0, 10.0
 """The pause between two requests; and before koff looks again for new topics, if there are none."""
 RETRY_S = 60.0
-"""When topics are asked again for which there was no answer."""
+"""When topics are requested again for which there was no response."""
 AGAIN_S = 600.0
-"""When a retention that is known is asked again."""
+"""When a retention that is known is requested again."""
 DENIED_S = 3_600.0
-"""When a topic is asked again whose settings this user may not see: rights may be granted."""
+"""When a topic is requested again whose settings this user may not see: rights may be granted."""
 _DENIED = "TOPIC_AUTHORIZATION_FAILED"
 SETTING = "delete.retention.ms"
 ASSUMED_RETENTION_MS = 3_600_000
@@ -39,14 +39,14 @@ TOMBSTONE_RETRY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigsFetched(Result):
-    """The answer to `FetchTopicConfigs`: by topic, its settings, or why they are unknown."""
+    """The response to `FetchTopicConfigs`: by topic, its settings, or why they are unknown."""
 
     configs: Mapping[str, Mapping[str, str] | str]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchTopicConfigs(Request):
-    """The settings of these names, of each topic. Answered by `TopicConfigsFetched`."""
+    """The settings of these names, of each topic. Its result is `TopicConfigsFetched`."""
 
     metric = "topic_configs"
     topics: tuple[str, ...]
@@ -75,9 +75,11 @@ class RecordRetention:
 
     @property
     def is_settled(self) -> bool:
-        """Whether koff has asked, and all that it asked was answered or failed."""
-        asks = self._outbox.list_open(FetchTopicConfigs)
-        return self.due_s > float("-inf") and all(ask.requester is not self for ask in asks)
+        """Whether koff has sent requests, and all of them had a response or failed."""
+        pending_requests = self._outbox.list_open(FetchTopicConfigs)
+        return self.due_s > float("-inf") and all(
+            pending.requester is not self for pending in pending_requests
+        )
 
     def request(self, now: Moment) -> None:
         """Requests the retention of topics if that is due."""
@@ -92,9 +94,9 @@ class RecordRetention:
             request = FetchTopicConfigs(self._outbox.next_id(), tuple(due), SETTINGS)
             self._outbox.send(request, self, now, TIMEOUT_S)
 
-    def receive(self, given: TopicConfigsFetched, ask: Ask[FetchTopicConfigs], now: Moment) -> None:
+    def receive(self, given: TopicConfigsFetched, pending: Pending[FetchTopicConfigs], now: Moment) -> None:
         """Takes settings. What is not known any more stays as it was."""
-        configs = {name: given.configs.get(name, "no answer") for name in ask.request.topics}
+        configs = {name: given.configs.get(name, "no response") for name in pending.request.topics}
         found = {name: read_retention_s(of_topic) for name, of_topic in configs.items()}
         known = {name: retention_s for name, retention_s in found.items() if retention_s is not None}
         kept = self._retention_s.items()
@@ -104,9 +106,9 @@ class RecordRetention:
         denied = [name for name, of_topic in configs.items() if of_topic == _DENIED]
         self._ask_again(denied, now, DENIED_S)
 
-    def give_up(self, ask: Ask[FetchTopicConfigs], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchTopicConfigs], why: str, now: Moment) -> None:
         """The topics are requested again later."""
-        self._ask_again(ask.request.topics, now, RETRY_S)
+        self._ask_again(pending.request.topics, now, RETRY_S)
 
     def _ask_again(self, topics: Collection[str], now: Moment, pause_s: float) -> None:
         self._again_s |= dict.fromkeys(topics, now.at_s + pause_s)
@@ -131,8 +133,8 @@ class TombstoneRetention:
     @property
     def is_first_requested(self) -> bool:
         """Whether the first request is open. A retention that is not known soon is assumed."""
-        asks = self._outbox.list_open(FetchTopicConfigs)
-        return self._requests == 1 and any(ask.requester is self for ask in asks)
+        pending_requests = self._outbox.list_open(FetchTopicConfigs)
+        return self._requests == 1 and any(pending.requester is self for pending in pending_requests)
 
     def request(self, now: Moment) -> None:
         """Sends the request if it is due."""
@@ -142,14 +144,14 @@ class TombstoneRetention:
             request = FetchTopicConfigs(self._outbox.next_id(), (self._topic,), (SETTING,))
             self._outbox.send(request, self, now, TIMEOUT_S)
 
-    def receive(self, given: TopicConfigsFetched, ask: Ask[FetchTopicConfigs], now: Moment) -> None:
+    def receive(self, given: TopicConfigsFetched, pending: Pending[FetchTopicConfigs], now: Moment) -> None:
         """Takes the topic's settings. Raises ValueError if a broker sends no number."""
         configs = given.configs.get(self._topic)
         if isinstance(configs, Mapping) and SETTING in configs:
             self._retention_ms = int(configs[SETTING])
             self.due_s = self._sent_s + AGAIN_S
 
-    def give_up(self, ask: Ask[FetchTopicConfigs], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchTopicConfigs], why: str, now: Moment) -> None:
         """The last value stays."""
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.monitor.saved import Origin, Saved, StateFile
 from koff.tracker import State, Tracker
@@ -220,7 +220,7 @@ class Savings:
             self._verdicts = verdicts
             yield SaveFile(next_id(), "verdicts", self._origin, now, verdicts)
 
-    def receive(self, given: Done, ask: Ask[WriteRequest], now: Moment) -> None:
+    def receive(self, given: Done, pending: Pending[WriteRequest], now: Moment) -> None:
         """The disk has carried out a request. If it had emptied itself, all is saved again after this round.
 
         The first round without a failure, after one with a failure, is an event.
@@ -237,9 +237,9 @@ class Savings:
             self._is_told = False
             self._outbox.note(now, "state is saved again")
 
-    def give_up(self, ask: Ask[WriteRequest], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[WriteRequest], why: str, now: Moment) -> None:
         """The disk has not carried out a request. The first failure after a round without one is an event."""
-        request = ask.request
+        request = pending.request
         self._open.discard(request.id)
         self._in_flight.pop(request.id, None)
         if isinstance(request, ForgetSaved):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from koff.monitor.duties.groups import FETCH_S, PATIENCE_S
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import ShareLag, Tracker
 
@@ -44,7 +44,7 @@ class ShareLagsFetched(Result):
 
 @dataclass(frozen=True, slots=True)
 class FetchShareLags(Request):
-    """The lags of all share groups. Answered by one `ShareLagsFetched` for each coordinator.
+    """The lags of all share groups. Each coordinator has its own `ShareLagsFetched`.
 
     `partitions` are all partitions of the offsets topic, or those whose coordinators are to be asked.
     """
@@ -89,10 +89,10 @@ class FetchShareLags(Request):
         return ShareLagsFetched(self.id, {}, partitions, why=why)
 
 
-class _Answer(NamedTuple):
+class _Response(NamedTuple):
     """When the lags of a partition's groups were requested, and why there are none ("": there are)."""
 
-    asked_s: float = float("-inf")
+    requested_s: float = float("-inf")
     error: str = ""
 
 
@@ -110,13 +110,13 @@ class ShareLags:
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
         *,
-        asks: bool,
+        pending_requests: bool,
     ) -> None:
         """`asks`: coordinators may be the source. `steady_ms` gives a time by the tracker's clock."""
         self._share, self._offsets, self._tracker, self._outbox = share, offsets, tracker, outbox
-        self._asks, self._steady_ms = asks, steady_ms
+        self._asks, self._steady_ms = pending_requests, steady_ms
         self._is_source = self._was_requested = False
-        self._answers: dict[int, _Answer] = {}  # the newest, by partition of the offsets topic
+        self._responses: dict[int, _Response] = {}  # the newest, by partition of the offsets topic
 
     def find_missing_why(self, since_s: float) -> str | None:
         """Why lags of share groups may be missing; None while the log is their source.
@@ -130,7 +130,7 @@ class ShareLags:
             return share.denied or f"there is no topic {share.topic}, or koff may not DESCRIBE it"
         if error := self._find_error():
             return error
-        is_silent = any(answer.asked_s < since_s for answer in self._present_answers())
+        is_silent = any(response.requested_s < since_s for response in self._present_responses())
         return _SILENT if is_silent else _NOT_RETURNED
 
     @property
@@ -138,12 +138,12 @@ class ShareLags:
         """Whether the log cannot be the source."""
         return self._share.exists is False or self._share.denied is not None
 
-    def _present_answers(self) -> list[_Answer]:
-        """The newest answer of each partition that there is."""
-        return [self._answers.get(number, _Answer()) for number in range(self._offsets.partition_count)]
+    def _present_responses(self) -> list[_Response]:
+        """The newest response of each partition that there is."""
+        return [self._responses.get(number, _Response()) for number in range(self._offsets.partition_count)]
 
     def _find_error(self) -> str:
-        return next((answer.error for answer in self._present_answers() if answer.error), "")
+        return next((response.error for response in self._present_responses() if response.error), "")
 
     def request(self, now: Moment) -> None:
         """Requests the lags from coordinators that have responded since the last request."""
@@ -152,7 +152,7 @@ class ShareLags:
         is_closed = self._is_closed
         if not is_closed and self._is_source:
             self._tracker.shares.forget_descriptions()
-            self._answers = {}
+            self._responses = {}
         self._is_source = is_closed
         self._was_requested &= is_closed
         if not (is_closed and self._tracker.shares.has_share_groups()):
@@ -169,24 +169,24 @@ class ShareLags:
         is_due = self._is_source and not self._was_requested and self._tracker.shares.has_share_groups()
         return not is_due and not self._outbox.has(FetchShareLags)
 
-    def receive(self, given: ShareLagsFetched, ask: Ask[FetchShareLags], now: Moment) -> None:
+    def receive(self, given: ShareLagsFetched, pending: Pending[FetchShareLags], now: Moment) -> None:
         """Takes the response of a coordinator."""
         if self._is_source:  # else the log is the source again
-            asked_ms = self._steady_ms(ask.asked)
-            self._tracker.shares.describe(given.lags, given.partial, asked_ms=asked_ms)
-            self._note(given.partitions, _Answer(ask.asked.at_s, given.why), now)
-        ask.waiting -= given.partitions
+            requested_ms = self._steady_ms(pending.requested)
+            self._tracker.shares.describe(given.lags, given.partial, requested_ms=requested_ms)
+            self._note(given.partitions, _Response(pending.requested.at_s, given.why), now)
+        pending.waiting -= given.partitions
 
-    def give_up(self, ask: Ask[FetchShareLags], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchShareLags], why: str, now: Moment) -> None:
         """The request failed: coordinators that have not responded to it will not."""
         if self._is_source:
-            self._note(ask.waiting, _Answer(ask.asked.at_s, why), now)
+            self._note(pending.waiting, _Response(pending.requested.at_s, why), now)
 
-    def _note(self, partitions: Collection[int], answer: _Answer, now: Moment) -> None:
-        """Notes the answer of these partitions. The first error is an event, and the end of all errors."""
+    def _note(self, partitions: Collection[int], response: _Response, now: Moment) -> None:
+        """Notes the response of these partitions. The first error is an event, and the end of all errors."""
         had_failed, count = bool(self._find_error()), self._offsets.partition_count
-        answers = self._answers | dict.fromkeys(partitions, answer)
-        self._answers = {number: newest for number, newest in answers.items() if number < count}
+        responses = self._responses | dict.fromkeys(partitions, response)
+        self._responses = {number: newest for number, newest in responses.items() if number < count}
         error = self._find_error()
         if error and not had_failed:
             self._outbox.note(now, "lags of share groups are missing", warn=True, why=error)

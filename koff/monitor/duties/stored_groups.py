@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import Group, Tracker
 
@@ -18,8 +18,8 @@ SHARD = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""
 TIMEOUT_S = 30.0
 _BUSY = 4
-"""The pause between two requests is so many times as long as ZooKeeper took to answer, but so short that an
-answer is current until the next one is there, if ZooKeeper takes less than half of the limit."""
+"""The pause between two requests is so many times as long as ZooKeeper took to respond, but so short that a
+response is current until the next one is there, if ZooKeeper takes less than half of the limit."""
 _SHORTEST_PAUSE_S = 1.0
 _NAMED = 5
 
@@ -38,7 +38,7 @@ class StoredGroupsFetched(Result):
 
 @dataclass(frozen=True, slots=True)
 class FetchStoredGroups(Request):
-    """All groups of ZooKeeper. Answered by `StoredGroupsFetched`."""
+    """All groups of ZooKeeper. Its result is `StoredGroupsFetched`."""
 
     thread = "zookeeper"
 
@@ -74,7 +74,7 @@ class StoredGroups:
 
     @property
     def is_known(self) -> bool:
-        """Whether ZooKeeper has answered, or is not asked."""
+        """Whether ZooKeeper has responded, or is not asked."""
         return self._interval_s is None or self.current is not None
 
     def request(self, now: Moment) -> None:
@@ -83,7 +83,7 @@ class StoredGroups:
             self._outbox.send(FetchStoredGroups(self._outbox.next_id()), self, now, TIMEOUT_S)
             self.due_s = float("inf")
 
-    def receive(self, given: StoredGroupsFetched, ask: Ask[FetchStoredGroups], now: Moment) -> None:
+    def receive(self, given: StoredGroupsFetched, pending: Pending[FetchStoredGroups], now: Moment) -> None:
         """Takes all groups. A commit of the first response may be older than any end offset.
 
         Groups that may not be read any more stay as they were: they were not deleted.
@@ -100,13 +100,13 @@ class StoredGroups:
             seen_at_ms=self._steady_ms(now),
             is_live=self.current is not None,
         )
-        self._offsets, self.current = {**given.offsets, **kept}, ask.asked
+        self._offsets, self.current = {**given.offsets, **kept}, pending.requested
         if self._is_failing:
             self._is_failing = False
             self._outbox.note(now, "ZooKeeper back")
         self._report_refused(given.refused, now)
-        longest_s = max(self._limit_s / 2 - (now.at_s - ask.asked.at_s), _SHORTEST_PAUSE_S)
-        self._wait(ask.asked, now, longest_s)
+        longest_s = max(self._limit_s / 2 - (now.at_s - pending.requested.at_s), _SHORTEST_PAUSE_S)
+        self._wait(pending.requested, now, longest_s)
 
     def _report_refused(self, refused: Mapping[str, str], now: Moment) -> None:
         """Notes which groups are left out: a sum of a part would be wrong."""
@@ -119,16 +119,16 @@ class StoredGroups:
             else:
                 self._outbox.note(now, "all groups of ZooKeeper may be read")
 
-    def give_up(self, ask: Ask[FetchStoredGroups], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchStoredGroups], why: str, now: Moment) -> None:
         """ZooKeeper did not respond."""
         if not self._is_failing:
             self._is_failing = True
             self._outbox.note(now, "ZooKeeper lost", warn=True, why=why)
-        self._wait(ask.asked, now, self._limit_s / 2)
+        self._wait(pending.requested, now, self._limit_s / 2)
 
-    def _wait(self, asked: Moment, now: Moment, longest_s: float) -> None:
+    def _wait(self, requested: Moment, now: Moment, longest_s: float) -> None:
         assert self._interval_s is not None
-        pause_s = max(self._interval_s, _BUSY * (now.at_s - asked.at_s))
+        pause_s = max(self._interval_s, _BUSY * (now.at_s - requested.at_s))
         self.due_s = now.at_s + min(pause_s, longest_s)
 
 

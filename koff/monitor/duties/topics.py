@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result, Topic, TopicPartition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import ShownNames
@@ -50,7 +50,7 @@ class TopicsFetched(Result):
 
 @dataclass(frozen=True, slots=True)
 class FetchTopics(Request):
-    """All topics of the cluster, with their ids. Answered by `TopicsFetched`.
+    """All topics of the cluster, with their ids. Its result is `TopicsFetched`.
 
     Brokers are asked by name about the topics of `wanted` that the list lacks: koff may not DESCRIBE them, or
     they do not exist.
@@ -134,13 +134,13 @@ class TopicLists:
             request = FetchTopics(self._outbox.next_id(), self._find_wanted())
             self._outbox.send(request, self, now, TIMEOUT_S)
 
-    def receive(self, given: TopicsFetched, ask: Ask[FetchTopics], now: Moment) -> None:
+    def receive(self, given: TopicsFetched, pending: Pending[FetchTopics], now: Moment) -> None:
         """Takes a list."""
-        self._listed, self._listed_s = given.facts, ask.asked.at_s
+        self._listed, self._listed_s = given.facts, pending.requested.at_s
         self.show(self._names)
-        self._due_s = now.at_s + self._on_listed(given, ask.asked, now)
+        self._due_s = now.at_s + self._on_listed(given, pending.requested, now)
 
-    def give_up(self, ask: Ask[FetchTopics], why: str, now: Moment) -> None:
+    def give_up(self, pending: Pending[FetchTopics], why: str, now: Moment) -> None:
         """The list is requested again soon."""
         self.hurry(now.at_s + RETRY_S)
 
@@ -171,7 +171,7 @@ class TopicList:
 
     def __init__(self) -> None:
         self.topics: dict[str, Topic | None] = {}
-        self.asked: Moment | None = None
+        self.requested: Moment | None = None
         """When the newest response was requested; None before the first."""
         self.undoubted: Moment | None = None
         """When the newest response was requested that is believed in all."""
@@ -206,19 +206,19 @@ class TopicList:
     def note(
         self,
         response: Mapping[str, Topic],
-        asked: Moment,
+        requested: Moment,
         *,
         wanted: Collection[str],
         alive: Collection[str],
         denied: frozenset[str] = frozenset(),
     ) -> set[str]:
-        """Notes a response that was requested at `asked`. Returns the topics whose believed state changed.
+        """Notes a response to a request of `requested`. Returns the topics whose believed state changed.
 
         `wanted` are the topics that groups refer to: they may be absent. `alive` are topics from which
         records came in since the last response: they exist, even if this response lacks them. `denied` are
         topics that the response lacks because koff may not DESCRIBE them.
         """
-        self.asked, self.denied = asked, denied
+        self.requested, self.denied = requested, denied
         changed = set()
         known_names = response.keys() | self.topics.keys() | set(wanted)
         self._doubts = {name: doubt for name, doubt in self._doubts.items() if name in known_names}
@@ -231,13 +231,13 @@ class TopicList:
             elif seen is None and (name in alive or (name in denied and known is not None)):
                 self._doubts.pop(name, None)
                 continue
-            elif not self._is_agreed(name, seen, asked):
+            elif not self._is_agreed(name, seen, requested):
                 continue
             if name not in self.topics or known != seen:
                 self.topics[name] = seen
                 changed.add(name)
         if not self._doubts:
-            self.undoubted = asked
+            self.undoubted = requested
         return changed
 
     def forget_unwanted(self, wanted: Collection[str]) -> None:
@@ -253,16 +253,16 @@ class TopicList:
         """
         if not unknown or unknown - self._unknown.keys():
             self._lists_without = 0
-        elif self.asked != self._counted:
+        elif self.requested != self._counted:
             self._lists_without += 1
         self._unknown = {topic: self._unknown.get(topic, now) for topic in unknown}
-        self._counted = self.asked
+        self._counted = self.requested
         if not unknown:
             return float("inf")
-        listed_s = self.asked.at_s if self.asked else now.at_s
+        listed_s = self.requested.at_s if self.requested else now.at_s
         return listed_s + pause_s * 2.0 ** min(self._lists_without, 10)
 
-    def find_unanswered(self, unknown: Iterable[str]) -> set[str]:
+    def find_unlisted(self, unknown: Iterable[str]) -> set[str]:
         """Those of these unknown topics (names or ids) for which no list was requested since they were seen.
 
         A topic that such a list lacks was deleted, or may not be described.
@@ -271,16 +271,16 @@ class TopicList:
         since = self._unknown
         return {topic for topic in unknown if topic not in since or listed_s < since[topic].at_s}
 
-    def _is_agreed(self, name: str, seen: Topic | None, asked: Moment) -> bool:
+    def _is_agreed(self, name: str, seen: Topic | None, requested: Moment) -> bool:
         """Whether enough responses in a row say the same about the topic."""
         doubt = self._doubts.get(name)
         if doubt is None or not _says_the_same(doubt.seen, seen):
-            self._doubts[name] = _Doubt(seen, asked.at_s)
+            self._doubts[name] = _Doubt(seen, requested.at_s)
             return False
         doubt.responses += 1
         is_new = name not in self.topics
         enough, enough_s = (AGREEING_NEW, AGREEING_NEW_S) if is_new else (AGREEING, AGREEING_S)
-        if doubt.responses < enough or asked.at_s - doubt.first_s < enough_s:
+        if doubt.responses < enough or requested.at_s - doubt.first_s < enough_s:
             return False
         del self._doubts[name]
         return True

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.verdict import Judge, Verdict
+from koff.lag.judge import Judge
+from koff.lag.verdict import Verdict
 from koff.lag.verdict_sample import Floats
 from koff.tracker import Group, ShardSnapshot
 from koff.view.activity import ShardVerdicts

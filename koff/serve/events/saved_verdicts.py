@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.judge import GROUP_STATE, Judge
 from koff.lag.usual_lateness import CLASSES
-from koff.lag.verdict import GROUP_STATE, Judge
 from koff.serve.events.known import KnownShard, Places
 from koff.tracker import Group, State
 from koff.view.incidents import Incident, IncidentLog

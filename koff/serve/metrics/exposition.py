@@ -31,11 +31,14 @@ from koff.serve.metrics.numbers import (
     find_numbers,
 )
 from koff.serve.metrics.own import MONITOR, PROCESS, MonitorNumbers, ProcessNumbers, SeriesCount
-from koff.serve.metrics.series import Series, render_series, select_columns, select_few
+from koff.serve.metrics.series import Series, list_parts, select_columns, select_few
 from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
 from koff.view.cluster_view import ClusterView, TopicFacts
 from koff.view.growth import Growth
+
+_CHUNK_PARTS = 10_000
+"""A chunk has at least so many parts, three of each series: about 300 kB."""
 
 
 class Exposition:
@@ -52,8 +55,8 @@ class Exposition:
         """By cluster, how many series the last views had, and how many were left out because of the limit."""
         return {name: cluster.count for name, cluster in self._clusters.items()}
 
-    def render_chunks(self, *views: ClusterView, openmetrics: bool = False) -> Iterator[str]:
-        """The metric families, one after the other. A series whose value is unknown is absent.
+    def render_chunks(self, *views: ClusterView, openmetrics: bool = False) -> Iterator[bytes]:
+        """The metric families, in large chunks. A series whose value is unknown is absent.
 
         Of a view without a name there is nothing: the series would have other labels later.
         """
@@ -65,16 +68,21 @@ class Exposition:
             for view in views
             if view.cluster is not None
         }
+        parts = list[bytes]()
         for family in self._families:
             series = (each for cluster in self._clusters.values() for each in cluster.list_series(family))
-            yield from render_series(family, series, openmetrics=openmetrics)
+            for more in list_parts(family, series, openmetrics=openmetrics):
+                parts += more
+                if len(parts) >= _CHUNK_PARTS:
+                    yield b"".join(parts)
+                    parts.clear()
+        yield b"".join(parts)
         for cluster in self._clusters.values():
             cluster.end()
 
-    def render_own(
-        self, *views: ClusterView, process: ProcessNumbers, openmetrics: bool = False
-    ) -> Iterator[str]:
+    def render_own(self, *views: ClusterView, process: ProcessNumbers, openmetrics: bool = False) -> bytes:
         """The families about koff itself, after `render_chunks` of these views."""
+        parts = list[bytes]()
         for family in self._own:
             if family.place is PROCESS:
                 series = [select_few(family, process)]
@@ -84,7 +92,9 @@ class Exposition:
                     for view in views
                     if (cluster := self._clusters.get(view.cluster or ""))
                 ]
-            yield from render_series(family, series, openmetrics=openmetrics)
+            for more in list_parts(family, series, openmetrics=openmetrics):
+                parts += more
+        return b"".join(parts)
 
 
 class _ClusterSeries:

@@ -71,10 +71,10 @@ class Family(Generic[N]):
         """The finest of its labels that `granularity` knows."""
         return next((level for level in LEVELS if level in self.labels), "cluster")
 
-    def render_head(self, *, openmetrics: bool) -> str:
+    def render_head(self, *, openmetrics: bool) -> bytes:
         """The lines HELP and TYPE. In OpenMetrics, a counter has a name without `_total`."""
         name = self.name.removesuffix("_total") if openmetrics else self.name
-        return f"# HELP {name} {self.text}\n# TYPE {name} {self.kind}\n"
+        return f"# HELP {name} {self.text}\n# TYPE {name} {self.kind}\n".encode()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

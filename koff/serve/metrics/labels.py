@@ -35,19 +35,19 @@ LABEL_NAMES: dict[Exporter, dict[str, str]] = {
 
 @dataclass(slots=True)
 class Labels:
-    """The texts between the metric's name and the number: `{label="value",...} `."""
+    """The bytes after the metric's name, without the brace at the end: `{label="value",...`."""
 
-    texts: list[str]
+    texts: list[bytes]
     kept: Mask | None = None
     """Which series the limit on series keeps. None: all."""
     left_out: int = 0
     """How many series the limit has left out."""
-    _renamed: dict[Exporter, list[str]] = field(default_factory=dict)
+    _renamed: dict[Exporter, list[bytes]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def rename(self, exporter: Exporter) -> list[str]:
+    def rename(self, exporter: Exporter) -> list[bytes]:
         """The texts with the exporter's names of the labels."""
         if exporter == "koff":
             return self.texts
@@ -55,7 +55,8 @@ class Labels:
             texts = self.texts
             for name, renamed in LABEL_NAMES[exporter].items():
                 # A value cannot have this text: in values, a quote has a backslash in front of it.
-                texts = [text.replace(f',{name}="', f',{renamed}="', 1) for text in texts]
+                old, new = f',{name}="'.encode(), f',{renamed}="'.encode()
+                texts = [text.replace(old, new, 1) for text in texts]
             self._renamed[exporter] = texts
         return self._renamed[exporter]
 
@@ -119,13 +120,13 @@ def build_shard_labels(cluster: str, shard: ShardSnapshot, view: ClusterView) ->
     for group, number in zip(shard.group.tolist(), shard.partition.tolist(), strict=True):
         topic, at = places.topic[number], places.partition[number]
         topic_of_row.append(topics.setdefault((group, topic), len(topics)))
-        rows.append(f'{groups[group]},topic="{escape_label(topic)}",partition="{at}"}} ')
+        rows.append(f'{groups[group]},topic="{escape_label(topic)}",partition="{at}"'.encode())
     return ShardLabels(
         shard.layout,
         {
             "partition": Labels(rows),
-            "topic": Labels([f'{groups[g]},topic="{escape_label(topic)}"}} ' for g, topic in topics]),
-            "group": Labels([f"{group}}} " for group in groups]),
+            "topic": Labels([f'{groups[g]},topic="{escape_label(topic)}"'.encode() for g, topic in topics]),
+            "group": Labels([group.encode() for group in groups]),
         },
         np.array(topic_of_row, np.int64),
         np.array([g for g, _ in topics], np.int64),
@@ -139,12 +140,11 @@ def build_partition_labels(cluster: str, partitions: PartitionSnapshot) -> Parti
     of_topics = build_topic_labels(cluster, topics)
     topic_of_partition = np.array([numbers[topic] for topic in partitions.topic], np.int64)
     pairs = zip(topic_of_partition.tolist(), partitions.partition, strict=True)
-    # Texts end in "} ": without these two characters, another label can follow.
-    texts = [f'{of_topics.texts[topic][:-2]},partition="{at}"}} ' for topic, at in pairs]
+    texts = [b'%s,partition="%d"' % (of_topics.texts[topic], at) for topic, at in pairs]
     names = (partitions.topic, partitions.partition)
     return PartitionLabels(names, {"partition": Labels(texts), "topic": of_topics}, topic_of_partition)
 
 
 def build_topic_labels(cluster: str, topics: Iterable[str]) -> Labels:
     """The labels of topics. `cluster` is from `join_labels`."""
-    return Labels([f'{{{cluster},topic="{escape_label(topic)}"}} ' for topic in topics])
+    return Labels([f'{{{cluster},topic="{escape_label(topic)}"'.encode() for topic in topics])

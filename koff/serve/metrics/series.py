@@ -13,23 +13,22 @@ from numpy.typing import NDArray
 from koff.serve.metrics.family import LEVELS, Column, Family
 from koff.serve.metrics.labels import LABEL_NAMES, Labels, Level, derive_labels, escape_label
 
-Series = tuple[list[str], list[str]]
-"""The labels of each series, and the number of each series."""
+Series = tuple[list[bytes], list[bytes]]
+"""The labels of each series, and what follows them: `} 5`, a line end, and the name of the next series."""
 
 
-def render_series(family: Family[Any], series: Iterable[Series], *, openmetrics: bool) -> Iterator[str]:
-    """A family with its head, in one text for each part of the series. Nothing if there is no series."""
-    head = family.render_head(openmetrics=openmetrics)
-    for labels, numbers in series:
+def list_parts(family: Family[Any], series: Iterable[Series], *, openmetrics: bool) -> Iterator[list[bytes]]:
+    """A family with its head, in parts that are to be joined. Nothing if there is no series."""
+    head, name = family.render_head(openmetrics=openmetrics), family.name.encode()
+    for labels, tails in series:
         if labels:
             # A scrape of many rows must not call a function for each.
-            parts = [f"\n{family.name}"] * (3 * len(labels))
-            parts[1::3] = labels
-            parts[2::3] = numbers
-            parts[0] = head + family.name
-            parts.append("\n")
-            yield "".join(parts)
-            head = ""
+            parts = [head + name] * (2 * len(labels) + 1)
+            parts[1::2] = labels
+            parts[2::2] = tails
+            parts[-1] = parts[-1].removesuffix(name)
+            yield parts
+            head = b""
 
 
 def select_columns(
@@ -54,20 +53,22 @@ def _select(family: Family[Any], labels: Labels, column: Column) -> Series:
         texts = list(compress(texts, chosen))
         further = [compress(each, chosen) for each in further]
         numbers = numbers if isinstance(numbers, int) else numbers[known]
-    if further:
-        texts = _add_labels(family, texts, zip(*further, strict=True))
-    return texts, [repr(numbers)] * len(texts) if isinstance(numbers, int) else _format_numbers(numbers)
+    if isinstance(numbers, int):
+        tails = [_end_line(family, numbers)] * len(texts)
+    else:
+        tails = _end_lines(family, numbers)
+    return texts, _add_labels(family, zip(*further, strict=True), tails) if further else tails
 
 
-def _add_labels(family: Family[Any], texts: list[str], further: Iterable[tuple[str, ...]]) -> list[str]:
-    """The texts with the labels of the family that no level has."""
+def _add_labels(family: Family[Any], further: Iterable[tuple[str, ...]], tails: list[bytes]) -> list[bytes]:
+    """The tails with the labels of the family that no level has in front."""
     names = [name for name in family.labels if name not in LEVELS]
-    endings, added = dict[tuple[str, ...], str](), list[str]()
-    for text, values in zip(texts, further, strict=True):
-        if (ending := endings.get(values)) is None:
-            ending = endings[values] = _join_labels(family, names, values) + "} "
-        # Texts end in "} ": without these two characters, another label can follow.
-        added.append(text[:-2] + ending)
+    joined = dict[tuple[str, ...], bytes]()
+    added = list[bytes]()
+    for values, tail in zip(further, tails, strict=True):
+        if (labels := joined.get(values)) is None:
+            labels = joined[values] = _join_labels(family, names, values).encode()
+        added.append(labels + tail)
     return added
 
 
@@ -77,15 +78,15 @@ def select_few(
     """The series of a `Few`. `cluster` is from `join_labels`; `patterns` find labels in names of groups."""
     few = family.values(numbers)
     known: Any = sorted(few.items()) if isinstance(few, Mapping) else [((), few)]
-    texts, shown = list[str](), list[str]()
+    texts, tails = list[bytes](), list[bytes]()
     for key, number in known:
         if number is not None:
             values = key if isinstance(key, tuple) else (key,)
             derived = derive_labels(key, patterns) if "group" in family.labels else ""
             labels = (cluster + _join_labels(family, family.labels, values) + derived).removeprefix(",")
-            texts.append(f"{{{labels}}} " if labels else " ")
-            shown.append(repr(number))
-    return texts, shown
+            texts.append(f"{{{labels}".encode() if labels else b"")
+            tails.append(_end_line(family, number).removeprefix(b"" if labels else b"}"))
+    return texts, tails
 
 
 def _join_labels(family: Family[Any], names: Iterable[str], values: Iterable[object]) -> str:
@@ -95,10 +96,19 @@ def _join_labels(family: Family[Any], names: Iterable[str], values: Iterable[obj
     return "".join(f',{renamed.get(name, name)}="{escape_label(str(value))}"' for name, value in pairs)
 
 
-def _format_numbers(column: NDArray[np.int64] | NDArray[np.float64]) -> list[str]:
+def _end_line(family: Family[Any], number: float) -> bytes:
+    return f"}} {number!r}\n{family.name}".encode()
+
+
+def _end_lines(family: Family[Any], column: NDArray[np.int64] | NDArray[np.float64]) -> list[bytes]:
+    if (column == column[:1]).all():  # also if it is empty
+        return [_end_line(family, number) for number in column[:1].tolist()] * len(column)
     # Most groups have caught up most of the time: zeros, which need not be formatted.
-    texts = ["0.0" if column.dtype == np.float64 else "0"] * len(column)
+    tails = [_end_line(family, column.dtype.type(0).item())] * len(column)
     others = np.flatnonzero(column)
-    for i, number in zip(others.tolist(), column[others].tolist(), strict=True):
-        texts[i] = repr(number)
-    return texts
+    # The text of a list has the numbers as `repr` has them, and is made without a call for each.
+    numbers = repr(column[others].tolist())[1:-1]
+    lines = f"}} {numbers}\n{family.name}".replace(", ", f"\n{family.name},}} ").encode().split(b",")
+    for i, line in zip(others.tolist(), lines, strict=True):
+        tails[i] = line
+    return tails

@@ -13,7 +13,7 @@ import pytest
 from koff.cli.monitor import monitor
 from koff.config.kinds import Kind, Setting
 from koff.config.koff_yaml import KoffYaml, read_koff_yaml
-from koff.config.monitors import build_metrics_conf, build_serve_conf, list_monitors, list_webhooks
+from koff.config.monitors import list_monitors, list_webhooks
 from koff.config.settings import (
     CLUSTER_SETTINGS,
     NAMING_SETTINGS,
@@ -76,9 +76,3 @@ def test_a_reload_does_with_a_setting_what_the_page_says(setting: Setting, tmp_p
         assert setting.reload == "at once"
     else:
         assert setting.reload == "never"
-
-
-def test_without_a_value_each_class_has_the_default_that_it_has_by_itself(tmp_path: Path) -> None:
-    file = read(tmp_path)
-    assert build_serve_conf(file) == type(build_serve_conf(file))()
-    assert build_metrics_conf(file) == type(build_metrics_conf(file))()

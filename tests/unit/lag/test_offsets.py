@@ -17,6 +17,31 @@ def test_lag_is_end_less_committed_signed_and_unknown_where_either_is(end, commi
     assert many.signed.tolist() == [expected or 0]
 
 
+@pytest.mark.parametrize(
+    ("committed", "returned", "hidden", "gone", "expected"),
+    [
+        (4, UNKNOWN, False, False, 6),
+        (4, UNKNOWN, True, False, None),
+        (4, UNKNOWN, False, True, 6),  # a caller says in `hidden` what it does not serve
+        (UNKNOWN, 7, False, False, 7),
+        (4, 7, False, False, 7),
+        (UNKNOWN, 7, True, False, None),
+        (UNKNOWN, 7, False, True, None),
+    ],
+)
+def test_a_lag_that_a_coordinator_returned_takes_the_place_of_offsets(
+    committed, returned, hidden, gone, expected
+):
+    found = lags(
+        end=np.array([10]),
+        committed=np.array([committed]),
+        hidden=np.array([hidden]),
+        returned=np.array([returned]),
+        gone=np.array([gone]),
+    )
+    assert (found.signed.item() if found.known[0] else None) == expected
+
+
 def test_lag_is_zero_when_the_commit_outruns_the_sampled_end():
     assert published_lag(lag(end=10, committed=12)) == 0
     assert lags(end=np.array([10]), committed=np.array([12])).published.tolist() == [0]

@@ -5,6 +5,7 @@ import pytest
 
 from koff.lag import (
     NEVER,
+    CatchUps,
     EndHistory,
     Rates,
     consume_rates,
@@ -146,3 +147,20 @@ def test_a_group_that_stopped_never_catches_up_whatever_it_consumed_before():
     found = seconds_until_caught_up(lag, lag > 0, consume=rates, produce=slow, stopped=lag > 0)
     assert found.never.tolist() == [True, True]
     assert found.known.tolist() == [True, True]
+
+
+def test_a_sum_of_rates_is_unknown_if_a_row_is_incomplete_or_none_is_known():
+    rates = Rates(np.array([1.0, 2.0, 0.0, 4.0]), np.array([True, True, False, True]))
+    incomplete = np.array([False, False, False, True])
+    found = rates.sum(np.array([0, 0, 1, 2]), 4, incomplete=incomplete)
+    assert (found.per_s.tolist(), found.known.tolist()) == ([3, 0, 0, 0], [True, False, False, False])
+    assert rates.hide(incomplete).known.tolist() == [True, True, False, False]
+    assert not Rates.build_unknown(2).known.any()
+
+
+def test_a_group_has_caught_up_when_its_slowest_row_has():
+    rows = CatchUps(np.array([3.0, NEVER, 5.0, 0.0, 0.0]), np.array([True, True, True, False, False]))
+    lag_known = np.array([True, True, True, True, False])
+    found = rows.find_slowest(np.array([0, 1, 2, 2, 0]), 4, lag_known=lag_known)
+    assert found.seconds.tolist() == [3, NEVER, 0, 0]
+    assert found.known.tolist() == [True, True, False, False]

@@ -34,7 +34,7 @@ from koff.tracker.selection import select_groups
 from koff.view.cluster_view import ClusterView
 from tests.unit.builders import Share, apply, commit
 from tests.unit.serve.views import EVERYTHING
-from tests.unit.tracker.test_share_commits import share, snapshot_of
+from tests.unit.tracker.share_groups import share, snapshot_of
 
 NOW_MS, LIMIT_MS = 100_000, 25_000
 OLD, FRESH = Moment(70.0, 0), Moment(90.0, 0)
@@ -68,7 +68,7 @@ class Known:
             ShareFacts(),
             StoredFacts(),
             ListFacts(undoubted=FRESH),
-            MonitorProgress(ends_answered=True, was_ready=True),
+            MonitorProgress(ends_known=True, was_ready=True),
         )
 
     def commit(self, shard: int, group: str, topic: str, partition: int, offset: int | None = 5) -> None:
@@ -146,8 +146,8 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
     [
         ({}, "ready"),
         ({"stored_are_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
-        ({"progress_ends_answered": False}, "not ready: end offsets are not known yet"),
-        ({"progress_ends_answered": False, "progress_failure": "no route"}, "not ready: no route"),
+        ({"progress_ends_known": False}, "not ready: end offsets are not known yet"),
+        ({"progress_ends_known": False, "progress_failure": "no route"}, "not ready: no route"),
         ({"logs_offsets": follow("o", 2, None)}, "not ready: 0 offsets of o are to be read, of 2 partitions"),
         ({"logs_offsets": FollowedLog("o", lambda *_: None)}, "not ready: looking for o"),
         ({"logs_share": follow("s", 1, None)}, "not ready: 0 offsets of s are to be read, of 1 partitions"),
@@ -177,7 +177,7 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
     known.facts.logs.offsets.partitions[0].current = OLD
     assert known.readiness() == "ready"
     known.facts.logs.offsets.partitions[1].current = OLD
-    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not answer"
+    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not respond"
     known.facts.logs.offsets.denied = "no READ"
     assert known.readiness().endswith("no READ")
 
@@ -185,7 +185,7 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
 def test_koff_is_not_ready_at_the_start_if_no_row_may_be_served(known: Known) -> None:
     known.sample(ms=1)
     view = known.view(progress_was_ready=False)
-    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not answer"
+    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not respond"
     assert not view.stats.up
 
 
@@ -265,7 +265,7 @@ def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_r
 
 
 def render(view: ClusterView) -> str:
-    return "".join(Exposition(EVERYTHING).render_chunks(view))
+    return b"".join(Exposition(EVERYTHING).render_chunks(view)).decode()
 
 
 def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known: Known) -> None:

@@ -7,7 +7,7 @@ import pytest
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.topics import TopicList
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Topic
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
@@ -37,10 +37,10 @@ class Sampled:
     def respond_to_all(self, offsets: dict[tuple[str, int], int | str]) -> None:
         for ask in self.outbox.list_open(FetchOffsets):
             self.outbox.close(ask.request.id)
-            self.ends.receive(OffsetsFetched(ask.request.id, offsets), ask, ask.asked)
+            self.ends.receive(OffsetsFetched(ask.request.id, offsets), ask, ask.requested)
 
     def answer(self, end: int | str, second: float) -> int | None:
-        ask = Ask(FetchOffsets(0, "end", frozenset({T0})), self.ends, at(second), second + 10)
+        ask = Pending(FetchOffsets(0, "end", frozenset({T0})), self.ends, at(second), second + 10)
         self.ends.receive(OffsetsFetched(0, {T0: end}), ask, at(second))
         (row,) = self.tracker.take_snapshot().rows()
         return row.end

@@ -9,7 +9,7 @@ from koff.monitor.duties.end_offsets import SampledEnd
 from koff.monitor.duties.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.past_ends import LOST_MS, NO_RECORD
 from koff.monitor.requests import TopicPartition
 from koff.tracker import Tracker
@@ -207,7 +207,7 @@ def test_results_that_come_close_together_cause_one_round_of_requests() -> None:
     first_s = dated.second
     assert first_s < dated.times.due_s <= first_s + SHORTEST_PAUSE_S
     due_s, dated.second = dated.times.due_s, first_s + 0.001
-    ask = Ask(request, dated.times, dated.now(), 0.0)
+    ask = Pending(request, dated.times, dated.now(), 0.0)
     dated.times.receive_bounds(OffsetsFetched(request.id, {}, final=False), ask, dated.now())
     assert dated.times.due_s == due_s
 

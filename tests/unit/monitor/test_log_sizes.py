@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koff.monitor.duties.log_sizes import SHOWN, TIMEOUT_S, FetchLogSizes, LogSizes, LogSizesFetched
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 
 
 class Asked:
@@ -24,7 +24,7 @@ class Asked:
         self, second: float, broker: int | None, sizes: dict[str, int] | str, *, final: bool = False
     ) -> None:
         now = Moment(second, 0)
-        ask = Ask(FetchLogSizes(1), self.sizes, now, second + 1)
+        ask = Pending(FetchLogSizes(1), self.sizes, now, second + 1)
         self.sizes.receive(LogSizesFetched(1, broker, sizes, final=final), ask, now)
 
     def current(self, second: float) -> dict[int, dict[str, int]]:

@@ -144,7 +144,7 @@ def test_what_a_leader_returns_of_an_idle_partition_is_reported_with_the_time_of
     assert not polled.records
     (ends,) = polled.ends.values()
     assert (ends.attempt, ends.end, ends.stable) == (4, 9, 7)
-    assert began.at_s <= ends.asked.at_s <= read_moment().at_s
+    assert began.at_s <= ends.requested.at_s <= read_moment().at_s
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from koff.monitor.duties.record_ages import (
 )
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.tracker import Tracker
 from koff.tracker.topic_partitions import LATE_S
 from tests.unit.builders import apply, commit, list_statuses, note_records
@@ -62,7 +62,7 @@ class Reading:
     def now(self) -> Moment:
         return Moment(self.second, NOW_MS + round(self.second * 1000))
 
-    def ask(self, *, after_s: float = 0.0) -> Ask[ReadFirstRecords] | None:
+    def ask(self, *, after_s: float = 0.0) -> Pending[ReadFirstRecords] | None:
         """The open request, once it was time for one."""
         self.second += after_s
         self.ages.request(self.now())

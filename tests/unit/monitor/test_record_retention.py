@@ -20,7 +20,7 @@ from koff.monitor.duties.retention import (
     read_retention_s,
 )
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 
@@ -32,7 +32,7 @@ class Asked:
         self.topics, self.tracker, self.outbox = {"t", "u"}, Tracker(), Outbox()
         apply(self.tracker, *(commit("group", topic, 0, 5) for topic in sorted(self.topics)))
         self.retention = RecordRetention(self.tracker, self.outbox, lambda: self.topics)
-        self.asks: list[Ask[FetchTopicConfigs]] = []
+        self.asks: list[Pending[FetchTopicConfigs]] = []
 
     def request(self, second: float) -> tuple[str, ...]:
         """The topics that are asked."""

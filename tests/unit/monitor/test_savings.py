@@ -19,7 +19,7 @@ from koff.monitor.duties.savings import (
 )
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import Topic
 from koff.monitor.saved import Origin
@@ -57,15 +57,15 @@ class Saved:
     def commit(self, partition: int) -> None:
         apply(self.tracker, commit(f"g{partition}", "t", 0, 5), partition=partition)
 
-    def collect(self, second: float) -> list[Ask[WriteRequest]]:
+    def collect(self, second: float) -> list[Pending[WriteRequest]]:
         self.savings.request(at(second))
         return [self.outbox.close(request.id) for request in self.outbox.take_requests()]  # type: ignore[misc]  # all are requests with an id, and open
 
-    def finish(self, ask: Ask[WriteRequest], *, is_emptied: bool = False) -> None:
-        self.savings.receive(Done(ask.request.id, is_emptied), ask, ask.asked)
+    def finish(self, ask: Pending[WriteRequest], *, is_emptied: bool = False) -> None:
+        self.savings.receive(Done(ask.request.id, is_emptied), ask, ask.requested)
 
-    def fail(self, ask: Ask[WriteRequest]) -> None:
-        self.savings.give_up(ask, "no space", ask.asked)
+    def fail(self, ask: Pending[WriteRequest]) -> None:
+        self.savings.give_up(ask, "no space", ask.requested)
 
     def save(self, second: float) -> list[str]:
         """Carries out what is due."""

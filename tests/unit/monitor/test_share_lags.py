@@ -17,7 +17,7 @@ from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import PartitionLag, ShareLag
 from tests.unit.builders import Share, commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
-from tests.unit.tracker.test_share_commits import snapshot_of
+from tests.unit.tracker.share_groups import snapshot_of
 
 T_ID = IDS["t"]
 ALL = frozenset({0})
@@ -168,7 +168,7 @@ def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say() -> None:
     go_on(driven, 29)
     assert why_missing(driven) == SILENT
     go_on(driven, 41)
-    assert why_missing(driven) == "no answer in time"
+    assert why_missing(driven) == "no response in time"
     respond(driven, 7)
     assert why_missing(driven) is None
 

@@ -40,7 +40,7 @@ class Polled:
         else:
             given = StoredGroupsFetched(ask.request.id, {}, {}, refused)
             self.stored.receive(given, ask, Moment(self.second, 0))
-        return ask.asked.at_s - before
+        return ask.requested.at_s - before
 
 
 @pytest.mark.parametrize("interval_s", [1.0, 5.0, 60.0])

@@ -42,7 +42,7 @@ def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then()
     assert len(outbox.take_requests()) == 1
     assert retention.retention_ms == ASSUMED_RETENTION_MS
     ask = next(outbox.list_open(FetchTopicConfigs))
-    retention.receive(TopicConfigsFetched(1, {"t": {SETTING: "5000"}}), ask, ask.asked)
+    retention.receive(TopicConfigsFetched(1, {"t": {SETTING: "5000"}}), ask, ask.requested)
     sent_s = retention.due_s - AGAIN_S
     assert (retention.retention_ms, sent_s) == (5000, TOMBSTONE_RETRY_S)
     retention.request(Moment(retention.due_s - 1, 0))

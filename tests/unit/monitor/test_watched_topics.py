@@ -49,7 +49,7 @@ class Watching(Driven):
 
     def render(self) -> str:
         exposition = Exposition(MetricsConf(families=("all",)))
-        return "".join(exposition.render_chunks(self.core.take_view(self.now())))
+        return b"".join(exposition.render_chunks(self.core.take_view(self.now()))).decode()
 
 
 def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_and_served() -> None:

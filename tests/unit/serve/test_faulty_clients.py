@@ -43,7 +43,7 @@ def hold_renders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     may_end = threading.Event()
     render = Exposition.render_chunks
 
-    def render_later(self: Exposition, view: Any, **options: Any) -> Iterator[str]:
+    def render_later(self: Exposition, view: Any, **options: Any) -> Iterator[bytes]:
         begun.append(time.monotonic())
         may_end.wait(TIMEOUT_S)
         return render(self, view, **options)

@@ -17,7 +17,7 @@ from koff.tracker.topic_ids import fold_topic_id
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
 from tests.unit.builders import Consumer, Pair, commit
-from tests.unit.tracker.test_share_commits import share, snapshot_of
+from tests.unit.tracker.share_groups import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 ROUND_MS = 60_000

@@ -9,7 +9,15 @@ from koff.lag import Reason
 from koff.records.placement import group_partition
 from koff.tracker import PartitionLag, ShareLag, Tracker
 from tests.unit.builders import commit, list_unread
-from tests.unit.tracker.test_share_commits import NEW, NOW_MS, OLD, add_share_groups, share, snapshot_of
+from tests.unit.tracker.share_groups import (
+    NEW,
+    NOW_MS,
+    OLD,
+    add_share_groups,
+    build_tracker,
+    share,
+    snapshot_of,
+)
 
 ENDS = {("t", p): 100 for p in range(3)}
 
@@ -17,12 +25,7 @@ ENDS = {("t", p): 100 for p in range(3)}
 @pytest.fixture
 def tracker() -> Tracker:
     """A tracker that knows the share groups s and u, and the topic t with three partitions."""
-    tracker = Tracker()
-    tracker.identify_topics({"t": OLD})
-    tracker.set_offsets_partitions(50)
-    add_share_groups(tracker, "s", "u")
-    tracker.add_samples(ends=ENDS, starts=dict.fromkeys(ENDS, 0), stables=ENDS, at_ms=NOW_MS)
-    return tracker
+    return build_tracker("s", "u", ends=ENDS)
 
 
 def lag_of(partition: int, lag: int | None, *, topic_id: str = OLD) -> ShareLag:
@@ -31,7 +34,7 @@ def lag_of(partition: int, lag: int | None, *, topic_id: str = OLD) -> ShareLag:
 
 def describe(tracker: Tracker, *lags: ShareLag, group: str = "s", partial: bool = False) -> None:
     names = {group} if partial else set()
-    tracker.shares.describe({group: lags}, names, asked_ms=NOW_MS)
+    tracker.shares.describe({group: lags}, names, requested_ms=NOW_MS)
 
 
 def rows(tracker: Tracker) -> dict[tuple[str, int], PartitionLag]:
@@ -65,7 +68,7 @@ def test_a_response_replaces_all_rows_of_the_group_and_those_of_its_state(tracke
 
 def test_rows_that_a_partial_response_lacks_stay_as_they_are(tracker):
     describe(tracker, lag_of(0, 7), lag_of(1, 8))
-    tracker.shares.describe({"s": [lag_of(1, 9)]}, {"s"}, asked_ms=NOW_MS + 5)
+    tracker.shares.describe({"s": [lag_of(1, 9)]}, {"s"}, requested_ms=NOW_MS + 5)
     assert lags(tracker) == {("s", 0): 7, ("s", 1): 9}
     shard = tracker.take_snapshot().shards[group_partition("s", 50)]
     seen = dict(zip(shard.share_lag.tolist(), shard.seen_at.tolist(), strict=True))

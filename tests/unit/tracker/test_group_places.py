@@ -8,7 +8,7 @@ import pytest
 
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit, committed
 
 NAMES = [f"g{number}" for number in range(300)]
 MOVED = next(name for name in NAMES if group_partition(name, 50) != group_partition(name, 60))
@@ -17,12 +17,6 @@ BEFORE, AFTER = group_partition(MOVED, 50), group_partition(MOVED, 60)
 
 def apply(tracker: Tracker, partition: int, *pairs) -> None:
     tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
-
-
-def rows(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
-    found = [((r.group, r.topic, r.partition), r.committed) for r in tracker.take_snapshot().rows()]
-    assert len(found) == len(dict(found)), "a row occurs twice"
-    return dict(found)
 
 
 @pytest.fixture
@@ -37,7 +31,7 @@ def grown() -> Tracker:
 
 
 def test_the_partition_that_the_name_belongs_to_shows_the_group_whatever_is_newer(grown):
-    assert rows(grown) == {(MOVED, "t", 0): 2, ("other", "t", 0): 1}
+    assert committed(grown) == {(MOVED, "t", 0): 2, ("other", "t", 0): 1}
     snapshot = grown.take_snapshot()
     assert sorted(group.name for group in snapshot.groups()) == [MOVED, "other"]
     assert [total.partitions for total in snapshot.totals() if total.group.name == MOVED] == [1]
@@ -45,9 +39,9 @@ def test_the_partition_that_the_name_belongs_to_shows_the_group_whatever_is_newe
 
 
 def test_the_hidden_group_is_kept_and_comes_back_when_the_other_goes(grown):
-    rows(grown)
+    committed(grown)
     apply(grown, AFTER, commit(MOVED, "t", 0, None))
-    assert rows(grown) == {
+    assert committed(grown) == {
         (MOVED, "old", 3): 1,
         (MOVED, "t", 0): 9,
         (MOVED, "t", 1): None,
@@ -60,18 +54,18 @@ def test_without_a_partition_count_the_newest_commit_decides_also_later():
     tracker = Tracker()
     apply(tracker, 1, commit("g", "t", 0, 1, at=1_000))
     apply(tracker, 2, commit("g", "t", 0, 2, at=2_000))
-    assert rows(tracker) == {("g", "t", 0): 2}
+    assert committed(tracker) == {("g", "t", 0): 2}
     apply(tracker, 1, commit("g", "t", 0, 3, at=3_000))
-    assert rows(tracker) == {("g", "t", 0): 3}
+    assert committed(tracker) == {("g", "t", 0): 3}
 
 
 def test_a_group_of_zookeeper_is_hidden_as_long_as_kafka_has_it():
     tracker = Tracker()
     tracker.apply_external_commits(-1, {("g", "t", 0): (7, 9_000), ("z", "t", 0): (8, 9_000)}, [], {})
     apply(tracker, 4, commit("g", "t", 1, 1, at=1_000))
-    assert rows(tracker) == {("g", "t", 1): 1, ("z", "t", 0): 8}
+    assert committed(tracker) == {("g", "t", 1): 1, ("z", "t", 0): 8}
     apply(tracker, 4, commit("g", "t", 1, None))
-    assert rows(tracker) == {("g", "t", 0): 7, ("z", "t", 0): 8}
+    assert committed(tracker) == {("g", "t", 0): 7, ("z", "t", 0): 8}
 
 
 def test_layouts_stay_the_same_objects_while_no_group_or_row_comes_or_goes(grown):
@@ -110,16 +104,16 @@ def test_whatever_comes_and_goes_the_groups_shown_are_those_of_a_tracker_that_sa
             there = {p: value for (p, other), value in state.items() if other == name}
             newest = max(there, key=lambda p: there[p])
             expected[name, "t", 0] = there.get(group_partition(name, 4), there[newest])
-        assert rows(tracker) == expected
+        assert committed(tracker) == expected
 
 
 def test_groups_elsewhere_are_shown_until_brokers_use_the_new_count():
     tracker = Tracker()
     apply(tracker, BEFORE, commit(MOVED, "t", 0, 1))
     tracker.set_offsets_partitions(60, last_written=BEFORE)
-    assert rows(tracker) == {(MOVED, "t", 0): 1}
+    assert committed(tracker) == {(MOVED, "t", 0): 1}
     tracker.set_offsets_partitions(60, last_written=59)
-    assert rows(tracker) == {}
+    assert committed(tracker) == {}
     assert tracker.watched_partitions() == []
 
 
@@ -169,7 +163,7 @@ def test_groups_of_zookeeper_are_never_elsewhere():
     tracker = Tracker()
     tracker.apply_external_commits(-1, {("z", "t", 0): (8, 9_000)}, [], {})
     tracker.set_offsets_partitions(60, last_written=59)
-    assert rows(tracker) == {("z", "t", 0): 8}
+    assert committed(tracker) == {("z", "t", 0): 8}
 
 
 def test_a_group_of_zookeeper_is_shown_when_what_kafka_had_of_it_is_of_an_earlier_partition_count():
@@ -177,8 +171,8 @@ def test_a_group_of_zookeeper_is_shown_when_what_kafka_had_of_it_is_of_an_earlie
     tracker.set_offsets_partitions(50)
     apply(tracker, BEFORE, commit(MOVED, "t", 0, 5))
     tracker.apply_external_commits(-1, {(MOVED, "t", 0): (9, 9_000)}, [], {})
-    assert rows(tracker) == {(MOVED, "t", 0): 5}
+    assert committed(tracker) == {(MOVED, "t", 0): 5}
     tracker.set_offsets_partitions(60, last_written=BEFORE)
-    assert rows(tracker) == {(MOVED, "t", 0): 5}
+    assert committed(tracker) == {(MOVED, "t", 0): 5}
     tracker.set_offsets_partitions(60, last_written=59)
-    assert rows(tracker) == {(MOVED, "t", 0): 9}
+    assert committed(tracker) == {(MOVED, "t", 0): 9}

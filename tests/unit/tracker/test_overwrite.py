@@ -12,8 +12,8 @@ from koff.records.placement import group_partition
 from koff.tracker import Described, Group, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
-from tests.unit.builders import classic_group, commit, list_statuses
-from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
+from tests.unit.builders import apply, classic_group, commit, committed, list_statuses
+from tests.unit.tracker.share_groups import build_tracker, share, snapshot_of
 
 AT_MS = 1_790_000_000_000
 
@@ -28,27 +28,19 @@ def overwrite(
     tracker.shards[partition].overwrite(CommitColumns.from_offsets(offsets), groups, failed)
 
 
-def apply(tracker: Tracker, *pairs) -> None:
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=AT_MS)
-
-
-def rows(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
-    return {(r.group, r.topic, r.partition): r.committed for r in tracker.take_snapshot().rows()}
-
-
 @pytest.fixture
 def tracker() -> Tracker:
     tracker = Tracker()
     records = [
         commit(name, "t", 0, second, at=AT_MS + second * 5000) for second in range(12) for name in "ghf"
     ]
-    apply(tracker, classic_group("g", {}), classic_group("f", {}), *records)
+    apply(tracker, classic_group("g", {}), classic_group("f", {}), *records, seen_at_ms=AT_MS)
     return tracker
 
 
 def test_offsets_that_differ_are_set_new_rows_come_and_missing_ones_go(tracker):
     overwrite(tracker, {("g", "t", 0): 11, ("h", "t", 0): 40, ("h", "t", 1): 5, ("n", "u", 2): 6})
-    assert rows(tracker) == {
+    assert committed(tracker) == {
         ("g", "t", 0): 11,
         ("h", "t", 0): 40,
         ("h", "t", 1): 5,
@@ -58,7 +50,7 @@ def test_offsets_that_differ_are_set_new_rows_come_and_missing_ones_go(tracker):
 
 def test_a_group_whose_request_failed_keeps_its_rows_and_its_description(tracker):
     overwrite(tracker, {("g", "t", 0): 11}, {"g": Group("g", "consumer")}, failed=("f", "never-seen"))
-    assert rows(tracker) == {("g", "t", 0): 11, ("f", "t", 0): 11}
+    assert committed(tracker) == {("g", "t", 0): 11, ("f", "t", 0): 11}
     assert {g.name: g.type for g in tracker.take_snapshot().groups()} == {"g": "consumer", "f": "classic"}
 
 
@@ -75,7 +67,7 @@ def test_windows_stay_and_what_is_set_has_no_time_and_no_place_in_the_window(tra
         np.column_stack(after.features)[~changed], np.column_stack(before.features)[~changed]
     )
     # The window is there again with the next commit of the log.
-    apply(tracker, commit("h", "t", 0, 901, at=AT_MS + 100_000))
+    apply(tracker, commit("h", "t", 0, 901, at=AT_MS + 100_000), seen_at_ms=AT_MS)
     features = tracker.take_snapshot().shards[0].features
     assert features.commits[changed].tolist() == [10]
     assert features.last_ms[changed].tolist() == [AT_MS + 100_000]
@@ -87,8 +79,8 @@ def test_an_equal_response_changes_nothing_and_the_log_goes_on_from_there(tracke
     assert tracker.version(0) == version
     overwrite(tracker, {(name, "t", 0): 12 for name in "gfh"})
     assert tracker.version(0) != version
-    apply(tracker, commit("g", "t", 0, 13), commit("h", "t", 0, None))
-    assert rows(tracker) == {("g", "t", 0): 13, ("f", "t", 0): 12}
+    apply(tracker, commit("g", "t", 0, 13), commit("h", "t", 0, None), seen_at_ms=AT_MS)
+    assert committed(tracker) == {("g", "t", 0): 13, ("f", "t", 0): 12}
 
 
 def sample(tracker: Tracker, end: int, at_ms: int) -> None:
@@ -103,16 +95,11 @@ def lose_the_log() -> Tracker:
         at_ms, offset = AT_MS + tick * 5000, tick * 10
         sample(tracker, 100 + offset, at_ms)
         if tick < 20:
-            apply_at(
-                tracker, at_ms, commit("g", "t", 0, offset, at=at_ms), commit("g", "t", 1, offset, at=at_ms)
-            )
+            records = [commit("g", "t", partition, offset, at=at_ms) for partition in (0, 1)]
+            apply(tracker, *records, seen_at_ms=at_ms)
         else:
             overwrite(tracker, {("g", "t", 0): offset, ("g", "t", 1): 190})
     return tracker
-
-
-def apply_at(tracker: Tracker, at_ms: int, *pairs) -> None:
-    tracker.apply(0, [key for key, _ in pairs], [value for _, value in pairs], seen_at_ms=at_ms)
 
 
 NOW_MS = AT_MS + 39 * 5000
@@ -156,10 +143,7 @@ def test_a_group_is_not_ok_because_of_the_partitions_that_are():
 @pytest.fixture
 def sharing() -> Tracker:
     """A tracker that knows the share group s, at 4 of partition 0 of t."""
-    tracker = Tracker()
-    tracker.identify_topics({"t": "AAAAAAAAAAAAAAAAAAAAAQ"})
-    tracker.set_offsets_partitions(50)
-    add_share_groups(tracker, "s")
+    tracker = build_tracker("s")
     share(tracker, 3, snapshot_of("s", 4))
     return tracker
 
@@ -167,24 +151,24 @@ def sharing() -> Tracker:
 def test_rows_from_share_state_stay_as_they_are(sharing):
     home, groups = group_partition("s", 50), {"s": ShareGroupState()}
     overwrite(sharing, {}, groups, partition=home)
-    assert rows(sharing) == {("s", "t", 0): 4}
+    assert committed(sharing) == {("s", "t", 0): 4}
     overwrite(sharing, {("s", "t", 0): 9, ("s", "t", 1): 7}, groups, partition=home)
-    assert rows(sharing) == {("s", "t", 0): 4}
+    assert committed(sharing) == {("s", "t", 0): 4}
 
 
 def test_rows_from_share_state_are_shown_as_long_as_the_coordinators_have_the_group(sharing):
     home = group_partition("s", 50)
     overwrite(sharing, {}, {}, partition=home)
-    assert rows(sharing) == {}
+    assert committed(sharing) == {}
     overwrite(sharing, {}, {"s": ShareGroupState()}, partition=home)
-    assert rows(sharing) == {("s", "t", 0): 4}
+    assert committed(sharing) == {("s", "t", 0): 4}
     overwrite(sharing, {}, {}, failed=("s",), partition=home)
-    assert rows(sharing) == {("s", "t", 0): 4}
+    assert committed(sharing) == {("s", "t", 0): 4}
     overwrite(sharing, {}, {"s": Group("s", "classic")}, partition=home)
-    assert rows(sharing) == {}
+    assert committed(sharing) == {}
 
 
 def test_impossible_rows_of_a_response_are_left_out(tracker):
     overwrite(tracker, {("g", "t", 0): 5, ("g", "t", -1): 5, ("\ufffd" * 22_000, "t", 0): 5})
-    assert rows(tracker) == {("g", "t", 0): 5}
+    assert committed(tracker) == {("g", "t", 0): 5}
     assert tracker.impossible_counts == {"partition": 1, "name": 1}

@@ -17,7 +17,7 @@ from koff.tracker.commit_keys import commit_key, key_hashes
 from koff.tracker.saved_ends import restore_ends, save_ends
 from tests.unit.builders import Share, commit
 from tests.unit.lives import history
-from tests.unit.tracker.test_share_commits import share, snapshot_of
+from tests.unit.tracker.share_groups import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")

@@ -5,62 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from koff.records import (
-    ShareSnapshot,
-    ShareSnapshotValue,
-    ShareUpdate,
-    ShareUpdateValue,
-    encode,
-)
+from koff.records import encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Pair, Share, apply, classic_group, commit, list_unread
-
-OLD, NEW = Share.places
-NOW_MS = 1_790_000_000_000
-
-
-def snapshot_of(
-    group: str,
-    start: int | None,
-    *,
-    topic_id: str = OLD,
-    partition: int = 0,
-    at_ms: int = 1,
-    done: int = 0,
-) -> Pair:
-    """Share state that starts at `start`, with `done` deliveries above; None deletes it."""
-    value = None
-    if start is not None:
-        value = ShareSnapshotValue(
-            version=0,
-            snapshot_epoch=0,
-            state_epoch=0,
-            leader_epoch=0,
-            start_offset=start,
-            delivery_complete_count=done,
-            create_timestamp=1,
-            write_timestamp=at_ms,
-            state_batches=(),
-        )
-    return encode(ShareSnapshot(group_id=group, topic_id=topic_id, partition=partition, value=value))
-
-
-def share(tracker: Tracker, place: int, *records, seen_at_ms: int = -1) -> None:
-    keys, values = [key for key, _ in records], [value for _, value in records]
-    tracker.shares.apply(place, keys, values, seen_at_ms=seen_at_ms)
-
-
-def add_share_groups(tracker: Tracker, *names: str, count: int = 50) -> None:
-    """Applies the own records of these share groups. The offsets topic has `count` partitions."""
-    for name in names:
-        apply(tracker, encode(Share.own(name, 1)), partition=group_partition(name, count))
-
-
-def commits(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
-    return {(r.group, r.topic, r.partition): r.committed for r in tracker.take_snapshot().rows()}
+from tests.unit.builders import Share, apply, classic_group, commit, committed, list_unread
+from tests.unit.tracker.share_groups import (
+    NEW,
+    OLD,
+    add_share_groups,
+    build_tracker,
+    share,
+    snapshot_of,
+    update_record,
+)
 
 
 def share_partitions(tracker: Tracker) -> dict[int, np.ndarray]:
@@ -72,46 +31,42 @@ def share_partitions(tracker: Tracker) -> dict[int, np.ndarray]:
 @pytest.fixture
 def tracker() -> Tracker:
     """A tracker that knows the share groups s and u."""
-    tracker = Tracker()
-    tracker.identify_topics({"t": OLD})
-    tracker.set_offsets_partitions(50)
-    add_share_groups(tracker, "s", "u")
-    return tracker
+    return build_tracker("s", "u")
 
 
 def test_a_lost_partition_of_share_state_takes_its_own_rows_with_it_and_no_others(tracker):
     share(tracker, 3, snapshot_of("s", 4), snapshot_of("u", 5))
     share(tracker, 7, snapshot_of("s", 6, partition=1))
     tracker.shares.reset_partition(3)
-    assert commits(tracker) == {("s", "t", 1): 6}
+    assert committed(tracker) == {("s", "t", 1): 6}
     share(tracker, 3, snapshot_of("s", 8))
-    assert commits(tracker) == {("s", "t", 0): 8, ("s", "t", 1): 6}
+    assert committed(tracker) == {("s", "t", 0): 8, ("s", "t", 1): 6}
 
 
 def test_state_that_is_in_two_partitions_counts_as_of_its_newest_write_and_falls_back(tracker):
     share(tracker, 1, snapshot_of("s", 4, at_ms=10))
     share(tracker, 2, snapshot_of("s", 9, at_ms=20))
     share(tracker, 1, snapshot_of("s", 4, at_ms=10))
-    assert commits(tracker) == {("s", "t", 0): 9}
+    assert committed(tracker) == {("s", "t", 0): 9}
     tracker.shares.reset_partition(2)
-    assert commits(tracker) == {("s", "t", 0): 4}
+    assert committed(tracker) == {("s", "t", 0): 4}
 
 
 def test_state_of_a_deleted_topic_makes_no_row_of_its_successor(tracker):
     share(tracker, 0, snapshot_of("s", 100))
     tracker.identify_topics({"t": NEW})
-    assert commits(tracker) == {}
+    assert committed(tracker) == {}
     share(tracker, 0, snapshot_of("s", 101))
-    assert commits(tracker) == {}
+    assert committed(tracker) == {}
     tracker.shares.reset_partition(0)
-    assert commits(tracker) == {}
+    assert committed(tracker) == {}
 
 
 def test_state_that_comes_before_its_topic_is_listed_makes_a_row_then(tracker):
     share(tracker, 0, snapshot_of("s", 100), snapshot_of("s", 7, topic_id=NEW))
-    assert commits(tracker) == {("s", "t", 0): 100}
+    assert committed(tracker) == {("s", "t", 0): 100}
     tracker.identify_topics({"t": NEW})
-    assert commits(tracker) == {("s", "t", 0): 7}
+    assert committed(tracker) == {("s", "t", 0): 7}
 
 
 def test_share_groups_move_when_the_offsets_topic_grows():
@@ -119,7 +74,7 @@ def test_share_groups_move_when_the_offsets_topic_grows():
     tracker = Tracker()
     tracker.identify_topics({"t": OLD})
     share(tracker, 0, *(snapshot_of(name, 4) for name in names))
-    assert commits(tracker) == {}
+    assert committed(tracker) == {}
     for count in (50, 60):
         tracker.set_offsets_partitions(count)
         # Brokers that use the new count write each group into its new partition. Its old records stay.
@@ -127,27 +82,18 @@ def test_share_groups_move_when_the_offsets_topic_grows():
         shards = tracker.take_snapshot().shards
         found = sorted((group.name, number) for number, shard in shards.items() for group in shard.groups)
         assert found == sorted((name, group_partition(name, count)) for name in names)
-        assert len(commits(tracker)) == 40
+        assert len(committed(tracker)) == 40
 
 
 @pytest.mark.parametrize(("group", "partition"), [("s", -1), ("\ufffd" * 22_000, 0)])
 def test_impossible_keys_of_share_state_are_counted_and_make_no_row(tracker, group, partition):
-    value = ShareUpdateValue(
-        version=0,
-        snapshot_epoch=0,
-        leader_epoch=0,
-        start_offset=3,
-        delivery_complete_count=0,
-        state_batches=(),
-    )
-    short = ShareUpdate(group_id="g", topic_id=OLD, partition=partition, value=value)
-    key, encoded = encode(short)
+    key, encoded = encode(update_record("g", 3, partition=partition))
     if partition == 0:
         raw = b"\xff" * 22_000
         key = b"\0\1" + len(raw).to_bytes(2, "big") + raw + key[2 + 2 + 1 :]
     add_share_groups(tracker, "ok")
     share(tracker, 0, (key, encoded), snapshot_of("ok", 4))
-    assert commits(tracker) == {("ok", "t", 0): 4}
+    assert committed(tracker) == {("ok", "t", 0): 4}
     assert sum(tracker.impossible_counts.values()) == 1
     assert tracker.unnamed_topic_ids() == set()
 
@@ -156,10 +102,10 @@ def test_zookeepers_commits_are_set_and_removed_without_records():
     tracker = Tracker()
     changed = {("z", "t", 0): (5, 1000), ("z", "t", 1): (6, 2000), ("z", "t", -1): (1, 1)}
     tracker.apply_external_commits(-1, changed, [], {})
-    assert commits(tracker) == {("z", "t", 0): 5, ("z", "t", 1): 6}
+    assert committed(tracker) == {("z", "t", 0): 5, ("z", "t", 1): 6}
     assert (tracker.record_counts, tracker.impossible_counts) == ({}, {"partition": 1})
     tracker.apply_external_commits(-1, {("z", "t", 0): (7, 3000)}, [("z", "t", 1), ("z", "u", 9)], {})
-    assert commits(tracker) == {("z", "t", 0): 7}
+    assert committed(tracker) == {("z", "t", 0): 7}
     (shard,) = tracker.take_snapshot().shards.values()
     assert (shard.committed_at.tolist(), shard.features.commits.tolist()) == ([3000], [2])
 
@@ -200,7 +146,7 @@ def test_a_partition_that_begins_anew_costs_as_much_as_its_own_share_groups(trac
         tracker.seed_partitions(CommitColumns.from_offsets({}), {}, 50, [number])
     assert len(looked_up) == len(names)
     add_share_groups(tracker, *names)
-    assert {row[0] for row in commits(tracker)} == set(names)
+    assert {row[0] for row in committed(tracker)} == set(names)
 
 
 def test_state_without_a_topic_name_costs_nothing_until_it_has_one(tracker, looked_up):
@@ -211,7 +157,7 @@ def test_state_without_a_topic_name_costs_nothing_until_it_has_one(tracker, look
         share(tracker, 4, snapshot_of("s", 4, partition=1))
     assert len(looked_up) == 10
     tracker.identify_topics({"new": NEW})
-    assert commits(tracker) == {("s", "t", 1): 4, ("s", "new", 0): 4, ("u", "new", 0): 5}
+    assert committed(tracker) == {("s", "t", 1): 4, ("s", "new", 0): 4, ("u", "new", 0): 5}
 
 
 def test_state_that_was_deleted_before_its_topic_had_a_name_keeps_no_id(tracker):
@@ -229,7 +175,7 @@ def test_a_share_group_that_went_and_came_back_is_set_again_in_a_new_shard(track
     share(tracker, 3, snapshot_of("s", 6))
     tracker.seed_partitions(CommitColumns.from_offsets({}), {}, 50, [group_partition("s", 50)])
     add_share_groups(tracker, "s")
-    assert commits(tracker) == {("s", "t", 0): 6}
+    assert committed(tracker) == {("s", "t", 0): 6}
 
 
 def test_rows_follow_their_group_to_the_partition_that_shows_it(tracker):
@@ -239,14 +185,14 @@ def test_rows_follow_their_group_to_the_partition_that_shows_it(tracker):
     share(tracker, 3, snapshot_of(name, 4))
     tracker.set_offsets_partitions(60, last_written=49)
     add_share_groups(tracker, name)
-    assert commits(tracker) == {(name, "t", 0): 4}
+    assert committed(tracker) == {(name, "t", 0): 4}
     share(tracker, 3, snapshot_of(name, 5))
-    assert commits(tracker) == {(name, "t", 0): 5}
+    assert committed(tracker) == {(name, "t", 0): 5}
     tracker.reset_partition(before)
     add_share_groups(tracker, name)
     tracker.set_offsets_partitions(60, last_written=49)
-    assert commits(tracker) == {(name, "t", 0): 5}
+    assert committed(tracker) == {(name, "t", 0): 5}
     tracker.set_offsets_partitions(60, last_written=59)
     add_share_groups(tracker, name, count=60)
-    assert commits(tracker) == {(name, "t", 0): 5}
+    assert committed(tracker) == {(name, "t", 0): 5}
     assert len(share_partitions(tracker)[after]) == 1

@@ -7,16 +7,11 @@ from typing import NamedTuple
 import pytest
 
 from koff.records import encode
-from koff.records.placement import group_partition
 from koff.tracker import Group, Snapshot, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
-from tests.unit.builders import Consumer, Pair, Share, classic_group, commit, gone
-from tests.unit.tracker.test_share_commits import share, snapshot_of
-
-HOME = group_partition("s", 50)
-TOPIC = Share.places[0]
-NOW_MS = 1_790_000_000_000
+from tests.unit.builders import Consumer, Share, classic_group, commit, gone
+from tests.unit.tracker.share_groups import HOME, NOW_MS, apply_home, build_tracker, share, snapshot_of
 
 
 class Shown(NamedTuple):
@@ -42,25 +37,18 @@ def shown(tracker: Tracker) -> Shown:
     return see(tracker.take_snapshot())
 
 
-def apply(tracker: Tracker, *pairs: Pair) -> None:
-    tracker.apply(HOME, [key for key, _ in pairs], [value for _, value in pairs])
-
-
 @pytest.fixture
 def tracker() -> Tracker:
     """A tracker with share state of the group s, at 4 of 10, and without any record of that group."""
-    tracker = Tracker()
-    tracker.identify_topics({"t": TOPIC})
-    tracker.set_offsets_partitions(50)
+    tracker = build_tracker(ends={("t", 0): 10})
     share(tracker, 3, snapshot_of("s", 4))
-    tracker.add_samples(ends={("t", 0): 10}, at_ms=NOW_MS)
     return tracker
 
 
 def test_the_age_of_an_orphans_records_is_not_asked_for(tracker):
     tracker.partitions.expect_past_ends(3600)
     assert tracker.find_undated(NOW_MS) == {}
-    apply(tracker, encode(Share.own("s", 1)))
+    apply_home(tracker, encode(Share.own("s", 1)))
     assert tracker.find_undated(NOW_MS) == {("t", 0): [4]}
 
 
@@ -72,15 +60,15 @@ def test_the_age_of_an_orphans_records_is_not_asked_for(tracker):
 def test_an_orphan_is_shown_as_soon_as_any_record_of_its_group_comes(tracker, record):
     """After compaction, the group's own record may come after the others."""
     assert shown(tracker) == NOTHING
-    apply(tracker, encode(record))
+    apply_home(tracker, encode(record))
     assert shown(tracker) == Shown([(0, 4)], ["share"], [6])
 
 
 def test_records_of_the_group_count_in_a_batch_of_many_records_too(tracker):
     many = [commit("other", "t", number, 1) for number in range(100)]
-    apply(tracker, *many[:50], encode(Share.own("s", 1)), *many[50:])
+    apply_home(tracker, *many[:50], encode(Share.own("s", 1)), *many[50:])
     assert shown(tracker) == Shown([(0, 4)], ["share"], [6])
-    apply(tracker, *many[:50], encode(gone(Share.own("s", 1))), *many[50:])
+    apply_home(tracker, *many[:50], encode(gone(Share.own("s", 1))), *many[50:])
     assert shown(tracker) == NOTHING
     assert len(see(tracker.take_snapshot(), "other").rows) == 100
 
@@ -93,21 +81,21 @@ def test_records_of_the_group_count_in_a_batch_of_many_records_too(tracker):
 )
 def test_a_group_of_another_type_that_took_the_name_does_not_get_the_orphan(tracker, taker, kind, deleted):
     own = Share.own("s", 1)
-    apply(tracker, encode(own))
+    apply_home(tracker, encode(own))
     assert shown(tracker).rows == [(0, 4)]
-    apply(tracker, *([encode(gone(own))] if deleted else []), taker)
+    apply_home(tracker, *([encode(gone(own))] if deleted else []), taker)
     assert shown(tracker) == Shown([], [kind], [None])
-    apply(tracker, commit("s", "t", 1, 8))
+    apply_home(tracker, commit("s", "t", 1, 8))
     assert shown(tracker) == Shown([(1, 8)], [kind], [None])
 
 
 def test_the_layout_stays_the_same_object_while_coordinators_and_records_say_the_same_of_types(tracker):
-    apply(tracker, encode(Share.own("s", 1)), classic_group("c", {}))
+    apply_home(tracker, encode(Share.own("s", 1)), classic_group("c", {}))
     layout = tracker.take_snapshot().shards[HOME].layout
     groups = {"s": ShareGroupState(), "c": Group("c", "classic")}
     tracker.shards[HOME].overwrite(CommitColumns.from_offsets({}), groups, ())
     assert tracker.take_snapshot().shards[HOME].layout is layout
-    apply(tracker, classic_group("c", None), encode(Consumer.own("c", 1)))
+    apply_home(tracker, classic_group("c", None), encode(Consumer.own("c", 1)))
     assert tracker.take_snapshot().shards[HOME].layout is layout
 
 
@@ -115,14 +103,14 @@ def test_the_layout_stays_the_same_object_while_coordinators_and_records_say_the
 def test_the_layout_stays_the_same_object_until_the_group_comes_or_goes(tracker, exists):
     own = Share.own("s", 1)
     if exists:
-        apply(tracker, encode(own))
-    apply(tracker, commit("plain", "t", 0, 1))
+        apply_home(tracker, encode(own))
+    apply_home(tracker, commit("plain", "t", 0, 1))
     layout = tracker.take_snapshot().shards[HOME].layout
     assert tracker.take_snapshot().shards[HOME].layout is layout
     # New offsets, and a new epoch of a group that is known.
     share(tracker, 3, snapshot_of("s", 5))
-    apply(tracker, commit("plain", "t", 0, 2), *([encode(Share.own("s", 2))] if exists else []))
+    apply_home(tracker, commit("plain", "t", 0, 2), *([encode(Share.own("s", 2))] if exists else []))
     tracker.add_samples(ends={("t", 0): 11}, at_ms=NOW_MS + 1)
     assert tracker.take_snapshot().shards[HOME].layout is layout
-    apply(tracker, encode(gone(own) if exists else own))
+    apply_home(tracker, encode(gone(own) if exists else own))
     assert tracker.take_snapshot().shards[HOME].layout is not layout

@@ -7,45 +7,20 @@ import random
 import pytest
 
 from koff.lag import share_committed_offset
-from koff.records import (
-    ShareSnapshot,
-    ShareSnapshotValue,
-    ShareUpdate,
-    ShareUpdateValue,
-    decode_share_state,
-    encode,
-)
+from koff.records import ShareSnapshot, decode_share_state, encode
 from koff.tracker.share_progress import SharePartition, ShareProgress
-from tests.unit.builders import TOPIC_ID, commit, golden_messages, gone
+from tests.unit.builders import commit, golden_messages, gone
+from tests.unit.tracker.share_groups import OLD, snapshot_record, update_record
 
 MOST = (1 << 63) - 1
 
 
 def snapshot(start: int, *, complete: int = 0, partition: int = 0):
-    value = ShareSnapshotValue(
-        version=0,
-        snapshot_epoch=0,
-        state_epoch=1,
-        leader_epoch=1,
-        start_offset=start,
-        delivery_complete_count=complete,
-        create_timestamp=1,
-        write_timestamp=1000,
-        state_batches=(),
-    )
-    return ShareSnapshot(group_id="g", topic_id=TOPIC_ID, partition=partition, value=value)
+    return snapshot_record("g", start, done=complete, partition=partition, at_ms=1000)
 
 
-def update(start: int, *, complete: int = 0, partition: int = 0):
-    value = ShareUpdateValue(
-        version=0,
-        snapshot_epoch=0,
-        leader_epoch=-1,
-        start_offset=start,
-        delivery_complete_count=complete,
-        state_batches=(),
-    )
-    return ShareUpdate(group_id="g", topic_id=TOPIC_ID, partition=partition, value=value)
+def update(start: int, *, complete: int = 0):
+    return update_record("g", start, complete)
 
 
 def replayed(*records) -> ShareProgress:
@@ -56,20 +31,20 @@ def replayed(*records) -> ShareProgress:
 
 
 def row(*records) -> SharePartition:
-    found = replayed(*records).get("g", TOPIC_ID, 0)
+    found = replayed(*records).get("g", OLD, 0)
     assert found is not None
     return found
 
 
 def test_a_snapshot_replaces_the_whole_state():
     found = row(snapshot(0, complete=10), update(3), snapshot(4))
-    assert found == SharePartition("g", TOPIC_ID, 0, 4, 0, 1000)
+    assert found == SharePartition("g", OLD, 0, 4, 0, 1000)
 
 
 def test_a_tombstone_drops_the_state_of_one_partition():
     state = replayed(snapshot(0), snapshot(7, partition=1), gone(snapshot(0)))
     assert [each.partition for each in state.rows()] == [1]
-    assert (len(state), state.get("g", TOPIC_ID, 0)) == (1, None)
+    assert (len(state), state.get("g", OLD, 0)) == (1, None)
     assert list(replayed(snapshot(0), gone(snapshot(0))).rows()) == []
 
 
@@ -79,7 +54,7 @@ def test_tombstones_of_what_never_was_and_of_updates_change_nothing():
 
 
 def test_an_update_changes_what_it_names():
-    assert row(snapshot(4), update(6, complete=2)) == SharePartition("g", TOPIC_ID, 0, 6, 2, 1000)
+    assert row(snapshot(4), update(6, complete=2)) == SharePartition("g", OLD, 0, 6, 2, 1000)
 
 
 def test_an_update_with_minus_one_leaves_the_start_but_not_the_count():
@@ -88,7 +63,7 @@ def test_an_update_with_minus_one_leaves_the_start_but_not_the_count():
 
 
 def test_an_update_without_a_state_is_the_state():
-    assert row(update(-1, complete=3)) == SharePartition("g", TOPIC_ID, 0, -1, 3, -1)
+    assert row(update(-1, complete=3)) == SharePartition("g", OLD, 0, -1, 3, -1)
 
 
 def test_records_of_other_topics_are_left_alone():

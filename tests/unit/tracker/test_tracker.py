@@ -14,14 +14,10 @@ from koff.records import (
 from koff.records.commit_values import decode_commit_values
 from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker
-from tests.unit.builders import TOPIC_ID, apply, commit, consumer_group, list_statuses
-from tests.unit.tracker.test_share_commits import add_share_groups, share, snapshot_of
+from tests.unit.builders import TOPIC_ID, apply, commit, committed, consumer_group, list_statuses
+from tests.unit.tracker.share_groups import add_share_groups, share, snapshot_of
 
 START_MS = 1_790_000_000_000
-
-
-def committed(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:
-    return {(row.group, row.topic, row.partition): row.committed for row in tracker.take_snapshot().rows()}
 
 
 def groups(tracker: Tracker) -> dict[str, str]:
@@ -142,8 +138,8 @@ def test_a_group_is_not_ok_while_it_is_behind_in_a_partition_of_which_too_little
     now_ms = START_MS + 400_000
     tracker.add_samples(ends={("t", 1): 10}, at_ms=now_ms)
     apply(tracker, commit("g", "t", 1, 4, at=now_ms))
-    for committed, status in ((4, "UNKNOWN"), (10, "OK")):
-        apply(tracker, commit("g", "t", 1, committed, at=now_ms))
+    for offset, status in ((4, "UNKNOWN"), (10, "OK")):
+        apply(tracker, commit("g", "t", 1, offset, at=now_ms))
         snapshot = tracker.take_snapshot(now_ms)
         assert name_statuses(snapshot) == ["OK", status]
         assert [Status(each).name for each in snapshot.group_statuses(snapshot.shards[0])] == [status]

@@ -46,7 +46,7 @@ def render_sizes() -> Iterator[str]:
     for families in ("default", "all"):
         for granularity in GRANULARITIES:
             exposition = Exposition(MetricsConf(families=(families,), granularity=granularity))
-            size = sum(len(chunk.encode()) for chunk in exposition.render_chunks(view))
+            size = sum(len(chunk) for chunk in exposition.render_chunks(view))
             series = exposition.count_series()["bench"].series
             yield f"| `{families}` | `{granularity}` | {series:,} | {size / 1e6:.2f} MB |"
 

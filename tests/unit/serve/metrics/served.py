@@ -11,7 +11,7 @@ from tests.unit.serve.views import EVERYTHING
 
 def text(view: ClusterView, exposition: Exposition | None = None) -> str:
     """The families of koff, or what `exposition` is to render."""
-    return "".join((exposition or Exposition(EVERYTHING)).render_chunks(view))
+    return b"".join((exposition or Exposition(EVERYTHING)).render_chunks(view)).decode()
 
 
 def values(served: str, name: str) -> dict[str, float]:

@@ -139,7 +139,7 @@ def view(rows: Mapping[Row, Reason] | None = None, stale_groups: str = "") -> Cl
 def render(shown: ClusterView | None = None, **conf: Any) -> str:
     """The families of both exporters."""
     conf = {"families": (), "compat": BOTH, **conf}
-    text = "".join(Exposition(MetricsConf(**conf)).render_chunks(shown or view()))
+    text = b"".join(Exposition(MetricsConf(**conf)).render_chunks(shown or view())).decode()
     return text[text.index("# HELP kminion_") :] if "kminion_" in text else ""
 
 
@@ -148,7 +148,7 @@ def test_every_family_as_it_is_served() -> None:
 
 
 def test_without_the_setting_there_is_no_such_family() -> None:
-    text = "".join(Exposition(MetricsConf(families=("all",))).render_chunks(view()))
+    text = b"".join(Exposition(MetricsConf(families=("all",))).render_chunks(view())).decode()
     assert not re.search("^(kminion|kafka)_", text, re.MULTILINE)
     assert "kafka_" not in render(compat=("kminion",)).replace("kminion_kafka_", "")
 
@@ -222,15 +222,15 @@ def test_names_are_escaped_and_static_labels_are_there() -> None:
 
 def test_labels_follow_new_groups_and_another_name_of_the_cluster() -> None:
     tracker, exposition = fill_tracker(), Exposition(MetricsConf(families=(), compat=BOTH))
-    "".join(exposition.render_chunks(take_view(tracker)))
+    b"".join(exposition.render_chunks(take_view(tracker))).decode()
     apply(tracker, commit("new", "v", 0, 1))
     tracker.add_samples(ends={("v", 0): 3})
     shown = replace(take_view(tracker), facts=ClusterFacts(1, {"v": TopicFacts(1, 1)}))
-    text = "".join(exposition.render_chunks(shown))
+    text = b"".join(exposition.render_chunks(shown)).decode()
     assert 'kafka_consumergroup_lag{cluster="c",consumergroup="new",topic="v",partition="0"} 2\n' in text
     assert 'kminion_kafka_topic_high_water_mark_sum{cluster="c",topic_name="v"} 3\n' in text
     assert 'kafka_topic_partitions{cluster="c",topic="v"} 1\n' in text
-    text = "".join(exposition.render_chunks(replace(shown, labels={"x": "y"})))
+    text = b"".join(exposition.render_chunks(replace(shown, labels={"x": "y"}))).decode()
     assert 'cluster="c",x="y",consumergroup="new"' in text
     assert 'cluster="c",consumergroup' not in text
 
@@ -250,7 +250,7 @@ def test_a_granularity_leaves_out_finer_families() -> None:
 def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -> None:
     whole = [line for line in render().splitlines() if line[0] != "#"]
     exposition = Exposition(MetricsConf(families=(), compat=BOTH, max_series=limit))
-    text = "".join(exposition.render_chunks(view()))
+    text = b"".join(exposition.render_chunks(view())).decode()
     served = [line for line in text.splitlines() if line[0] != "#" and not line.startswith("koff_")]
     of_cluster = 2 + len(SIZES)  # kafka_brokers, kminion_kafka_cluster_info, the sizes of brokers
     count = exposition.count_series()["c"]

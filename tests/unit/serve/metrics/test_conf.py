@@ -41,7 +41,7 @@ def take_view(tracker: Tracker | None = None) -> ClusterView:
 def render(view: ClusterView | None = None, **conf: Any) -> tuple[set[str], Exposition]:
     """The series, and what rendered them."""
     exposition = Exposition(MetricsConf(**conf))
-    text = "".join(exposition.render_chunks(view or take_view()))
+    text = b"".join(exposition.render_chunks(view or take_view())).decode()
     return {line for line in text.splitlines() if not line.startswith("#")}, exposition
 
 
@@ -134,9 +134,9 @@ def test_what_is_kept_follows_the_lags() -> None:
         fill_tracker(),
         Exposition(MetricsConf(families=("koff_group_total_lag",), max_series=1)),
     )
-    assert 'group="c-test"} 927\n' in "".join(exposition.render_chunks(take_view(tracker)))
+    assert 'group="c-test"} 927\n' in b"".join(exposition.render_chunks(take_view(tracker))).decode()
     apply(tracker, commit("c-test", "u", 1, 1000), partition=2)
-    served = "".join(exposition.render_chunks(take_view(tracker)))
+    served = b"".join(exposition.render_chunks(take_view(tracker))).decode()
     assert re.findall(r"koff_group_total_lag{.*", served) == [
         'koff_group_total_lag{cluster="c",group="b"} 260'
     ]

@@ -425,7 +425,7 @@ def test_commits_are_counted_as_they_are_made_but_not_in_the_history():
 
 def test_in_openmetrics_the_head_of_a_counter_has_no_total():
     tracker = two_groups()
-    served = "".join(Exposition(EVERYTHING).render_chunks(take_view(tracker), openmetrics=True))
+    served = b"".join(Exposition(EVERYTHING).render_chunks(take_view(tracker), openmetrics=True)).decode()
     families = {f.name: f for f in parse_openmetrics(served + "# EOF\n")}
     counter = families["koff_group_topic_consumed"]
     assert (counter.type, {sample.name for sample in counter.samples}) == (

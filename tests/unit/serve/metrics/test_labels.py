@@ -70,7 +70,7 @@ def list_teams(text: str) -> set[tuple[str, str | None]]:
 
 
 def test_all_series_of_a_group_have_the_label_and_no_others() -> None:
-    text = "".join(Exposition(CONF).render_chunks(take_labelled(fill_tracker(), TEAM)))
+    text = b"".join(Exposition(CONF).render_chunks(take_labelled(fill_tracker(), TEAM))).decode()
     assert list_teams(text) == {("pay.x", "pay"), ("other", None)}
     assert 'koff_group_state{cluster="c",region="eu",group="pay.x",team="pay",state="Stable"} 1\n' in text
     assert 'topic_lag{cluster="c",region="eu",group_id="pay.x",team="pay",topic_name="t"} 8\n' in text
@@ -78,13 +78,13 @@ def test_all_series_of_a_group_have_the_label_and_no_others() -> None:
 
 def test_labels_follow_new_patterns_and_new_groups() -> None:
     tracker, exposition = fill_tracker(), Exposition(CONF)
-    "".join(exposition.render_chunks(take_labelled(tracker)))
-    text = "".join(exposition.render_chunks(take_labelled(tracker, TEAM)))
+    b"".join(exposition.render_chunks(take_labelled(tracker))).decode()
+    text = b"".join(exposition.render_chunks(take_labelled(tracker, TEAM))).decode()
     assert list_teams(text) == {("pay.x", "pay"), ("other", None)}
     apply(tracker, commit("new.y", "t", 0, 1))
-    text = "".join(exposition.render_chunks(take_labelled(tracker, TEAM)))
+    text = b"".join(exposition.render_chunks(take_labelled(tracker, TEAM))).decode()
     assert ("new.y", "new") in list_teams(text)
-    assert list_teams("".join(exposition.render_chunks(take_labelled(tracker)))) == {
+    assert list_teams(b"".join(exposition.render_chunks(take_labelled(tracker))).decode()) == {
         ("pay.x", None),
         ("other", None),
         ("new.y", None),

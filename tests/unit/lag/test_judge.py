@@ -8,19 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from koff.lag.judge import CLOSED_S, EMPTY_S, SKIPPED_S, UNKNOWN_S, Judge
 from koff.lag.late_causes import Cause
 from koff.lag.usual_lateness import FLOOR_S, Pause
-from koff.lag.verdict import (
-    CLOSED_S,
-    EMPTY_S,
-    SKIPPED_S,
-    UNKNOWN_S,
-    Basis,
-    IncidentChange,
-    Judge,
-    Judgement,
-    Verdict,
-)
+from koff.lag.verdict import Basis, IncidentChange, Judgement, Verdict
 from tests.unit.lag.samples import build_sample
 
 OK, WARN, ERR, UNKNOWN = Verdict.OK, Verdict.WARN, Verdict.ERR, Verdict.UNKNOWN
