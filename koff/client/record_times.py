@@ -26,7 +26,7 @@ _NO_EPOCH = -1
 _OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 
 
-class Place(NamedTuple):
+class ReadPlace(NamedTuple):
     """An offset of a partition."""
 
     topic: str
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     offset: int
 
 
-class FirstRecord(NamedTuple):
+class ReadRecord(NamedTuple):
     """The first record at or after a place. It is later if compaction or retention removed the record there.
 
     `timestamp_ms` is CreateTime or LogAppendTime, as the topic is configured; None if the record has none.
@@ -60,7 +60,7 @@ class Unread(NamedTuple):
     denied: bool = False
 
 
-Answer = FirstRecord | EndReached | Unread
+Answer = ReadRecord | EndReached | Unread
 _Result = Answer | str | KoffError
 """An answer, the name of Kafka's error, or an error of koff's."""
 _Positions = Mapping[TopicPartition, int]
@@ -68,17 +68,17 @@ _Positions = Mapping[TopicPartition, int]
 
 def read_record_times(
     lister: OffsetLister,
-    places: Collection[Place],
+    places: Collection[ReadPlace],
     timeout_s: float,
     should_stop: Callable[[], bool] = lambda: False,
-) -> dict[Place, Answer]:
+) -> dict[ReadPlace, Answer]:
     """The first record at or after each place, within `timeout_s`, or until `should_stop` returns true.
 
     Records of aborted and of open transactions count (read_uncommitted): their offsets are part of the lag.
     A place for which no record came in time is `Unread`. Raises nothing.
     """
     deadline = time.monotonic() + timeout_s
-    answers: dict[Place, Answer] = {}
+    answers: dict[ReadPlace, Answer] = {}
     left = list(dict.fromkeys(places))  # without duplicates
     while left and time.monotonic() < deadline and not should_stop():
         # A round reads one place of each partition.
@@ -98,7 +98,7 @@ def _read(
 ) -> dict[TopicPartition, Answer]:
     def ask(address: Address, part: list[TopicPartition]) -> Mapping[TopicPartition, _Result]:
         own = {at: positions[at] for at in part}
-        return _Leader(lister, address, own, deadline).read(should_stop)
+        return _LeaderOfPlaces(lister, address, own, deadline).read(should_stop)
 
     found: Mapping[TopicPartition, _Result] = lister.ask_leaders(positions, ask, deadline)
     return {at: _explain(at, result) for at, result in found.items()}
@@ -132,7 +132,7 @@ def _explain(at: TopicPartition, result: _Result) -> Answer:
     return result
 
 
-class _Leader:
+class _LeaderOfPlaces:
     """Reads from one broker, in requests of some partitions.
 
     A partition without an answer comes first in the next request: only for the first, a broker returns a
@@ -198,10 +198,10 @@ class _Leader:
             self._left = {at: next_offset, **self._left}
 
 
-def _find_first(records: RecordRun) -> FirstRecord:
+def _find_first(records: RecordRun) -> ReadRecord:
     first, *later = records.timestamps_ms[: MOST_LATER + 1].tolist()
     known = [at_ms for at_ms in later if at_ms >= 0]
-    return FirstRecord(
+    return ReadRecord(
         records.offsets[0],
         first if first >= 0 else None,
         sorted(known)[(len(known) - 1) // 2] if known else None,

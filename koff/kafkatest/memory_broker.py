@@ -224,6 +224,14 @@ class MemoryBroker(Closing):
         self.clock.changed.notify_all()
         return first
 
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Commits all of the group's offsets or none. Raises `UnknownTopic`, and what `fail` says."""
+        with self.begin_call("commit", group=group, offsets=dict(offsets), metadata=metadata):
+            for topic, partition in offsets:
+                self.find_log(topic, partition)
+            for (topic, partition), offset in offsets.items():
+                self.committed[group, topic, partition] = (offset, metadata)
+
     def take_delay(self, call: str) -> float:
         """The delay of the next call of that name, which the caller applies in place of `begin_call`."""
         with self.clock.changed:
@@ -320,12 +328,7 @@ class MemoryOffsetCoordinator:
                 raise ConfigError(
                     f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
                 )
-        group = self.conf.consumer_group
-        with self._broker.begin_call("commit", group=group, offsets=dict(offsets), metadata=metadata):
-            for topic, partition in offsets:
-                self._broker.find_log(topic, partition)
-            for (topic, partition), offset in offsets.items():
-                self._broker.committed[group, topic, partition] = (offset, metadata)
+        self._broker.commit(self.conf.consumer_group, offsets, metadata)
 
     def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
         """All committed offsets of the group, with their metadata, by partition."""

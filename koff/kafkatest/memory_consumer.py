@@ -114,8 +114,7 @@ class MemoryConsumer(Closing):
             log = self._broker.find_log(self.topic, self.partition)
             if offset < StartOffset.OLDEST:
                 raise ConfigError(f"{offset} is no offset: use 0 or more, or a StartOffset")
-            places: dict[int, int] = {StartOffset.OLDEST: log.start, StartOffset.NEWEST: log.end}
-            self._next = places.get(offset, offset)
+            self._next = log.resolve(offset)
 
     def _read_batch(self, log: PartitionLog, max_messages: int) -> Batch | None:
         """The next messages; None if `on_out_of_range` has changed the position."""

@@ -116,7 +116,6 @@ class MemoryConsumerGroup(Closing):
         self._zookeeper, self._broker = zookeeper, zookeeper.broker
         self._clock = zookeeper.broker.clock
         self._claims: dict[TopicPartition, Claim] = {}
-        self._positions: dict[Claim, int] = {}
         self._processed: dict[Claim, int] = {}
         self._errors = ErrorQueue()
         self._close_errors: list[KoffError] = []
@@ -240,8 +239,8 @@ class MemoryConsumerGroup(Closing):
                 if key not in self._zookeeper.owners and not self._closing:
                     self._zookeeper.owners[key] = self
                     claim = Claim(topic, number, 0, next(self._zookeeper.transactions), initialized=True)
+                    claim.position = self._find_start(key)
                     self._claims[claim.topic_partition] = claim
-                    self._positions[claim] = self._find_start(key)
 
     def lose_claims(self) -> None:
         """Ends all claims without a commit, as the end of the session does."""
@@ -272,7 +271,7 @@ class MemoryConsumerGroup(Closing):
                 self._report_error(error)
 
     def _fetch(self, claim: Claim) -> None:
-        log, position = self._broker.find_log(claim.topic, claim.partition), self._positions[claim]
+        log, position = self._broker.find_log(claim.topic, claim.partition), claim.position or 0
         if not log.start <= position <= log.end:
             start = min(max(position, log.start), log.end)
             self._report_error(
@@ -280,7 +279,7 @@ class MemoryConsumerGroup(Closing):
             )
             position = start
         fetched = log.read(position, max(self._delivery.room(claim), 0))
-        self._positions[claim] = position + len(fetched)
+        claim.position = position + len(fetched)
         self._delivery.put_messages(claim, [_make_raw(message) for message in fetched])
 
     def _commit(self, claims: list[Claim]) -> None:

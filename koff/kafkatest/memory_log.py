@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from koff.client.cluster_conf import OffsetSpec
 from koff.client.message import Message
+from koff.client.start_offset import StartOffset
 
 
 class PartitionLog:
@@ -21,6 +22,11 @@ class PartitionLog:
     def read(self, offset: int, max_messages: int) -> list[Message]:
         """The messages from the offset on."""
         return self.messages[offset - self.start :][:max_messages]
+
+    def resolve(self, offset: int) -> int:
+        """The offset, or the one for which a `StartOffset` stands."""
+        places: dict[int, int] = {StartOffset.OLDEST: self.start, StartOffset.NEWEST: self.end}
+        return places.get(offset, offset)
 
     def delete_before(self, offset: int) -> None:
         """Deletes the messages before the offset."""

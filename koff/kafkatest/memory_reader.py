@@ -16,7 +16,6 @@ from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.reader import Reader
 from koff.client.multicluster.stats import ClientStatistics
 from koff.client.multicluster.subscription import ReaderSubscription
-from koff.client.start_offset import StartOffset
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.kafkatest.virtual_clock import VirtualClock
@@ -144,9 +143,7 @@ class _MemoryStream:
         return [TopicPartition(self._conf.topic, partition) for partition in self._positions]
 
     def _start_partition(self, subscription: ReaderSubscription, partition: int, offset: int) -> None:
-        log = self._broker.find_log(self._conf.topic, partition)
-        places: dict[int, int] = {StartOffset.OLDEST: log.start, StartOffset.NEWEST: log.end}
-        self._positions[partition] = places.get(offset, offset)
+        self._positions[partition] = self._broker.find_log(self._conf.topic, partition).resolve(offset)
         subscription.start_partition(partition)
 
     def _fetch(self, subscription: ReaderSubscription, partition: int) -> None:
@@ -188,8 +185,6 @@ class _MemoryStream:
                     each.to_commit = None
 
     def _commit(self, offsets: Mapping[int, int]) -> None:
-        group, topic = self._conf.group_id, self._conf.topic
+        topic = self._conf.topic
         named = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
-        with self._broker.begin_call("commit", group=group, offsets=named):
-            for partition, offset in offsets.items():
-                self._broker.committed[group, topic, partition] = (offset, "")
+        self._broker.commit(self._conf.group_id, named)

@@ -10,11 +10,8 @@ from koff.client.message import Message
 from koff.client.message_check import find_fault
 from koff.client.multicluster.balancers import Balancer, payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
-from koff.client.multicluster.errors import (
-    WriteError,
-    WriteErrors,
-)
-from koff.client.multicluster.stats import NO_VALUES, ClusterWrites, WriterStats
+from koff.client.multicluster.errors import WriteError, WriteErrors
+from koff.client.multicluster.stats import NO_VALUES, ClientStats, ClusterWrites, WriterStats
 from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.logs import get_logger
@@ -73,24 +70,12 @@ class MemoryWriter(Closing):
         """The statistics since the writer was made."""
         with self._clock.changed:
             clusters = {
-                target.name: ClusterWrites(
-                    messages=target.counts["messages"],
-                    bytes=target.counts["bytes"],
-                    failures=target.counts["failures"],
-                    reachable=not target.failure,
-                    failure=target.failure,
+                each.name: ClusterWrites(
+                    reachable=not each.failure, failure=each.failure, client=ClientStats(), **each.counts
                 )
-                for target in self._targets
+                for each in self._targets
             }
-            return WriterStats(
-                messages=self._counts["messages"],
-                bytes=self._counts["bytes"],
-                errors=self._counts["errors"],
-                retries=self._counts["retries"],
-                failovers=self._counts["failovers"],
-                write_s=self._write_s,
-                clusters=clusters,
-            )
+            return WriterStats(write_s=self._write_s, wait_s=NO_VALUES, clusters=clusters, **self._counts)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Makes every call raise `Closed`. Safe to call twice. There is nothing to wait for."""

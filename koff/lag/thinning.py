@@ -1,12 +1,61 @@
-"""Which points a full curve of end offsets loses, and between which points it is imprecise."""
+"""Which points a full curve of end offsets loses, between which points it is imprecise, and the search in it.
+
+The points of many curves are in grids (slots, N): a row of the history is a column there.
+"""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.curves import Rows
+
 PRECISION = 1.2
 """Between two points whose ages differ by at most this factor, a time lag is within 20 %."""
+
+_Column = TypeVar("_Column", np.int64, np.uint32)
+
+
+def find_first_above(
+    column: NDArray[_Column], rows: Rows, count: NDArray[np.uint8], values: NDArray[np.int64]
+) -> Rows:
+    """The slot of each row's first point above the value, of its `count` points. The newest must be above."""
+    low = np.zeros(len(rows), np.intp)
+    high = count.astype(np.intp) - 1
+    # All rows at once, for as many steps as the longest search can take.
+    for _ in range(int(high.max(initial=0)).bit_length()):
+        middle = (low + high) >> 1
+        above = column[middle, rows] > values
+        high = np.where(above, middle, high)
+        low = np.where(above, low, middle + 1)
+    return high
+
+
+def thin_curves(
+    offsets: NDArray[np.int64],
+    ticks: NDArray[np.uint32],
+    gaps: NDArray[np.bool_],
+    rows: Rows,
+    now: int,
+    kept: int,
+) -> NDArray[np.bool_]:
+    """Leaves `kept` points of the rows, whose slots are all in use. Returns which of them have a gap then."""
+    own_offsets, own_ticks, own_gaps = offsets[:, rows].T, ticks[:, rows].T, None
+    if gaps[:, rows].any():
+        own_gaps = find_wide_gaps(own_offsets, own_ticks, gaps[:, rows].T, now)
+    keep = points_to_keep(own_offsets, own_ticks, own_gaps, now, len(offsets) - kept)
+    # As many points are kept in each row, so `reshape` is possible.
+    offsets[:kept, rows] = own_offsets[keep].reshape(-1, kept).T
+    ticks[:kept, rows] = own_ticks[keep].reshape(-1, kept).T
+    if own_gaps is None:
+        return np.zeros(len(rows), np.bool_)
+    # What was a gap beside a dropped point is a gap beside its neighbour.
+    own_gaps[:, 1:] |= own_gaps[:, :-1] & ~keep[:, :-1]
+    gaps[:kept, rows] = own_gaps[keep].reshape(-1, kept).T
+    gaps[kept:, rows] = False
+    return np.asarray(own_gaps.any(axis=1))
 
 
 def find_wide_gaps(

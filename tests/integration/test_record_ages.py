@@ -13,7 +13,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.client import ClusterConf
 from koff.client.offsets.lister import OffsetLister
-from koff.client.record_times import EndReached, FirstRecord, Place, Unread, read_record_times
+from koff.client.record_times import EndReached, ReadPlace, ReadRecord, Unread, read_record_times
 from koff.kafkatest import KafkaCluster, wait_until
 from tests.kafka_groups import allow, commit
 from tests.koff_process import as_user, monitoring, run_koff, run_lag
@@ -34,12 +34,12 @@ def written(kafka: KafkaCluster, topic: str, *keys: str, at_ms: int | None = Non
 
 
 def first(kafka: KafkaCluster, *places: tuple[str, int, int], timeout_s: float = 60.0) -> list:
-    wanted = [Place(*place) for place in places]
+    wanted = [ReadPlace(*place) for place in places]
     with OffsetLister(ClusterConf(kafka.bootstrap)) as lister:
         answers = read_record_times(lister, wanted, timeout_s)
     found = [answers[place] for place in wanted]
     # How old the next ones are depends on what came in the same response.
-    return [each._replace(later_ms=None) if isinstance(each, FirstRecord) else each for each in found]
+    return [each._replace(later_ms=None) if isinstance(each, ReadRecord) else each for each in found]
 
 
 def lag_of(kafka: KafkaCluster, group: str) -> dict:
@@ -59,7 +59,7 @@ def test_the_record_at_an_offset_is_the_one_that_was_written_there(kafka, make_t
     written(kafka, other, *"ab")
     places = [(topic, 0, 4), (topic, 0, 9), (topic, 0, 4), (other, 0, 1), (topic, 0, 0)]
     assert first(kafka, *places) == [
-        FirstRecord(offset, FROM_MS + offset * 1000) for offset in (4, 9, 4, 1, 0)
+        ReadRecord(offset, FROM_MS + offset * 1000) for offset in (4, 9, 4, 1, 0)
     ]
     assert first(kafka, (topic, 0, 10), (other, 1, 0)) == [EndReached(10), EndReached(0)]
     assert first(kafka, (topic, 0, 11)) == [Unread("beyond the end of the log")]
@@ -70,7 +70,7 @@ def test_below_the_log_start_it_is_the_record_that_the_log_starts_with(kafka, ma
     written(kafka, topic, *"abcdefghij")
     commit(kafka, group, (topic, 0, 2))
     kafka.admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(60)
-    assert first(kafka, (topic, 0, 2)) == [FirstRecord(6, FROM_MS + 6000)]
+    assert first(kafka, (topic, 0, 2)) == [ReadRecord(6, FROM_MS + 6000)]
     begun = time.time()
     row = lag_of(kafka, group)
     assert (row["lag"], row["lost"], row["time_lag_source"]) == (8, 4, "record")
@@ -87,7 +87,7 @@ def test_where_only_a_control_record_is_left_the_lag_is_an_offset_and_no_time(ka
         producer.flush(60)
         (producer.commit_transaction if commits else producer.abort_transaction)()
     wait_until(lambda: first(kafka, (topic, 0, 5)) == [EndReached(6)], what="the last marker")
-    assert first(kafka, (topic, 0, 1), (topic, 0, 2)) == [FirstRecord(2, FROM_MS), FirstRecord(2, FROM_MS)]
+    assert first(kafka, (topic, 0, 1), (topic, 0, 2)) == [ReadRecord(2, FROM_MS), ReadRecord(2, FROM_MS)]
     commit(kafka, group, (topic, 0, 5))
     row = lag_of(kafka, group)
     assert (row["lag"], row["time_lag_s"], row["time_lag_source"]) == (1, 0, "record")

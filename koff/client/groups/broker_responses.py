@@ -20,7 +20,7 @@ from koff.client.groups.descriptions import (
     read_listings,
 )
 from koff.client.groups.fetch_options import FetchOptions
-from koff.client.groups.leaders import BrokerAddress, Layout
+from koff.client.groups.leaders import BrokerAddress, OffsetsLeaders
 from koff.client.groups.responses import DescribedGroup, ShareOffset
 from koff.client.wire.connection import MAX_REQUEST_BYTES, Connection, UnsupportedVersion
 from koff.proto.requests import Api, EncodedRequest, encode_request, error_name
@@ -42,7 +42,7 @@ class BrokerResponses:
     """
 
     broker: BrokerAddress
-    layout: Layout
+    layout: OffsetsLeaders
     listings: Sequence[GroupListing] | None = None
     elsewhere: frozenset[str] = frozenset()
     offsets: list[offset_fetch.FetchedOffsets] = field(default_factory=list)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from koff.client.groups.broker_responses import COORDINATOR_ERRORS, BrokerResponses
 from koff.client.groups.collected_groups import CollectedGroups
 from koff.client.groups.fetch_options import FetchOptions
-from koff.client.groups.leaders import BrokerAddress, Layout, read_layout
+from koff.client.groups.leaders import BrokerAddress, OffsetsLeaders, read_layout
 from koff.client.groups.missing_partitions import MissingPartitions
 from koff.client.groups.responses import FetchedGroups
 from koff.client.groups.unlisted_groups import explain_unlisted, join_reasons
@@ -112,7 +112,7 @@ class _CoordinatorFetch:
             incomplete_partitions=self._missing.reasons,
         )
 
-    def _explain_unlisted(self, layout: Layout, listed: Collection[str]) -> dict[str, str]:
+    def _explain_unlisted(self, layout: OffsetsLeaders, listed: Collection[str]) -> dict[str, str]:
         """Why the brokers do not list known groups, by name.
 
         A broker that fails explains nothing: it may be the coordinator of groups that the others do not know.
@@ -137,7 +137,7 @@ class _CoordinatorFetch:
         return joined
 
     def _note_missing(
-        self, before: Layout, after: Layout | str, responses: Sequence[BrokerResponses]
+        self, before: OffsetsLeaders, after: OffsetsLeaders | str, responses: Sequence[BrokerResponses]
     ) -> None:
         """Notes of which partitions groups may be missing after a round."""
         count = len(before.leaders or ())
@@ -153,7 +153,7 @@ class _CoordinatorFetch:
         }
         self._missing.note_round(before, after, failed, unready)
 
-    def _fetch_layout(self) -> Layout:
+    def _fetch_layout(self) -> OffsetsLeaders:
         """The layout from the first broker that responds. Raises `ConnectError` when none responds."""
         deadline = min(self._deadline, time.monotonic() + self._timeout_s)
         _, metadata = self._lister.fetch_metadata([OFFSETS_TOPIC], deadline)
@@ -169,13 +169,13 @@ class _CoordinatorFetch:
         connected_s = min(self._deadline, time.monotonic() + self._timeout_s)
         return self._lister.brokers.lend((broker.host, broker.port), use_patiently, deadline=connected_s)
 
-    def _run_round(self, layout: Layout) -> list[BrokerResponses]:
+    def _run_round(self, layout: OffsetsLeaders) -> list[BrokerResponses]:
         if not layout.coordinators:
             return []
         with ThreadPoolExecutor(min(len(layout.coordinators), _THREADS), "koff-coordinators") as threads:
             return list(threads.map(lambda broker: self._query_broker(broker, layout), layout.coordinators))
 
-    def _query_broker(self, broker: BrokerAddress, layout: Layout) -> BrokerResponses:
+    def _query_broker(self, broker: BrokerAddress, layout: OffsetsLeaders) -> BrokerResponses:
         """All that one broker returns."""
         response = BrokerResponses(broker, layout)
 
@@ -195,7 +195,7 @@ class _CoordinatorFetch:
         return response
 
 
-def _describe_changes(before: Layout, after: Layout) -> Iterator[str]:
+def _describe_changes(before: OffsetsLeaders, after: OffsetsLeaders) -> Iterator[str]:
     """The reasons why groups may be missing although all brokers have responded."""
     if after.leaderless:
         yield f"{OFFSETS_TOPIC} has no leader for partitions {', '.join(map(str, after.leaderless))}"

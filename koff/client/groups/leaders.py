@@ -36,7 +36,7 @@ class PartitionLeader(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class OffsetsLeaders:
     """The brokers, and the leaders of the offsets topic.
 
     `leaders` is None if this user may not describe the topic, and empty if the topic does not exist. If
@@ -105,13 +105,13 @@ def _probe_names(partitions: int) -> tuple[str, ...]:
     return tuple(name for _, name in sorted(names.items()))
 
 
-def read_layout(metadata: MetadataResponse, wanted: frozenset[int] | None) -> Layout:
+def read_layout(metadata: MetadataResponse, wanted: frozenset[int] | None) -> OffsetsLeaders:
     """The layout by metadata of the offsets topic. Raises `ConnectError` if it has another error."""
     brokers = frozenset(BrokerAddress(broker.id, broker.host, broker.port) for broker in metadata.brokers)
     (topic,) = metadata.topics
     error = error_name(topic.error_code)
     if error == _HIDDEN:
-        return Layout(brokers, None, wanted)
+        return OffsetsLeaders(brokers, None, wanted)
     if error and error != _ABSENT:
         raise ConnectError(
             f"Kafka does not return the leaders of {OFFSETS_TOPIC}: {error}; check the state of this topic"
@@ -119,4 +119,4 @@ def read_layout(metadata: MetadataResponse, wanted: frozenset[int] | None) -> La
     leaders = sorted(
         PartitionLeader(each.partition, each.leader, each.leader_epoch) for each in topic.partitions
     )
-    return Layout(brokers, tuple(leaders), wanted)
+    return OffsetsLeaders(brokers, tuple(leaders), wanted)

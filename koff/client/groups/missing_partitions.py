@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from koff.client.groups.leaders import Layout
+from koff.client.groups.leaders import OffsetsLeaders
 
 
 class MissingPartitions:
@@ -26,7 +26,11 @@ class MissingPartitions:
         self._complete: set[int] = set()
 
     def note_round(
-        self, before: Layout, after: Layout | str, failed: Mapping[int, str], unready: Mapping[int, str]
+        self,
+        before: OffsetsLeaders,
+        after: OffsetsLeaders | str,
+        failed: Mapping[int, str],
+        unready: Mapping[int, str],
     ) -> None:
         """Notes one round.
 

@@ -79,9 +79,9 @@ class ReadFirstRecords(Request):
 
     def carry_out(self, means: Means) -> Result:
         """Reads the records."""
-        from koff.client.record_times import Place, Unread, read_record_times
+        from koff.client.record_times import ReadPlace, Unread, read_record_times
 
-        places = [Place(*place) for place in self.places]
+        places = [ReadPlace(*place) for place in self.places]
         found = read_record_times(means.lister, places, means.timeout_s, means.is_stopping)
         records = {RecordPlace(*place): _convert(response) for place, response in found.items()}
         unread = ((place, response) for place, response in found.items() if isinstance(response, Unread))

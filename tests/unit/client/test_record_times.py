@@ -11,7 +11,7 @@ from koff.client import record_times
 from koff.client.cluster_conf import TopicPartition
 from koff.client.offsets import known_leaders
 from koff.client.offsets.lister import OffsetLister
-from koff.client.record_times import Answer, EndReached, FirstRecord, Place, Unread, read_record_times
+from koff.client.record_times import Answer, EndReached, ReadPlace, ReadRecord, Unread, read_record_times
 from koff.proto.record_batch import CONTROL, LOG_APPEND_TIME
 from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic
@@ -43,13 +43,13 @@ def lister(brokers: FakeBrokers) -> Iterator[OffsetLister]:
 
 
 def read(lister: OffsetLister, *places: tuple[int, int], timeout_s: float = 30) -> list[Answer]:
-    wanted = [Place("t", partition, offset) for partition, offset in places]
+    wanted = [ReadPlace("t", partition, offset) for partition, offset in places]
     found = read_record_times(lister, wanted, timeout_s)
     return [found[place] for place in wanted]
 
 
-def record(offset: int, later: int | None) -> FirstRecord:
-    return FirstRecord(offset, AT_MS + offset * 1000, None if later is None else AT_MS + later * 1000)
+def record(offset: int, later: int | None) -> ReadRecord:
+    return ReadRecord(offset, AT_MS + offset * 1000, None if later is None else AT_MS + later * 1000)
 
 
 def test_the_record_at_each_place_comes_with_the_median_of_those_after_it(
@@ -65,24 +65,24 @@ def test_the_record_at_each_place_comes_with_the_median_of_those_after_it(
 
 def test_where_records_were_removed_the_next_one_counts(topic: FakeTopic, lister: OffsetLister) -> None:
     topic.logs[0] = batch(0, 2, last=9) + batch(14, 1, last=19, at_ms=AT_MS)
-    assert read(lister, (0, 5)) == [FirstRecord(14, AT_MS, None)]
+    assert read(lister, (0, 5)) == [ReadRecord(14, AT_MS, None)]
 
 
 def test_behind_control_records_alone_the_end_is_reached(topic: FakeTopic, lister: OffsetLister) -> None:
     committed = b"\0\0\0\1"
     markers = (batch(offset, 1, attributes=CONTROL, key=committed) for offset in (5, 6))
     topic.logs[0] = batch(0, 5) + b"".join(markers)
-    assert read(lister, (0, 5), (0, 7), (0, 4)) == [EndReached(7), EndReached(7), FirstRecord(4, 0, None)]
+    assert read(lister, (0, 5), (0, 7), (0, 4)) == [EndReached(7), EndReached(7), ReadRecord(4, 0, None)]
 
 
 def test_the_time_is_that_of_the_log_where_the_topic_says_so(topic: FakeTopic, lister: OffsetLister) -> None:
     topic.logs[0] = batch(0, 3, attributes=LOG_APPEND_TIME, at_ms=AT_MS, every_ms=1000)
-    assert read(lister, (0, 0)) == [FirstRecord(0, AT_MS + 2000, AT_MS + 2000)]
+    assert read(lister, (0, 0)) == [ReadRecord(0, AT_MS + 2000, AT_MS + 2000)]
 
 
 def test_a_record_without_a_time_has_none(topic: FakeTopic, lister: OffsetLister) -> None:
     topic.logs[0] = batch(0, 2, at_ms=-1)
-    assert read(lister, (0, 0)) == [FirstRecord(0, None, None)]
+    assert read(lister, (0, 0)) == [ReadRecord(0, None, None)]
 
 
 def test_below_the_log_start_it_is_the_record_there_and_above_the_end_there_is_none(

@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 
 from koff.client import Isolation, OffsetSpec
 from koff.client.metadata import Metadata, Node, PartitionMetadata
-from koff.client.record_times import EndReached, Place, Unread
-from koff.client.record_times import FirstRecord as ReadRecord
+from koff.client.record_times import EndReached, ReadPlace, ReadRecord, Unread
 from koff.errors import ConnectError, Denied, KoffError
 from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
@@ -674,12 +673,12 @@ class FakeRecordTimes:
     """Reads what a test gives it."""
 
     def __init__(self) -> None:
-        self.answers: dict[Place, Any] = {}
+        self.answers: dict[ReadPlace, Any] = {}
         self.should_stop: Callable[[], bool] | None = None
 
     def read(
-        self, _: Any, places: list[Place], timeout_s: float, should_stop: Callable[[], bool]
-    ) -> dict[Place, Any]:
+        self, _: Any, places: list[ReadPlace], timeout_s: float, should_stop: Callable[[], bool]
+    ) -> dict[ReadPlace, Any]:
         self.should_stop = should_stop
         return {place: self.answers.get(place, Unread("no response")) for place in places}
 
@@ -693,12 +692,12 @@ def record_times(monkeypatch: pytest.MonkeyPatch) -> FakeRecordTimes:
 
 def test_what_was_read_is_said_in_the_terms_of_the_core(record_times: FakeRecordTimes) -> None:
     record_times.answers = {
-        Place("t", 0, 5): ReadRecord(6, 1_000),
-        Place("t", 1, 5): ReadRecord(5, None),
-        Place("t", 2, 5): EndReached(7),
-        Place("u", 0, 5): Unread("no permission", denied=True),
-        Place("u", 1, 5): Unread("no response"),
-        Place("v", 0, 5): Unread("the partition does not exist"),
+        ReadPlace("t", 0, 5): ReadRecord(6, 1_000),
+        ReadPlace("t", 1, 5): ReadRecord(5, None),
+        ReadPlace("t", 2, 5): EndReached(7),
+        ReadPlace("u", 0, 5): Unread("no permission", denied=True),
+        ReadPlace("u", 1, 5): Unread("no response"),
+        ReadPlace("v", 0, 5): Unread("the partition does not exist"),
     }
     asked = frozenset(RecordPlace(*place) for place in record_times.answers)
     result = ReadFirstRecords(1, asked).carry_out(make_workers(FakeCluster(), Inbox()))
