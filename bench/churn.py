@@ -14,7 +14,7 @@ import click
 from bench.catchup import PARTITIONS_A_GROUP, key, main_partition, value
 from bench.tracker import resident_mib
 from koff.records import GroupMetadata, GroupMetadataValue, encode
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from bench.catchup import key, main_partition
 from koff.serve.accepted import PROMETHEUS_TEXT
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts, Views

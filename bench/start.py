@@ -103,7 +103,7 @@ def started(bootstrap: str, way: str, folder: str, rows: int, times: int) -> dic
     assert last is not None
     about: dict[str, Any] = {}
     if way == "snapshot":
-        about["asked_s"] = last.wait_for("asked the coordinators")["seconds"]
+        about["requested_s"] = last.wait_for("asked the coordinators")["seconds"]
         last.wait_for("backfilled")
         about["backfilled_s"] = round(time.monotonic() - last.began, 3)
         about["rss_mib_after_backfill"] = last._memory("VmRSS")

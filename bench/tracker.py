@@ -72,7 +72,7 @@ def measure(rows: int) -> dict[str, Any]:
 def save_and_restore(tracker: Tracker) -> dict[str, Any]:
     """Every partition into a file and out of it. The tracker is busy for one partition at a time."""
     from koff.monitor.clock import read_moment  # these imports: not before the memory was measured
-    from koff.monitor.requests import Origin, Saved
+    from koff.monitor.saved import Origin, Saved
     from koff.monitor.state import StateDir
 
     partitions = list(tracker.take_snapshot().shards)

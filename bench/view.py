@@ -25,23 +25,12 @@ from bench.catchup import key, main_partition
 from bench.scrape import BEHIND, END, GROUPS_A_TOPIC, PARTITIONS_A_GROUP, START_MS, value
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
-from koff.monitor.requests import (
-    Failed,
-    FetchOffsets,
-    FetchTopicConfigs,
-    FetchTopics,
-    FirstRecordsRead,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    Read,
-    ReadFirstRecords,
-    Records,
-    Request,
-    Topic,
-    TopicPartition,
-    TopicsFetched,
-)
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecordsRead, ReadFirstRecords
+from koff.monitor.duties.retention import FetchTopicConfigs
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Failed, Polled, Read, Records, Topic, TopicPartition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.events.changes import ClusterChanges
 
@@ -100,7 +89,7 @@ class Watched:
             records.append(Records(shard, self.attempts[shard], keys, values, offsets))
         self.core.handle(Polled(OFFSETS_TOPIC, records), self.now())
 
-    def _answer(self, request: Request) -> Any:
+    def _answer(self, request: Command) -> Any:
         match request:
             case Read():
                 self.attempts |= {number: start.attempt for number, start in request.starts.items()}

@@ -26,6 +26,7 @@ USERS = {"admin": "admin-secret"} | {
     for name in ("alice", "bare", "blind", "describer", "half", "koff", "nobody", "reader")
 }
 """The users who log in by SASL/PLAIN at a cluster with security, with their passwords."""
+
 _LOGIN = "listener.name.sasl_plaintext.{}.sasl.jaas.config"
 _MODULE = "org.apache.kafka.common.security.{}LoginModule required"
 SASL = {
@@ -90,6 +91,16 @@ class Clusters:
 
 CLUSTERS = Clusters()
 lend_kafka = CLUSTERS.lend
+
+
+def log_in(user: str, password: str = "", *, mechanism: str = "PLAIN") -> dict[str, str]:
+    """The properties with which a user logs in by SASL: with the password of `USERS`, if none is given."""
+    return {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password or USERS[user],
+    }
 
 
 def put_right(kafka: LocalKafka, *, security: bool) -> bool:

@@ -37,7 +37,7 @@ class Page:
     """One response of /metrics, and when it was requested and received."""
 
     text: str
-    asked_s: float
+    requested_s: float
     received_s: float
     lags: dict[Row, int]
     totals: dict[str, int]
@@ -46,7 +46,7 @@ class Page:
 
     @classmethod
     def fetch(cls, monitor: Monitor) -> Page:
-        asked_s = time.monotonic()
+        requested_s = time.monotonic()
         status, text = monitor.get("/metrics")
         received_s = time.monotonic()
         assert status == 200
@@ -62,7 +62,7 @@ class Page:
         (up,) = found.get("koff_up", {0: None}).values()
         of_test = {row: lag for row, lag in lags.items() if row[0].startswith("at-")}
         totals = {group: lag for group, lag in totals.items() if group.startswith("at-")}
-        return cls(text, asked_s, received_s, of_test, totals, withheld, up)
+        return cls(text, requested_s, received_s, of_test, totals, withheld, up)
 
 
 class Scrapes:
@@ -125,8 +125,8 @@ class Scrapes:
             self._note(page)
 
     def _note(self, page: Page) -> None:
-        self.slowest_s = max(self.slowest_s, page.received_s - page.asked_s)
-        since_s = page.asked_s - LIMIT_S - SLACK_S
+        self.slowest_s = max(self.slowest_s, page.received_s - page.requested_s)
+        since_s = page.requested_s - LIMIT_S - SLACK_S
         for row, lag in page.lags.items():
             if not self._cluster.may_be(row, lag, since_s=since_s, until_s=page.received_s):
                 self.false.append(f"{row}: {lag}")

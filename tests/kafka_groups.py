@@ -13,17 +13,23 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
-from koff.kafkatest import KafkaCluster, reap, spawn, wait_until
+from koff.kafkatest import KafkaCluster, LocalKafka, reap, spawn, wait_until
 from koff.kafkatest.jars import kafka_streams_jars
 from koff.kafkatest.java import java_command
 
+SCRAM_SHA_256 = ScramMechanism.SCRAM_SHA_256
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 STREAMS_APP = Path(__file__).with_name("java") / "StreamsApp.java"
 
 
@@ -84,6 +90,28 @@ def is_committed(consumer: Consumer, **offsets: list[TopicPartition]) -> bool:
     return True
 
 
+def commit(
+    kafka: KafkaCluster, group: str, *offsets: tuple[str, int, int] | tuple[str, int, int, str]
+) -> None:
+    """Commits as an application without membership does: topic, partition, offset, metadata."""
+    consumer, to_commit = kafka.consumer(group), [TopicPartition(*at) for at in offsets]
+    wait_until(lambda: is_committed(consumer, offsets=to_commit), what=f"the commit of {group}")
+    consumer.close()
+
+
+def make_lag(
+    kafka: KafkaCluster, group: str = "", *, committed: int, records: int = 10, replicas: int = 1
+) -> str:
+    """A new topic with so many records in its partition, to which a group has committed. Returns its name.
+
+    Without a name, the group has that of the topic.
+    """
+    topic = kafka.create_topic(replicas=replicas)
+    produce(kafka, topic, records)
+    commit(kafka, group or topic, (topic, 0, committed))
+    return topic
+
+
 @contextmanager
 def _polled(consumer: Consumer) -> Iterator[None]:
     """Keeps a paused `consumer` in its group: membership, and rebalances with others, need polling."""
@@ -122,6 +150,28 @@ def java_consuming(
         for _ in range(count):
             assert java.stdout.readline(), "the console consumer ended early"
         yield java
+    finally:
+        reap(java)
+
+
+@contextmanager
+def sharing(kafka: LocalKafka, group: str, topic: str, *, count: int) -> Iterator[None]:
+    """Kafka's console share consumer, live in `group` after it printed `count` messages of `topic`."""
+    kafka.run_tool(
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", kafka.bootstrap, "--alter", "--group", group),
+        *("--add-config", "share.auto.offset.reset=earliest"),
+    )
+    java = kafka.start_tool(
+        SHARE_CONSUMER,
+        *("--bootstrap-server", kafka.bootstrap, "--topic", topic, "--group", group),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert java.stdout is not None
+        for _ in range(count):
+            assert java.stdout.readline(), "the share consumer ended early"
+        yield
     finally:
         reap(java)
 
@@ -212,11 +262,34 @@ def streaming(kafka: KafkaCluster, group: str, topic: str, *, count: int) -> Ite
             reap(java, signal_number=signal.SIGTERM)
 
 
-def allow(kafka: KafkaCluster, *rights: tuple[str, ResourceType, str, AclOperation]) -> None:
-    """Gives rights in a secured cluster: user, kind of resource, its name ("*": all), operation."""
+Right = tuple[str, ResourceType, str, AclOperation]
+"""User, kind of resource, its name ("*": all), operation."""
+
+
+def allow(kafka: KafkaCluster, *rights: Right) -> None:
+    """Gives rights in a secured cluster."""
     bindings = [
         AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", to, AclPermissionType.ALLOW)
         for user, kind, name, to in rights
     ]
     for future in kafka.admin.create_acls(bindings).values():
         future.result(60)
+
+
+def revoke(kafka: KafkaCluster, *rights: Right) -> None:
+    """Takes rights back that `allow` gave."""
+    filters = [
+        AclBindingFilter(
+            kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", to, AclPermissionType.ALLOW
+        )
+        for user, kind, name, to in rights
+    ]
+    for future in kafka.admin.delete_acls(filters).values():
+        future.result(60)
+
+
+def set_password(kafka: KafkaCluster, password: str, mechanism: ScramMechanism = SCRAM_SHA_256) -> None:
+    """Sets the password with which the user admin logs in by SCRAM."""
+    info = ScramCredentialInfo(mechanism, 4096)
+    change = UserScramCredentialUpsertion("admin", info, password.encode())
+    kafka.admin.alter_user_scram_credentials([change])["admin"].result(60)

@@ -12,11 +12,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from koff.kafkatest import wait_until
+from tests.clusters import log_in
 
 KOFF = (sys.executable, "-m", "koff")
 _WITH_LIMIT = (
@@ -30,6 +33,17 @@ _WITH_LIMIT = (
 def set_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of these properties."""
     return {f"KOFF_PROPERTY_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
+
+
+def patch_koff(folder: Path, code: str) -> dict[str, str]:
+    """The environment in which Python runs this code at its start. The folder gets a file with it."""
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+
+
+def as_user(user: str, password: str = "") -> dict[str, str]:
+    """The environment variables with which koff logs in by SASL, as `log_in` has it."""
+    return set_properties(log_in(user, password))
 
 
 def run_koff(
@@ -100,6 +114,26 @@ class Monitor:
                 samples.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
         return samples
 
+    def rows(self, family: str = "koff_group_lag") -> dict[tuple[str, str, int], float]:
+        """The values of a family by group, topic and partition."""
+        samples = self.metrics().get(family, {})
+        return {(group, topic, int(number)): value for (*_, group, topic, number), value in samples.items()}
+
+    def lag(self, group: str) -> float | None:
+        """The total lag of a group. None: it is not served."""
+        totals = self.metrics().get("koff_group_total_lag", {})
+        return next((lag for labels, lag in totals.items() if labels[1] == group), None)
+
+    def wait_for_lag(self, group: str, lag: float) -> None:
+        """Waits until this is the total lag of the group. A failure shows the log."""
+        try:
+            wait_until(
+                lambda: self.lag(group) == lag, timeout_s=180
+            )  # a refused log-in is tried once a minute
+        except TimeoutError:
+            readiness = self.get("/readyz")
+            pytest.fail(f"lag {self.lag(group)}, not {lag}; {readiness}\n{self.text[-4000:]}")
+
     def stop(self) -> int:
         """Ends it as Kubernetes does; returns the exit code."""
         self.process.terminate()
@@ -113,7 +147,7 @@ class Monitor:
 def monitoring(
     brokers: str | None, *args: str, env: Mapping[str, str] | None = None, limit_intervals: int = 20
 ) -> Iterator[Monitor]:
-    """A `koff monitor` on a free port; killed at the end if it did not stop by itself.
+    """A `koff monitor` on a free port. If it still runs at the end, it must stop with code 0 when told to.
 
     With `brokers` None, the arguments name the clusters. `limit_intervals` is how many end-offset intervals
     old a lag may be. Users have 5 of 5 s each. Here, 5 of 0.5 s would hide rows while the machine is busy.
@@ -139,6 +173,8 @@ def monitoring(
     monitor = Monitor(process)
     try:
         yield monitor
+        if process.poll() is None:
+            assert monitor.stop() == 0, monitor.text
     finally:
         if process.poll() is None:
             process.kill()
@@ -146,6 +182,17 @@ def monitoring(
         monitor._reading.join(60)
         assert process.stderr is not None
         process.stderr.close()
+
+
+def run_lag(
+    brokers: str, *args: str, group: str = "", env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What `koff lag --format json` prints: `groups` and `partitions`, of one group if it is named."""
+    chosen = ("--group", f"^{group}$") if group else ()
+    ended = run_koff("lag", "--brokers", brokers, "--format", "json", *chosen, *args, env=env)
+    assert ended.returncode == 0, ended.stderr
+    printed: dict[str, Any] = json.loads(ended.stdout)
+    return printed
 
 
 def describe_groups(printed: str) -> dict[tuple[str, str, int], dict[str, str]]:

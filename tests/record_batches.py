@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 
+from koff.proto.primitives import write_varint
+
 
 def varint(number: int) -> bytes:
-    value, written = number << 1 if number >= 0 else (-number << 1) - 1, bytearray()
-    while value >= 128:
-        written.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*written, value))
+    written = bytearray()
+    write_varint(written, number)
+    return bytes(written)
 
 
 def batch(

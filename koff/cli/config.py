@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, ConfigKey, build_schema
+from koff.config.kinds import Setting
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
 from koff.config.monitors import (
     build_metrics_conf,
     build_serve_conf,
     find_refused_properties,
     list_monitors,
+    list_webhooks,
 )
-from koff.config.properties import gather_properties, is_secret
-from koff.config.webhooks import list_webhooks
+from koff.config.properties import gather_properties
+from koff.config.settings import FILE_SETTINGS, build_schema
 from koff.errors import ConfigError
 
-_MASK = "********"
 _file = click.argument(
     "file", default="koff.yaml", type=click.Path(dir_okay=False, path_type=Path), metavar="[FILE]"
 )
@@ -90,38 +89,30 @@ def _find_errors(file: KoffYaml) -> tuple[str, ...]:
 
 
 def _describe(file: KoffYaml, properties: Mapping[str, str]) -> dict[str, Any]:
-    clusters = []
-    for values in file.clusters:
-        merged = {**values, "properties": {**values.get("properties", {}), **properties}}
-        clusters.append(_describe_keys(CLUSTER_KEYS + DEFAULTS_KEYS, merged))
-    webhooks = tuple(map(_mask_webhook, file.settings.get("webhooks", ())))
-    return {"clusters": clusters, **_describe_keys(TOP_KEYS, {**file.settings, "webhooks": webhooks})}
+    clusters = [{**each, "properties": {**each["properties"], **properties}} for each in file.clusters]
+    return _describe_object(FILE_SETTINGS, {"clusters": clusters, **file.settings})
 
 
-def _mask_webhook(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The path of a URL, any header, and the body (as a file, or with a key in it) may be a secret."""
-    url = urlsplit(values["url"])
-    headers = dict.fromkeys(values.get("headers", {}), _MASK)
-    masked = {"url": f"{url.scheme}://{url.netloc}/{_MASK}", "headers": headers}
-    return {**values, **masked, **({"template": _MASK} if "template" in values else {})}
+def _describe_object(settings: Sequence[Setting], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that there are, in the order of the settings, as YAML can have them."""
+    found = [(each, values.get(each.name, each.initial)) for each in settings]
+    return {each.name: _describe_value(each, value) for each, value in found if value not in (None, {}, ())}
 
 
-def _describe_keys(keys: tuple[ConfigKey, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the keys that have one, in the order of the keys, as YAML can have them."""
-    found = [(key, values.get(key.name, key.default)) for key in keys]
-    return {key.name: _describe_value(value, key) for key, value in found if value not in (None, {}, ())}
-
-
-def _describe_value(value: Any, key: ConfigKey) -> Any:
-    if key.fields:
-        return [_describe_keys(key.fields, each) for each in value]
-    if isinstance(value, Mapping):
-        return {name: _MASK if is_secret(name) else str(text) for name, text in value.items()}
-    if isinstance(value, tuple):
-        if all(isinstance(each, int) for each in value):  # a shard
-            return "/".join(map(str, value))
-        texts = [each.pattern if isinstance(each, re.Pattern) else str(each) for each in value]
+def _describe_value(setting: Setting, value: Any) -> Any:
+    if isinstance(setting.kind, tuple):
+        return [_describe_object(setting.kind, each) for each in value]
+    if setting.mask is not None:
+        return setting.mask(value)
+    if setting.many:
+        texts = [_describe_text(each) for each in value]
         return texts[0] if len(texts) == 1 else texts
+    return _describe_text(value)
+
+
+def _describe_text(value: Any) -> Any:
+    if isinstance(value, tuple):  # a shard
+        return "/".join(map(str, value))
     if isinstance(value, re.Pattern):
         return value.pattern
-    return str(value) if isinstance(value, Path) else value
+    return value if type(value) in (bool, int, float, dict) else str(value)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TextIO
 
 import click
+from click import option
 
 from koff.cli.decode_segments import segments
-from koff.cli.options import option
 from koff.cli.record_formats import FORMATS, find_format
 from koff.errors import ConfigError
 from koff.records import decode as decode_offsets

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+from click import option
 
-from koff.cli.options import Regex, option
-from koff.cli.record_formats import FORMATS, Format, find_format, format_time
+from koff.cli.options import GROUP_FILTER, TOPIC_FILTER
+from koff.cli.record_formats import FORMATS, Format, build_filter, find_format, format_time
 from koff.client.batches import RawRecord
 from koff.errors import ConfigError
-from koff.records import DecodedMessage, OffsetCommit, Undecodable, decode, decode_share_state
+from koff.records import Undecodable, decode, decode_share_state
 from koff.records.segments import Buffer, Chunk, Damage, Marker, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
@@ -53,8 +54,8 @@ class Tally:
     "--offsets-topic",
     help="The topic to look for in a broker's data.  [default: __consumer_offsets, or __share_group_state]",
 )
-@option("--group", type=Regex(), help="Only groups whose name matches.")
-@option("--topic", type=Regex(), help="Only commits for topics whose name matches.")
+@GROUP_FILTER
+@TOPIC_FILTER
 @option("--check-crc/--no-check-crc", default=True, help="Whether to verify the checksums of the batches.")
 def segments(
     paths: tuple[Path, ...],
@@ -139,7 +140,8 @@ class _SegmentPrinter:
         self._show = show
         self._form = form
         self._decode = decode_share_state if share_state else decode
-        self._group, self._topic = group, topic
+        self._is_selected = build_filter(group, topic)
+        self._shows_markers = group is None and topic is None  # a marker belongs to no group and no topic
 
     def print_chunk(self, log: SegmentLog, path: Path, chunk: Chunk) -> None:
         """Prints records and markers in the order of their offsets, and damage on standard error."""
@@ -174,8 +176,8 @@ class _SegmentPrinter:
 
     def _format_marker(self, log: SegmentLog, marker: Marker) -> str:
         self.tally.markers[marker.kind] += 1
-        if self._group or self._topic:
-            return ""  # a marker belongs to no group and no topic
+        if not self._shows_markers:
+            return ""
         if self._form == "json":
             at = {"partition": log.partition, "offset": marker.offset, "timestamp": marker.timestamp}
             producer = {"producer_id": marker.producer_id, "producer_epoch": marker.producer_epoch}
@@ -193,14 +195,6 @@ class _SegmentPrinter:
         click.echo(
             f"{path}: at byte {damage.position}{offset}, {damage.size} bytes: {damage.reason}", err=True
         )
-
-    def _is_selected(self, message: DecodedMessage) -> bool:
-        if self._group is not None and not self._group.search(message.consumer):
-            return False
-        record = message.record
-        if self._topic is None:
-            return True
-        return isinstance(record, OffsetCommit) and bool(self._topic.search(record.topic))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`koff demo`: runs a real Kafka with live consumer groups, and `koff monitor` on it."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -11,50 +12,52 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 import click
+from click import option
 
-from koff.cli.options import FiniteRange, set_up_logs
+from koff.cli.log_lines import set_up_logs
 from koff.cli.standard_streams import has_terminal
+from koff.config.kinds import number
 from koff.errors import KoffError
+
+if TYPE_CHECKING:
+    from koff.view.cluster_view import ClusterView
 
 _PORT = 9850
 _REFRESH_S = 2.0
-_WINDOW_S = 10.0  # the change of lag is measured over this time
 _READY_S = 30.0
 _ALL, _OBJECTIVE_S = re.compile("."), 15.0  # an incident of the demo lasts for a minute
 _END_INTERVAL_S = 1.0  # with the default, 5 s, the lag on the screen jumps
 
 
 @click.command()
-@click.option(
+@option(
     "--rate",
     default=200.0,
-    show_default=True,
-    type=FiniteRange(min=0),
+    type=number("N", 0),
     help="Messages written per second, over all topics.",
 )
-@click.option(
+@option(
     "--port",
     type=click.IntRange(1, 65_535),
     help=f"Port of koff monitor.  [default: {_PORT}, or a free port if that is in use]",
 )
-@click.option(
+@option(
     "--seconds",
-    type=FiniteRange(min=0),
+    type=number("N", 0),
     help="End after this many seconds of traffic, and not only at Ctrl-C.",
 )
-@click.option(
+@option(
     "--incidents/--no-incidents",
     default=True,
-    show_default=True,
     help="Something goes wrong each minute: a consumer stops, one goes back, one rebalances without end, "
     "retention deletes records, a transaction hangs.",
 )
@@ -131,28 +134,42 @@ def _run_demo(
     if has_terminal():
         _show_live_view(kafka.bootstrap, monitor.url, seconds)
     else:
-        _show_table(monitor, sys.stdout, seconds)
+        _print_tables(kafka.bootstrap, monitor, seconds)
 
 
-def _show_live_view(brokers: str, url: str, seconds: float | None) -> None:
-    """The live view of `koff lag --watch`, until the user quits, or `seconds` have passed."""
-    from koff.cli.live_view import LiveConf, run_live_view
+def _take_views(brokers: str, is_stopped: Callable[[], bool]) -> "Iterator[ClusterView]":
     from koff.client.cluster_conf import ClusterConf
     from koff.monitor.conf import MonitorConf
     from koff.monitor.requests import Display
     from koff.monitor.watch import take_views
     from koff.tracker import Objective
-    from koff.view.cluster_view import ClusterView
 
-    set_up_logs(level="critical")  # a line of the log would be over the view
     display = Display(objectives=(Objective(_ALL, _OBJECTIVE_S),))
     conf = MonitorConf(ClusterConf(brokers), end_interval_s=_END_INTERVAL_S, display=display)
+    return take_views(conf, interval_s=_REFRESH_S, timeout_s=_READY_S, is_stopped=is_stopped)
 
-    def take(is_stopped: Callable[[], bool]) -> Iterator[ClusterView]:
-        return take_views(conf, interval_s=_REFRESH_S, timeout_s=_READY_S, is_stopped=is_stopped)
 
+def _show_live_view(brokers: str, url: str, seconds: float | None) -> None:
+    """The live view of `koff lag --watch`, until the user quits, or `seconds` have passed."""
+    from koff.cli.live_view import LiveConf, run_live_view
+
+    set_up_logs(level="critical")  # a line of the log would be over the view
     notes = (f"page: {url}/   Kafka: {brokers}   q stops all of it",)
-    run_live_view(take, LiveConf(brokers, notes=notes, seconds=seconds))
+    run_live_view(partial(_take_views, brokers), LiveConf(brokers, notes=notes, seconds=seconds))
+
+
+def _print_tables(brokers: str, monitor: "DemoMonitor", seconds: float | None) -> None:
+    """Prints the table of `koff lag` every two seconds until `seconds` have passed."""
+    from koff.cli.lag_tables import format_groups, select_totals
+    from koff.cli.view_facts import find_causes
+    from koff.serve.events.changes import ClusterChanges, look_at
+
+    changes, end_s = ClusterChanges(), math.inf if seconds is None else time.monotonic() + seconds
+    for taken in _take_views(brokers, lambda: time.monotonic() >= end_s):
+        monitor.check()
+        view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
+        totals = select_totals(list(view.snapshot.totals()), sort="name")
+        click.echo(format_groups(totals, find_causes(view, totals), None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,97 +268,3 @@ Groups:
 Here a group is late after {_OBJECTIVE_S:g} s. Without an objective in koff.yaml that is two minutes at least.
 Ctrl-C stops everything.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class DemoRow:
-    """One group, as the API of the monitor has it. `why` is the likely cause of its lag, "" without one."""
-
-    group: str
-    state: str
-    members: int | None
-    lag: int | None
-    seconds: float | None
-    status: str
-    why: str
-
-
-def _parse_rows(body: str) -> list[DemoRow]:
-    """The groups of the API's list, by name."""
-    return [
-        DemoRow(
-            group["group"],
-            group["state"] or "-",
-            group["members"],
-            group["lag"],
-            group["time_lag_s"],
-            group["status"],
-            next((cause["text"] for cause in group["causes"] or ()), ""),
-        )
-        for group in json.loads(body)["groups"]
-    ]
-
-
-class RecentLags:
-    """The lag of each group over the last ten seconds, to measure how fast the lag changes."""
-
-    def __init__(self) -> None:
-        self._samples: dict[str, deque[tuple[float, int]]] = {}
-
-    def add(self, now_s: float, rows: list[DemoRow]) -> None:
-        """Adds the lags at `now_s` (monotonic). An unknown lag begins a new measurement."""
-        for row in rows:
-            samples = self._samples.setdefault(row.group, deque())
-            if row.lag is None:
-                samples.clear()
-                continue
-            samples.append((now_s, row.lag))
-            while now_s - samples[0][0] > _WINDOW_S:
-                samples.popleft()
-
-    def change_per_s(self, group: str) -> float | None:
-        """How fast the lag grows, in messages per second. None before there are two samples."""
-        samples = self._samples.get(group)
-        if not samples or len(samples) < 2:
-            return None
-        (before_s, before), (now_s, now) = samples[0], samples[-1]
-        return (now - before) / (now_s - before_s)
-
-
-_LINE = "{:<16}  {:<9}  {:>7}  {:>9}  {:>7}  {:>9}  {:<7}  {}"
-
-
-def _format_rows(rows: list[DemoRow], history: RecentLags) -> list[str]:
-    def format_value(value: float | None, form: str = "") -> str:
-        return "-" if value is None else format(value, form)
-
-    lines = [_LINE.format("GROUP", "STATE", "MEMBERS", "LAG", "SECONDS", "CHANGE/S", "STATUS", "WHY")]
-    for row in rows:
-        numbers = (
-            format_value(row.members),
-            format_value(row.lag),
-            format_value(row.seconds, ".1f"),
-            format_value(history.change_per_s(row.group), "+.1f"),
-        )
-        lines.append(_LINE.format(row.group, row.state, *numbers, row.status, row.why).rstrip())
-    return lines
-
-
-def _show_table(monitor: DemoMonitor, stream: TextIO, seconds: float | None) -> None:
-    """Writes the table every two seconds until `seconds` have passed."""
-    history = RecentLags()
-    ends = None if seconds is None else time.monotonic() + seconds
-    while True:
-        # Read the groups.
-        monitor.check()
-        body = monitor.get("/api/v1/groups?sort=name")
-        rows = _parse_rows(body) if body else []
-        history.add(time.monotonic(), rows)
-        lines = _format_rows(rows, history) if rows else ["(koff monitor has no groups to show yet)"]
-        # Write the table.
-        stream.write("\n".join(lines) + "\n\n")
-        stream.flush()
-        wait_s = _REFRESH_S if ends is None else min(_REFRESH_S, ends - time.monotonic())
-        if wait_s <= 0:
-            return
-        time.sleep(wait_s)

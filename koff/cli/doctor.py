@@ -8,17 +8,9 @@ from typing import Any
 import click
 
 from koff.cli.doctor_checks import Level, run_checks
-from koff.cli.options import (
-    FiniteRange,
-    cluster_options,
-    option,
-    read_cluster,
-    set_up_logs,
-    source_option,
-    zookeeper_option,
-)
-from koff.monitor.conf import MonitorConf
-from koff.monitor.zookeeper import ZooKeeperConf
+from koff.cli.log_lines import set_up_logs
+from koff.cli.options import cluster_options, group_options, read_cluster, timeout_option
+from koff.config.monitors import build_look
 
 WARNED = 3
 """Exit code: there is a warning, and no failure."""
@@ -26,16 +18,8 @@ WARNED = 3
 
 @click.command()
 @cluster_options
-@source_option
-@zookeeper_option
-@option(
-    "--timeout",
-    "timeout_s",
-    default=30.0,
-    type=FiniteRange(min=0.1),
-    metavar="SECONDS",
-    help="How long the groups may take to be read.",
-)
+@group_options
+@timeout_option("How long the groups may take to be read.")
 def doctor(timeout_s: float, **_: Any) -> None:
     """Check a connection to Kafka step by step: each step with one line, and what to do about it.
 
@@ -49,13 +33,7 @@ def doctor(timeout_s: float, **_: Any) -> None:
       koff doctor --config koff.yaml --cluster production
     """
     set_up_logs()
-    cluster = read_cluster(click.get_current_context())
-    conf = MonitorConf(
-        cluster=cluster.conf,
-        source=cluster.settings["source"],
-        offsets_topic=cluster.settings["offsets_topic"],
-        zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
-    )
+    conf = build_look(*read_cluster(click.get_current_context()))
     levels = set()
     for check in run_checks(conf, timeout_s):
         levels.add(check.level)

@@ -19,7 +19,7 @@ from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
 from koff.records.topics import SHARE_STATE_TOPIC
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.view.cluster_view import ClusterView
 from koff.view.wording import count, show
 
@@ -263,7 +263,7 @@ def _check_clock(view: ClusterView) -> Iterator[Check]:
 
 def _estimate_cost(view: ClusterView, rows: int) -> Check:
     exposition = Exposition()
-    size = sum(len(chunk.encode()) for chunk in exposition.render_chunks(view))
+    size = sum(len(chunk) for chunk in exposition.render_chunks(view))
     series = sum(count.series for count in exposition.count_series().values())
     memory = _BASE_MIB + _KIB_A_ROW * rows / 1024
     text = f"koff monitor needs about {memory:.0f} MiB of memory, and serves {series:,} series"

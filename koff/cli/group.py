@@ -11,28 +11,26 @@ import time
 from typing import Any
 
 import click
+from click import option
 
 from koff.cli.group_history import GroupHistory
 from koff.cli.group_page import format_page
-from koff.cli.lag import print_unknown, show_progress
+from koff.cli.lag import print_unknown
+from koff.cli.log_lines import set_up_logs
 from koff.cli.options import (
     ChosenCluster,
-    FiniteRange,
-    check_name,
     cluster_options,
-    option,
+    group_options,
     read_cluster,
-    set_up_logs,
-    source_option,
-    zookeeper_option,
+    timeout_option,
 )
-from koff.config.monitors import build_objectives
+from koff.cli.progress_bar import show_status_line
+from koff.config.kinds import number
+from koff.config.monitors import build_look
+from koff.config.settings import NAME
 from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
-from koff.monitor.conf import MonitorConf
-from koff.monitor.requests import Display
 from koff.monitor.watch import take_views
-from koff.monitor.zookeeper import ZooKeeperConf
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
@@ -46,7 +44,7 @@ ABSENT, UNKNOWN = 3, 4
 
 
 @click.command()
-@click.argument("name", callback=check_name)
+@click.argument("name", type=NAME)
 @cluster_options
 @option(
     "--format",
@@ -59,8 +57,7 @@ ABSENT, UNKNOWN = 3, 4
     "--history",
     "history_s",
     default=3600.0,
-    type=FiniteRange(min=0),
-    metavar="SECONDS",
+    type=number("SECONDS", 0),
     help="How far back to look for commits, rebalances and resets in the log; 0: not at all.",
 )
 @option(
@@ -68,16 +65,8 @@ ABSENT, UNKNOWN = 3, 4
     is_flag=True,
     help="Print lines for koff.yaml that accept the group's present lag in seconds, and half as much again.",
 )
-@source_option
-@zookeeper_option
-@option(
-    "--timeout",
-    "timeout_s",
-    default=30.0,
-    type=FiniteRange(min=0.1),
-    metavar="SECONDS",
-    help="Show what is known after this time at the latest.",
-)
+@group_options
+@timeout_option("Show what is known after this time at the latest.")
 def group(
     name: str,
     form: str,
@@ -138,22 +127,11 @@ def _accept(name: str, time_lag_s: float | None) -> int:
 
 
 def _take_view(name: str, cluster: ChosenCluster, timeout_s: float) -> ClusterView:
-    conf = MonitorConf(
-        cluster=cluster.conf,
-        # The log of the group's partition shows rates and statuses, which coordinators do not know.
-        start="snapshot" if cluster.settings["source"] == "coordinators" else "replay",
-        display=Display(objectives=build_objectives(cluster.settings)),
-        source=cluster.settings["source"],
-        offsets_topic=cluster.settings["offsets_topic"],
-        only=ChosenPartitions(group=name),
-        records_per_s=None,
-        zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
-    )
-    progress = show_progress if sys.stderr.isatty() else lambda text: None
-    view = next(take_views(conf, interval_s=1.0, timeout_s=timeout_s, progress=progress))
-    if sys.stderr.isatty():
-        show_progress("")
-    return view
+    # The log of the group's partition shows rates and statuses, which coordinators do not know.
+    start = "snapshot" if cluster.settings["source"] == "coordinators" else "replay"
+    conf = build_look(*cluster, start=start, only=ChosenPartitions(group=name), records_per_s=None)
+    with show_status_line() as progress:
+        return next(take_views(conf, interval_s=1.0, timeout_s=timeout_s, progress=progress))
 
 
 def _read_history(

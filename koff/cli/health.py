@@ -1,16 +1,24 @@
-"""`koff health`: asks a running `koff monitor` how it is, for probes of containers without curl."""
+"""`koff health`: asks a running `koff monitor` how it is, for probes of containers without curl.
+
+A probe runs every few seconds. So this command imports next to nothing: not numpy, no log, no http.client.
+"""
 
 from __future__ import annotations
 
-import http.client
-import ssl
+import re
+import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click import option
 
-from koff.cli.options import FiniteRange, option
-from koff.serve.listening import ServeConf
+from koff.config.kinds import checked, number
+from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
+
+if TYPE_CHECKING:
+    import ssl
 
 _ANY = ("", "::", "0.0.0.0")  # noqa: S104 - addresses that a server listens on, not this command
 _LONGEST_BYTES = 10_000
@@ -19,9 +27,9 @@ _LONGEST_BYTES = 10_000
 @click.command()
 @option(
     "--listen",
-    default="127.0.0.1:9850",
+    default=DEFAULT_LISTEN,
     envvar="KOFF_MONITOR_LISTEN",
-    metavar="HOST:PORT",
+    type=checked("HOST:PORT", parse_listen_address),
     help="The address that koff monitor listens on.",
 )
 @option("--ready", is_flag=True, help="Ask for /readyz, not /healthz.")
@@ -38,7 +46,7 @@ _LONGEST_BYTES = 10_000
     metavar="FILE",
     help="Its key, if that is not in the same file.",
 )
-@option("--timeout", "timeout_s", default=4.0, type=FiniteRange(min=0.1), metavar="SECONDS", help="Deadline.")
+@option("--timeout", "timeout_s", default=4.0, type=number("SECONDS", 0.1), help="Deadline.")
 def health(
     listen: str,
     ready: bool,
@@ -66,11 +74,13 @@ def health(
             sys.exit(1)
     status, text = _fetch(listen, path, context, timeout_s)
     click.echo(text)
-    sys.exit(0 if status == http.client.OK else 1)
+    sys.exit(0 if status == 200 else 1)
 
 
 def _build_context(client_cert: Path | None, client_key: Path | None) -> ssl.SSLContext:
     """TLS with this certificate of the client. Raises `OSError` if it cannot be used."""
+    import ssl  # takes 4 MiB
+
     # The name in the server's certificate is that of the service, not of this machine.
     context = ssl._create_unverified_context()  # noqa: S323 - nothing secret is sent, and little received
     if client_cert is not None:
@@ -82,23 +92,31 @@ def _build_context(client_cert: Path | None, client_key: Path | None) -> ssl.SSL
 
 def _fetch(listen: str, path: str, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, str]:
     """Status and text of the response. If there is none, the status is 0, and the text says why."""
-    host, port = ServeConf(listen).parse_address()
+    host, port = parse_listen_address(listen)
     if host in _ANY:
         host = "localhost"
-    if context is not None:
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            host, port, timeout=timeout_s, context=context
-        )
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        text = response.read(_LONGEST_BYTES).decode(errors="replace").strip()
+        with socket.create_connection((host, port), timeout_s) as opened:
+            connection = context.wrap_socket(opened, server_hostname=host) if context is not None else opened
+            with connection:
+                # HTTP/1.0: the body is what comes until the server closes, and not in chunks.
+                connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                received = _receive(connection)
     except TimeoutError:
         return 0, f"koff monitor at {host}:{port} does not respond within {timeout_s:g} s"
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         return 0, f"no response from koff monitor at {host}:{port}: {error}"
-    finally:
-        connection.close()
-    return response.status, text or f"{response.status} {response.reason}"
+    head, _, body = received.partition(b"\r\n\r\n")
+    status = re.match(rb"HTTP/1\.[01] (\d{3})([^\r\n]*)", head)
+    if status is None:
+        return 0, f"no response from koff monitor at {host}:{port}: what is there does not speak HTTP"
+    text = body.decode(errors="replace").strip()
+    return int(status[1]), text or b"".join(status.groups()).decode("latin-1")
+
+
+def _receive(connection: socket.socket) -> bytes:
+    """What the server sends until it closes the connection, but not more than `_LONGEST_BYTES`."""
+    received = b""
+    while len(received) < _LONGEST_BYTES and (part := connection.recv(4096)):
+        received += part
+    return received

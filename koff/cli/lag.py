@@ -12,26 +12,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
+from click import option
 
 from koff.cli.lag_tables import SORTS, Sort, format_groups, format_partitions, select_totals
+from koff.cli.log_lines import set_up_logs
 from koff.cli.options import (
-    FiniteRange,
-    Regex,
+    GROUP_FILTER,
+    SECONDS,
     cluster_options,
-    option,
+    group_options,
     read_cluster,
-    set_up_logs,
-    source_option,
-    zookeeper_option,
+    timeout_option,
 )
+from koff.cli.progress_bar import show_status_line
 from koff.cli.standard_streams import has_terminal
 from koff.cli.view_facts import find_causes, list_unknown
-from koff.config.monitors import build_objectives
+from koff.config.monitors import build_look
 from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
-from koff.monitor.requests import Display
 from koff.monitor.watch import take_views
-from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.tracker import GroupTotal, PartitionLag
@@ -45,7 +44,7 @@ that koff could not find out in time counts as unknown."""
 
 @click.command()
 @cluster_options
-@option("--group", type=Regex(), help="Only groups whose name matches (anywhere in it: anchor with ^ and $).")
+@GROUP_FILTER
 @option("--partitions", is_flag=True, help="Also a table of the partitions. Implied by --group.")
 @option(
     "--sort",
@@ -77,16 +76,10 @@ that koff could not find out in time counts as unknown."""
     help="snapshot: ask the coordinators, and read the newest commits, which is fast (needs DESCRIBE on the "
     "groups). replay: read the whole log.",
 )
-@source_option
-@zookeeper_option
-@option(
-    "--timeout",
-    "timeout_s",
-    default=30.0,
-    type=FiniteRange(min=0.1),
-    metavar="SECONDS",
-    help="Print what is known after this time at the latest. If a lag could not be found out until then, say "
-    "why on standard error, and exit with code 4.",
+@group_options
+@timeout_option(
+    "Print what is known after this time at the latest. If a lag could not be found out until then, say "
+    "why on standard error, and exit with code 4."
 )
 @option(
     "--watch",
@@ -97,8 +90,7 @@ that koff could not find out in time counts as unknown."""
 @option(
     "--interval",
     default=2.0,
-    type=FiniteRange(min=0.1),
-    metavar="SECONDS",
+    type=SECONDS,
     help="Time between two outputs of --watch.",
 )
 def lag(
@@ -143,43 +135,34 @@ def lag(
         raise click.UsageError("--fail-above ends koff with a code, which --watch does not: use one of them")
     set_up_logs()
     cluster = read_cluster(click.get_current_context())
-    conf = MonitorConf(
-        cluster=cluster.conf,
-        start=way,
-        display=Display(objectives=build_objectives(cluster.settings)),
-        source=cluster.settings["source"],
-        offsets_topic=cluster.settings["offsets_topic"],
-        end_interval_s=min(max(interval, 1.0), 5.0) if watch else 5.0,
-        records_per_s=None,
-        zookeeper=ZooKeeperConf(cluster.settings["zookeeper"]),
-    )
+    interval_s = min(max(interval, 1.0), 5.0) if watch else 5.0
+    conf = build_look(*cluster, start=way, end_interval_s=interval_s, records_per_s=None)
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     if watch and form == "table" and not partitions and has_terminal():
         sys.exit(_run_live_view(conf, interval, timeout_s, is_selected, sort, lagging, top))
     changes = ClusterChanges()
-    progress = show_progress if sys.stderr.isatty() else lambda text: None
     # One output, or with --watch one for each view
-    for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
-        if sys.stderr.isatty():
-            show_progress("")
-        if watch and form == "table" and sys.stdout.isatty():
-            click.clear()
-        view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-        every = view.snapshot.totals()
-        found = [total for total in every if is_selected(total.group.name)]
-        totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
-        shown = {total.group.name: number for number, total in enumerate(totals)}
-        found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-        rows = [row for row in found_rows if row.group in shown]
-        if sort != "lag":  # rows come with the largest lag first
-            rows.sort(key=lambda row: shown[row.group])
-        is_short = form == "table" and not partitions and group is None
-        _FORMATS[form](view, [] if is_short else rows, totals)
-        sys.stdout.flush()
-        _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
-        is_unknown = print_unknown(view, found_rows, found)
-        if not watch:
-            sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
+    with show_status_line() as progress:
+        for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
+            progress("")
+            if watch and form == "table" and sys.stdout.isatty():
+                click.clear()
+            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
+            every = view.snapshot.totals()
+            found = [total for total in every if is_selected(total.group.name)]
+            totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
+            shown = {total.group.name: number for number, total in enumerate(totals)}
+            found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+            rows = [row for row in found_rows if row.group in shown]
+            if sort != "lag":  # rows come with the largest lag first
+                rows.sort(key=lambda row: shown[row.group])
+            is_short = form == "table" and not partitions and group is None
+            _FORMATS[form](view, [] if is_short else rows, totals)
+            sys.stdout.flush()
+            _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
+            is_unknown = print_unknown(view, found_rows, found)
+            if not watch:
+                sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
 def _run_live_view(
@@ -224,12 +207,6 @@ def print_unknown(view: ClusterView, rows: list[PartitionLag], totals: list[Grou
     if causes:
         click.echo(f"not all is known: {'; '.join(causes)}", err=True)
     return bool(causes)
-
-
-def show_progress(text: str) -> None:
-    """Replaces the line of progress on standard error, which is a terminal."""
-    # \r\033[K: back to the start of the line, and erase it
-    click.echo(f"\r\033[K{text}", nl=False, err=True)
 
 
 def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:

@@ -6,32 +6,34 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
-import structlog
+from click import option
 from click.core import ParameterSource
 
-from koff.cli.options import Regex, clusters_options, logging_options, option, set_up_logs
+from koff.cli.log_lines import set_up_logs
+from koff.cli.options import GROUP_FILTER, clusters_options, logging_options
 from koff.cli.pipeline_checks import check, status
-from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
+from koff.cli.pipeline_options import SectionedCommand, tables_options
 from koff.cli.pipeline_session import (
-    check_spark,
+    ChosenTables,
     handle_signals,
-    open_session,
     read_watched_clusters,
     require_spark,
     stop_on_signals,
 )
 from koff.cli.progress_bar import WrittenCounts, format_megabytes, format_offsets, show_bar, show_status_line
-from koff.cli.times import When
+from koff.cli.times import DURATION, when
+from koff.config.settings import LISTEN
 from koff.errors import ConfigError
+from koff.logs import get_logger
 
 if TYPE_CHECKING:
     from koff.spark.tables.maintenance import Maintained
     from koff.spark.tables.schemas import Tables
 
-log = structlog.get_logger(component="cli.pipeline")
+log = get_logger("cli.pipeline")
 
 
 @click.group()
@@ -48,21 +50,24 @@ for command in (status, check):
 @tables_options
 @option(
     "--interval",
+    "interval_s",
     default="30s",
-    type=Duration(),
+    type=DURATION,
     help="Time between two samples of end offsets, and so of lag.",
 )
 @option("--once", is_flag=True, help="End when the log is read up to its present end.")
 @option(
     "--reach",
+    "reach_s",
     default="1d",
-    type=Duration(),
+    type=DURATION,
     help="How far back to search for the lag in seconds: a record that arrived earlier has none.",
 )
 @option(
     "--full-lag-every",
+    "full_lag_s",
     default="10m",
-    type=Duration(),
+    type=DURATION,
     help="Time between two samples that write the lag of all slots; the others write what has changed.",
 )
 @option(
@@ -78,42 +83,30 @@ for command in (status, check):
 )
 @option(
     "--maintain-every",
+    "maintain_s",
     default="1d",
-    type=Duration(),
+    type=DURATION,
     help="Time between two maintenances of the tables: small files are merged.",
 )
 @option(
     "--keep",
-    default="",
-    show_default=False,
     metavar="DAYS",
     help="At each maintenance, delete rows that are older: 90d, or commits=30d,lag=2y.  [default: keep all]",
 )
 @option(
     "--listen",
-    default="",
-    show_default=False,
-    metavar="HOST:PORT",
+    type=LISTEN,
     help="Serve /metrics, /healthz and /readyz as `koff monitor` does, and metrics of the job.",
 )
 @logging_options
 def run(
-    master: str | None,
-    tables: str,
-    spark_conf: tuple[str, ...],
-    jars: Path | None,
-    interval: float,
-    once: bool,
-    reach: float,
-    full_lag_every: float,
-    max_offsets_per_batch: int,
+    full_lag_s: float,
     ignore_data_loss: bool,
-    maintain_every: float,
-    keep: str,
-    listen: str,
+    keep: str | None,
+    listen: str | None,
     log_format: str,
     log_level: str,
-    **cluster: Any,
+    **options: Any,
 ) -> None:
     """Write commits and changes of groups into tables, from the log start on, and the lag at each interval.
 
@@ -128,7 +121,6 @@ def run(
     # Options: checked before Java starts, which takes seconds
     clusters = read_watched_clusters()
     with require_spark():
-        from koff.serve.listening import ServeConf
         from koff.spark.job.cluster_stream import PipelineConf, Progress
         from koff.spark.job.interval_watch import IntervalWatch
         from koff.spark.job.job import Job, log_progress
@@ -136,23 +128,18 @@ def run(
         from koff.spark.tables.held_rows import LONGEST_FULL_S
         from koff.spark.tables.maintenance import MaintainConf
         from koff.spark.tables.retention import parse_retention
-        from koff.spark.tables.schemas import Tables
+    names = ("interval_s", "once", "max_offsets_per_batch", "reach_s", "maintain_s")
     conf = PipelineConf(
-        interval_s=interval,
-        once=once,
-        max_offsets_per_batch=max_offsets_per_batch,
-        reach_s=reach,
-        full_lag_s=full_lag_every,
+        full_lag_s=full_lag_s,
         fail_on_data_loss=not ignore_data_loss,
-        maintain_s=maintain_every,
         maintain=MaintainConf(parse_retention(keep) if keep else {}),
+        **{name: options[name] for name in names},
     )
-    if listen:
-        ServeConf(listen).parse_address()
-    if full_lag_every > LONGEST_FULL_S:
+    if full_lag_s > LONGEST_FULL_S:
         raise ConfigError("--full-lag-every is longer than 12h: readers look for rows of the day before")
-    settings = check_spark(spark_conf, jars, tables, create=True)
-    counts, watch = WrittenCounts(tables), IntervalWatch(interval)
+    chosen = ChosenTables.read()
+    settings = chosen.check(create=True)
+    counts, watch = WrittenCounts(chosen.tables), IntervalWatch(conf.interval_s)
 
     def report_batch(done: Progress) -> None:
         log_progress(done)
@@ -163,15 +150,14 @@ def run(
     # The job connects to all clusters first: an error is found before anything is written.
     with (
         Job(clusters, conf, report_batch) as job,
-        stop_on_signals(job, tables),
-        open_session(master, settings) as spark,
+        stop_on_signals(job, chosen.tables),
+        chosen.open(settings) as tables,
     ):
         handle_signals(job)
-        koff_tables = Tables(spark, tables)
         if not job.stopped:  # a signal may have come while Java started
-            _prepare_tables(koff_tables)
-        with serve_tables(listen, job, koff_tables), counts.report_total() if once else nullcontext():
-            job.run(koff_tables)
+            _prepare_tables(tables)
+        with serve_tables(listen or "", job, tables), counts.report_total() if conf.once else nullcontext():
+            job.run(tables)
 
 
 @pipeline.command(cls=SectionedCommand)
@@ -180,20 +166,10 @@ def run(
 @option(
     "--segments",
     metavar="PATH",
-    show_default=False,
     help="Log segments that were copied from brokers, instead of --brokers.",
 )
 @logging_options
-def backfill(
-    master: str | None,
-    tables: str,
-    spark_conf: tuple[str, ...],
-    jars: Path | None,
-    segments: str | None,
-    log_format: str,
-    log_level: str,
-    **cluster: Any,
-) -> None:
+def backfill(segments: str | None, log_format: str, log_level: str, **options: Any) -> None:
     """Write the whole log of a cluster, or log segments, into the tables.
 
     For a cluster it does the same as `run`, up to the present end of the log and without samples of end
@@ -210,8 +186,8 @@ def backfill(
         from koff.spark.job.cluster_stream import PipelineConf
         from koff.spark.job.job import Job
         from koff.spark.job.segments_backfill import SegmentsBatch, backfill_segments, check_segments
-        from koff.spark.tables.schemas import Tables
-    counts = WrittenCounts(tables)
+    chosen = ChosenTables.read()
+    counts = WrittenCounts(chosen.tables)
 
     def log_segments_batch(done: SegmentsBatch) -> None:
         if not sys.stderr.isatty():  # a terminal has the bar
@@ -219,7 +195,7 @@ def backfill(
 
     # Log segments: there is no cluster, so the user must name it
     if segments:
-        name = cluster["cluster_name"]
+        name = options["name"]
         ctx = click.get_current_context()
         # Variables of all commands may be set, too.
         sources = {ctx.get_parameter_source(option) for option in ("brokers", "config")}
@@ -228,27 +204,25 @@ def backfill(
                 "--segments needs --cluster-name (their cluster), and neither --brokers nor --config"
             )
         check_segments(segments)  # a path without segments is an error before Spark starts
-        settings = check_spark(spark_conf, jars, tables, create=True)
-        with open_session(master, settings) as spark:
-            koff_tables, counter = Tables(spark, tables), ProgressCounter(spark)
-            _prepare_tables(koff_tables)
+        with chosen.open(chosen.check(create=True)) as tables:
+            counter = ProgressCounter(tables.spark)
+            _prepare_tables(tables)
             with (
                 counts.report_total(),
                 show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
             ):
-                counts.add(*backfill_segments(koff_tables, segments, name, counter, log_segments_batch))
+                counts.add(*backfill_segments(tables, segments, name, counter, log_segments_batch))
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
     clusters = read_watched_clusters()
-    settings = check_spark(spark_conf, jars, tables, create=True)
+    settings = chosen.check(create=True)
     job = Job(clusters, PipelineConf(once=True, sample=False), progress)
-    with job, stop_on_signals(job, tables), open_session(master, settings) as spark:
+    with job, stop_on_signals(job, chosen.tables), chosen.open(settings) as tables:
         handle_signals(job)
-        koff_tables = Tables(spark, tables)
-        _prepare_tables(koff_tables)
+        _prepare_tables(tables)
         with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
-            job.run(koff_tables)
+            job.run(tables)
 
 
 @pipeline.command(cls=SectionedCommand)
@@ -259,13 +233,7 @@ def backfill(
     metavar="DAYS",
     help="Delete rows that are older: 90d, or by table commits=30d,lag=2y; the current state stays.",
 )
-def maintain(
-    master: str | None,
-    tables: str,
-    spark_conf: tuple[str, ...],
-    jars: Path | None,
-    keep: str,
-) -> None:
+def maintain(keep: str, **_: Any) -> None:
     """Delete old rows, merge small files, and delete files that no version of the last week needs.
 
     Not beside a job: `koff pipeline run` does it itself, each --maintain-every.
@@ -274,20 +242,15 @@ def maintain(
     with require_spark():
         from koff.spark.tables.maintenance import MaintainConf, maintain_tables
         from koff.spark.tables.retention import parse_retention
-        from koff.spark.tables.schemas import TABLES, Tables
+        from koff.spark.tables.schemas import TABLES
     conf = MaintainConf(parse_retention(keep))
-    settings = check_spark(spark_conf, jars, tables, create=False, write=True)
+    texts = [f"maintain: table {number} of {len(TABLES)}, {name}" for number, name in enumerate(TABLES, 1)]
     with show_status_line() as show:
         show("maintain: Spark is starting")
-        with open_session(master, settings) as spark:
-            koff_tables = Tables(spark, tables)
-            koff_tables.check_tables()
+        with ChosenTables.read().open_existing(write=True) as tables:
             began = time.monotonic()
-            texts = [
-                f"maintain: table {number} of {len(TABLES)}, {name}" for number, name in enumerate(TABLES, 1)
-            ]
             show(texts[0])
-            results = maintain_tables(koff_tables, conf)
+            results = maintain_tables(tables, conf)
             for result, text in zip(results, [*texts[1:], "maintain: done"], strict=True):
                 show("")
                 click.echo(f"{result.table}: {_describe_maintenance(result)}")
@@ -302,11 +265,11 @@ def maintain(
     "--from",
     "since",
     default="-7d",
-    type=When(),
+    type=when(),
     help="Start of the period: -7d, a time, or milliseconds since 1970.",
 )
-@option("--until", type=When(), show_default=False, help="End of the period.  [default: now]")
-@option("--group", type=Regex(), show_default=False, help="Only groups whose name matches.")
+@option("--until", type=when(), help="End of the period.  [default: now]")
+@GROUP_FILTER
 @option(
     "--out",
     required=True,
@@ -321,17 +284,7 @@ def maintain(
     type=click.Choice(["html", "json", "csv", "png"]),
     help="The format of the report.",
 )
-def report(
-    master: str | None,
-    tables: str,
-    spark_conf: tuple[str, ...],
-    jars: Path | None,
-    since: int,
-    until: int | None,
-    group: Any,
-    out: Path,
-    form: str,
-) -> None:
+def report(since: int, until: int | None, group: Any, out: Path, form: str, **_: Any) -> None:
     """Write a report from the tables: a page with charts (html), its numbers (json, csv) or its charts (png).
 
     \b
@@ -340,29 +293,25 @@ def report(
       koff pipeline report --tables lag-tables --from -1d --group ^payments --format png --out plots
     """
     set_up_logs()
-    now = cast(int, When().convert("-0s", None, None))  # an int: only a name from `words` stays a str
+    now_ms = time.time_ns() // 1_000_000
     with require_spark():
         from koff.spark.report import report as write_report
         from koff.spark.report.period import Period
         from koff.spark.requirements import check_writable
-        from koff.spark.tables.schemas import Tables
-    Period(since, until or now)  # a period that is none is an error before Spark starts
+    Period(since, until or now_ms)  # a period that is none is an error before Spark starts
     check_writable(out, folder=form in ("csv", "png"))
-    settings = check_spark(spark_conf, jars, tables, create=False)
     began = time.monotonic()
     with show_status_line() as show:
         show("report: Spark is starting")
-        with open_session(master, settings) as spark:
-            Tables(spark, tables).check_tables()
-            pattern = group.pattern if group is not None else None
+        with ChosenTables.read().open_existing() as tables:
             paths = write_report(
-                spark,
-                tables,
+                tables.spark,
+                tables.root,
                 since_ms=since,
-                until_ms=until or now,
+                until_ms=until or now_ms,
                 out=out,
                 form=form,
-                groups=pattern,
+                groups=group.pattern if group is not None else None,
                 progress=lambda step: show(f"report: {step}"),
             )
     for path in paths:

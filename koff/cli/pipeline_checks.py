@@ -8,15 +8,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click import option
 
-from koff.cli.options import clusters_options, option, set_up_logs
-from koff.cli.pipeline_options import Duration, SectionedCommand, tables_options
-from koff.cli.pipeline_session import check_spark, read_tables, read_watched_clusters
+from koff.cli.log_lines import set_up_logs
+from koff.cli.options import clusters_options
+from koff.cli.pipeline_options import SectionedCommand, tables_options
+from koff.cli.pipeline_session import ChosenTables, read_watched_clusters
 from koff.cli.text_table import format_table
+from koff.cli.times import DURATION
 
 if TYPE_CHECKING:
     from koff.config.clusters import WatchedCluster
@@ -36,9 +38,7 @@ _FORMAT = option(
 @click.command(cls=SectionedCommand)
 @tables_options
 @_FORMAT
-def status(
-    master: str | None, tables: str, spark_conf: tuple[str, ...], jars: Path | None, form: str
-) -> None:
+def status(form: str, **_: Any) -> None:
     """Show how fresh each cluster is, which process writes it, and how large the tables are.
 
     \b
@@ -46,14 +46,14 @@ def status(
       koff pipeline status --tables lag-tables
     """
     set_up_logs()
-    with read_tables(master, tables, check_spark(spark_conf, jars, tables, create=False)) as koff_tables:
-        print_status(koff_tables, form)
+    with ChosenTables.read().open_existing() as tables:
+        print_status(tables, form)
 
 
 @click.command(cls=SectionedCommand)
 @clusters_options
 @tables_options
-@option("--max-age", default="5m", type=Duration(), help="The highest age of the newest sample of lag.")
+@option("--max-age", default="5m", type=DURATION, help="The highest age of the newest sample of lag.")
 @option(
     "--max-behind",
     default=100_000,
@@ -61,16 +61,7 @@ def status(
     help="How many offsets of the brokers the tables may lack (with --brokers or --config).",
 )
 @_FORMAT
-def check(
-    master: str | None,
-    tables: str,
-    spark_conf: tuple[str, ...],
-    jars: Path | None,
-    max_age: float,
-    max_behind: int,
-    form: str,
-    **cluster: Any,
-) -> None:
+def check(max_age: float, max_behind: int, form: str, **options: Any) -> None:
     """Check the tables: each row once, no gap in the offsets, and a fresh sample of lag.
 
     With --brokers or --config, also that the tables agree with what the brokers have. Exit code: 3 if a check
@@ -82,9 +73,9 @@ def check(
       koff pipeline check --tables lag-tables --config koff.yaml --max-age 10m --format json
     """
     set_up_logs()
-    watched = read_watched_clusters() if cluster["brokers"] or cluster["config"] else []
-    with read_tables(master, tables, check_spark(spark_conf, jars, tables, create=False)) as koff_tables:
-        print_checks(koff_tables, watched, max_age_s=max_age, max_behind=max_behind, form=form)
+    watched = read_watched_clusters() if options["brokers"] or options["config"] else []
+    with ChosenTables.read().open_existing() as tables:
+        print_checks(tables, watched, max_age_s=max_age, max_behind=max_behind, form=form)
 
 
 def print_status(tables: Tables, form: str) -> None:

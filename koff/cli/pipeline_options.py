@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click import option
 
-from koff.cli.options import option
-
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SECTIONS = {
     "Cluster": (
         "brokers",
@@ -49,25 +47,6 @@ class SectionedCommand(click.Command):
         formatter.write_text(f"Each option has an environment variable: --tables is {variable}.")
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """The type of an option that takes a duration: seconds, or a number with a unit (30s, 5m, 12h, 90d)."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds. Fails with click's error."""
-        if isinstance(value, int | float):
-            return float(value)
-        number, unit = (value[:-1], value[-1]) if value[-1:] in _UNITS_S else (value, "s")
-        try:
-            seconds = float(number) * _UNITS_S[unit]
-        except ValueError:
-            self.fail(f"{value!r} is not a duration: write for example 30s, 5m, 12h or 90d", param, ctx)
-        if not 0 < seconds < float("inf"):
-            self.fail(f"{value!r} is not a duration above zero", param, ctx)
-        return seconds
-
-
 def tables_options(command: Any) -> Any:
     """Adds --tables and the options of Spark."""
     tables = option(
@@ -78,7 +57,6 @@ def tables_options(command: Any) -> Any:
     )
     master = option(
         "--master",
-        show_default=False,
         metavar="URL",
         help="The master URL of Spark.  [default: that of spark-submit, else local[*]]",
     )
@@ -92,7 +70,6 @@ def tables_options(command: Any) -> Any:
     jars = option(
         "--jars",
         type=click.Path(path_type=Path),
-        show_default=False,
         metavar="DIR",
         help="A folder with Delta's jars, for a machine without a network.  [default: Spark downloads them]",
     )

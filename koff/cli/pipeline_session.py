@@ -6,21 +6,22 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Self
 
 import click
-import structlog
 
 from koff.cli.options import read_clusters
 from koff.config.clusters import WatchedCluster, list_watched_clusters
 from koff.errors import ConfigError, KoffError
+from koff.logs import get_logger
 
 if TYPE_CHECKING:
     from koff.spark.job.job import Job
     from koff.spark.tables.schemas import Tables
 
-log = structlog.get_logger(component="cli.pipeline")
+log = get_logger("cli.pipeline")
 
 
 def read_watched_clusters() -> list[WatchedCluster]:
@@ -29,45 +30,66 @@ def read_watched_clusters() -> list[WatchedCluster]:
     return list_watched_clusters(file, properties)
 
 
-def check_spark(
-    spark_conf: tuple[str, ...], jars: Path | None, tables: str, *, create: bool, write: bool = False
-) -> dict[str, str]:
-    """The settings for Spark. Checks all that can be checked before Spark starts. Raises `KoffError`.
+@dataclass(frozen=True, slots=True)
+class ChosenTables:
+    """Where the tables are, and how Spark is to be started. The fields are those of `tables_options`."""
 
-    `create`, `write`: as for `check_root`.
-    """
-    pairs = dict(setting.partition("=")[::2] for setting in spark_conf)  # [::2]: key and value, without "="
-    if not all(pairs) or not all("=" in setting for setting in spark_conf):
-        raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
-    with require_spark():
-        from koff.spark.requirements import check_versions, list_jars
-        from koff.spark.spark_session import check_java
-        from koff.spark.tables.schemas import check_root
-    check_versions()
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
-        check_java()
-    check_root(tables, create=create, write=write)
-    if jars is not None:
-        pairs["spark.jars"] = ",".join([*filter(None, [pairs.get("spark.jars")]), *list_jars(jars)])
-    return {"spark.ui.showConsoleProgress": "false", **pairs}
+    tables: str
+    master: str | None
+    spark_conf: tuple[str, ...]
+    jars: Path | None
 
+    @classmethod
+    def read(cls) -> Self:
+        """What the options of the present command say."""
+        params = click.get_current_context().params
+        return cls(**{each.name: params[each.name] for each in fields(cls)})
 
-@contextmanager
-def open_session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
-    """Opens a Spark session that prints nothing of its own, and stops it at the end."""
-    with require_spark():
-        from koff.spark.quiet_java import buffer_java_output, silence_spark
-        from koff.spark.spark_session import session
-        from koff.spark.worker_errors import map_errors
-    with map_errors():
-        log.info("Spark is starting")
-        with buffer_java_output() as java:
-            spark = session("koff pipeline", master=master, settings=settings, java=java)
-            silence_spark(spark)
-        try:
-            yield spark
-        finally:
-            spark.stop()
+    def check(self, *, create: bool, write: bool = False) -> dict[str, str]:
+        """The settings for Spark. Checks all that can be checked before Spark starts. Raises `KoffError`.
+
+        `create`, `write`: as for `check_root`.
+        """
+        # [::2]: key and value, without "="
+        pairs = dict(setting.partition("=")[::2] for setting in self.spark_conf)
+        if not all(pairs) or not all("=" in setting for setting in self.spark_conf):
+            raise ConfigError("--spark-conf is KEY=VALUE, for example spark.driver.memory=4g")
+        with require_spark():
+            from koff.spark.requirements import check_versions, list_jars
+            from koff.spark.spark_session import check_java
+            from koff.spark.tables.schemas import check_root
+        check_versions()
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
+            check_java()
+        check_root(self.tables, create=create, write=write)
+        if self.jars is not None:
+            pairs["spark.jars"] = ",".join([*filter(None, [pairs.get("spark.jars")]), *list_jars(self.jars)])
+        return {"spark.ui.showConsoleProgress": "false", **pairs}
+
+    @contextmanager
+    def open(self, settings: dict[str, str]) -> Iterator[Tables]:
+        """Opens the tables in a session of Spark that prints nothing of its own, and stops it at the end."""
+        with require_spark():
+            from koff.spark.quiet_java import buffer_java_output, silence_spark
+            from koff.spark.spark_session import session
+            from koff.spark.tables.schemas import Tables
+            from koff.spark.worker_errors import map_errors
+        with map_errors():
+            log.info("Spark is starting")
+            with buffer_java_output() as java:
+                spark = session("koff pipeline", master=self.master, settings=settings, java=java)
+                silence_spark(spark)
+            try:
+                yield Tables(spark, self.tables)
+            finally:
+                spark.stop()
+
+    @contextmanager
+    def open_existing(self, *, write: bool = False) -> Iterator[Tables]:
+        """Checks what can be checked, and opens tables that are there."""
+        with self.open(self.check(create=False, write=write)) as tables:
+            tables.check_tables()
+            yield tables
 
 
 @contextmanager
@@ -96,17 +118,6 @@ def handle_signals(job: Job) -> None:
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: job.stop())
-
-
-@contextmanager
-def read_tables(master: str | None, root: str, settings: dict[str, str]) -> Iterator[Tables]:
-    """The tables that are there, in a session of Spark that the exit stops."""
-    with require_spark():
-        from koff.spark.tables.schemas import Tables
-    with open_session(master, settings) as spark:
-        tables = Tables(spark, root)
-        tables.check_tables()
-        yield tables
 
 
 @contextmanager

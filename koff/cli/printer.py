@@ -5,24 +5,24 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import click
+from click import option
 
-from koff.cli.options import Regex, cluster_options, option, read_cluster, set_up_logs
+from koff.cli.log_lines import set_up_logs
+from koff.cli.options import GROUP_FILTER, TOPIC_FILTER, cluster_options, read_cluster
 from koff.cli.record_counts import RecordCounts
-from koff.cli.record_formats import FORMATS, find_format
-from koff.cli.times import When
+from koff.cli.record_formats import FORMATS, build_filter, find_format
+from koff.cli.times import when
 from koff.client.batches import RawRecord
-from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, DecodedMessage, OffsetCommit
+from koff.records import RECORD_TYPES, SHARE_STATE_TYPES, DecodedMessage
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tail.messages import OffsetsConsumer
 
 Located = tuple[RawRecord, DecodedMessage]
 """A record as it was read, with partition and offset, and the message that it was decoded to."""
-Filter = Callable[[DecodedMessage], Any]
-"""Whether to print or count the message."""
 
 
 @click.command()
@@ -40,11 +40,11 @@ Filter = Callable[[DecodedMessage], Any]
 @option(
     "--from",
     "start",
-    type=When("earliest", "latest"),
+    type=when("earliest", "latest"),
     default="earliest",
     help="Where to start: earliest, latest, or a time.",
 )
-@option("--until", type=When(), help="Leave out records of this time and later, and stop there.")
+@option("--until", type=when(), help="Leave out records of this time and later, and stop there.")
 @option(
     "--partition",
     "partitions",
@@ -59,8 +59,8 @@ Filter = Callable[[DecodedMessage], Any]
     metavar="TYPE",
     help="Only records of this type (name or number); repeatable.",
 )
-@option("--group", type=Regex(), help="Only groups whose name matches (anywhere in it: anchor with ^ and $).")
-@option("--topic", type=Regex(), help="Only commits for topics whose name matches.")
+@GROUP_FILTER
+@TOPIC_FILTER
 @option(
     "--stats",
     is_flag=True,
@@ -97,7 +97,7 @@ def printer(
     cluster = read_cluster(click.get_current_context())
     offsets_topic = cluster.settings["offsets_topic"]
     selected_types = _parse_types(types, SHARE_STATE_TYPES if share_state else RECORD_TYPES)
-    is_selected = _build_filter(selected_types, group, topic)
+    is_selected = build_filter(group, topic, selected_types)
     with OffsetsConsumer(
         cluster.conf.brokers,
         follow,
@@ -155,17 +155,3 @@ def _parse_types(names: tuple[str, ...], type_names: Any) -> set[int] | None:
             message = f"{name!r} is not a record type: use {', '.join(type_names.values())}, or a number"
             raise click.BadParameter(message, param_hint="--type")
     return numbers
-
-
-def _build_filter(
-    types: set[int] | None, group: re.Pattern[str] | None, topic: re.Pattern[str] | None
-) -> Filter:
-    def is_selected(message: DecodedMessage) -> bool:
-        record = message.record
-        if types is not None and record.type not in types:
-            return False
-        if group is not None and not group.search(message.consumer):
-            return False
-        return topic is None or (isinstance(record, OffsetCommit) and bool(topic.search(record.topic)))
-
-    return is_selected

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from koff.client.batches import RawRecord
-from koff.records import DecodedMessage, as_dict, kafka_line, text_line
+from koff.records import DecodedMessage, OffsetCommit, as_dict, kafka_line, text_line
 
 Format = Callable[[RawRecord | None, DecodedMessage], str]
 """Formats a record (None if its place is unknown) and its message as one line without a newline."""
+Filter = Callable[[DecodedMessage], Any]
+"""Whether to print or count the message."""
 COLOURS: dict[str, dict[str, Any]] = {
     "bad": {"fg": "red", "bold": True},
     "unknown": {"fg": "yellow"},
@@ -76,6 +79,22 @@ def find_format(name: str) -> Format:
     if name == "text" and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return format_coloured_text
     return FORMATS[name]
+
+
+def build_filter(
+    group: re.Pattern[str] | None, topic: re.Pattern[str] | None, types: Collection[int] | None = None
+) -> Filter:
+    """Whether a message is of such a group, is a commit for such a topic, and has one of the types."""
+
+    def is_selected(message: DecodedMessage) -> bool:
+        record = message.record
+        if types is not None and record.type not in types:
+            return False
+        if group is not None and not group.search(message.consumer):
+            return False
+        return topic is None or (isinstance(record, OffsetCommit) and bool(topic.search(record.topic)))
+
+    return is_selected
 
 
 def format_time(timestamp_ms: int) -> str:

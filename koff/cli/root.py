@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -110,6 +111,7 @@ def _print_last(write: Callable[[], None]) -> None:
         "auto_envvar_prefix": "KOFF",
         "help_option_names": ["-h", "--help"],
         "max_content_width": 110,
+        "show_default": True,
     },
 )
 @click.version_option(VERSION, prog_name="koff")
@@ -136,7 +138,7 @@ def _name_variables(command: click.Command, prefix: str) -> None:
     """Names an environment variable for every option, by its long name, and shows it in --help."""
     for option in command.params:
         if isinstance(option, click.Option):
-            name = max(option.opts, key=len).lstrip("-").replace("-", "_").upper()
+            name = re.sub(r"\W", "_", max(option.opts, key=len).lstrip("-")).upper()
             shared = [f"KOFF_{name}"] if name in SHARED else []
             also = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
             # Each name once, also if this is called again.

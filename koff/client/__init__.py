@@ -4,21 +4,11 @@ The names are those of `koff.client.public`, which is imported when one is first
 Kafka without confluent-kafka.
 """
 
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from koff.public_names import import_public_names
 
 if TYPE_CHECKING:
     from koff.client.public import *  # noqa: F403
 
-
-def __getattr__(name: str) -> Any:
-    """A public name. Raises `AttributeError` for any other, also for a module, which Python then imports."""
-    if find_spec(f"{__name__}.{name}") is None:
-        named = vars(import_module(f"{__name__}.public"))
-        public = {name: named[name] for name in named if not name.startswith("_")}
-        if name == "__all__":
-            return list(public)
-        if name in public:
-            return public[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = import_public_names(__name__)

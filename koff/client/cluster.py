@@ -27,8 +27,8 @@ from koff.client.offsets.messages import MetadataResponse, TopicMetadata
 from koff.client.wire.credentials import TokenSource, check_properties
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError, copy_error
+from koff.proto.primitives import ZERO_UUID
 from koff.proto.requests import error_name
-from koff.proto.schema import ZERO_UUID
 
 CHUNK = 2_000
 """The most topics in one request."""

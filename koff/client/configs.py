@@ -10,7 +10,7 @@ from typing import Any
 from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
-from koff.proto.requests import Api, Request, encode_request, error_name
+from koff.proto.requests import Api, EncodedRequest, encode_request, error_name
 
 Configs = dict[str, dict[str, str] | str]
 """By name its settings, or the name of Kafka's error."""
@@ -41,7 +41,7 @@ def fetch_broker_configs(
 
 def _build(
     connection: Connection, *, kind: int, resources: Sequence[str], names: tuple[str, ...] | None
-) -> Request[Any]:
+) -> EncodedRequest[Any]:
     structs = (
         connection.build_struct(
             Api.DESCRIBE_CONFIGS,

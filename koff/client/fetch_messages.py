@@ -11,7 +11,7 @@ from functools import partial
 
 from koff.proto.primitives import Malformed, write_uvarint
 from koff.proto.readers import compile_struct_reader
-from koff.proto.requests import Api, Request
+from koff.proto.requests import Api, EncodedRequest
 from koff.proto.schema import BYTES, INT16, INT32, INT64, STRING, array, field, nested, nullable, struct
 
 FETCH_VERSIONS = (12, 12)
@@ -71,7 +71,7 @@ def encode_fetch(
     response_bytes: int,
     wait_ms: int = 0,
     rack: str = "",
-) -> Request[FetchResponse]:
+) -> EncodedRequest[FetchResponse]:
     """A request for the records from these positions on. The broker waits up to `wait_ms` for the first.
 
     `topics` has, by topic and partition, the offset and the epoch of the leader. With an epoch, the broker
@@ -93,7 +93,7 @@ def encode_fetch(
     body += b"\1"  # no topic to forget
     write_uvarint(body, len(own_rack) + 1)
     body += own_rack + b"\0"  # no tags of the request
-    return Request(Api.FETCH, FETCH_VERSIONS[0], bytes(body), partial(_decode, frozenset(topics)))
+    return EncodedRequest(Api.FETCH, FETCH_VERSIONS[0], bytes(body), partial(_decode, frozenset(topics)))
 
 
 def _decode(topics: frozenset[str], buffer: bytes, at: int) -> FetchResponse:

@@ -10,7 +10,7 @@ from koff.client.offsets.lister import OffsetLister
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
 from koff.errors import KoffError, copy_error
-from koff.proto.requests import Api, Request, encode_request, error_name
+from koff.proto.requests import Api, EncodedRequest, encode_request, error_name
 
 _UNKNOWN, _CONSUMER = -1, -1
 
@@ -64,7 +64,7 @@ def fetch_epoch_ends(
     return found
 
 
-def _build(connection: Connection, asked: Mapping[TopicPartition, tuple[int, int]]) -> Request[Any]:
+def _build(connection: Connection, asked: Mapping[TopicPartition, tuple[int, int]]) -> EncodedRequest[Any]:
     api = Api.OFFSET_FOR_LEADER_EPOCH
     topics: dict[str, list[Any]] = {}
     for at, (leader_epoch, epoch) in asked.items():

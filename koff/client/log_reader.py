@@ -85,12 +85,12 @@ class PartitionLost(NamedTuple):
 class LogEnd(NamedTuple):
     """The high watermark and the last stable offset that a leader returned.
 
-    koff sent the request at `asked_s` or later (in the time of `time.monotonic`).
+    koff sent the request at `requested_s` or later (in the time of `time.monotonic`).
     """
 
     high_watermark: int
     last_stable_offset: int
-    asked_s: float
+    requested_s: float
 
 
 @dataclass(slots=True)
@@ -367,10 +367,10 @@ class LogReader(Closing):
             return
         self.unreachable = None
         if part.leader is None:  # a follower learns the high watermark later
-            read.ends[number] = LogEnd(fetched.high_watermark, fetched.last_stable_offset, leader.asked_s)
+            read.ends[number] = LogEnd(fetched.high_watermark, fetched.last_stable_offset, leader.requested_s)
         nearer = self._lister.find_address(fetched.preferred_read_replica)
         if nearer is not None and nearer != leader.address:
-            part.leader, part.leader_due_s = leader.address, leader.asked_s + self._ends_s
+            part.leader, part.leader_due_s = leader.address, leader.requested_s + self._ends_s
             self._settle_at(nearer, number, leader.left.pop(number))
             return
         if batches is not None:
@@ -382,7 +382,7 @@ class LogReader(Closing):
         has_more = part.position < fetched.last_stable_offset
         part.is_behind = batches is not None and (has_more or not part.is_confirmed)
         part.is_first = batches is None and has_more
-        if part.leader is not None and leader.asked_s >= part.leader_due_s:
+        if part.leader is not None and leader.requested_s >= part.leader_due_s:
             address, part.leader = part.leader, None
             self._settle_at(address, number, leader.left.pop(number))
 
@@ -445,7 +445,7 @@ class _Leader:
         self._response: Callable[[], FetchResponse] | None = None
         self._requested: dict[int, int] = {}
         """The offset that was requested of each partition."""
-        self.asked_s = time.monotonic()
+        self.requested_s = time.monotonic()
         """When the connection, or the newest response, was requested."""
         self.due_s = _LONG_AGO
         """When the next request may be sent."""
@@ -458,11 +458,11 @@ class _Leader:
     def is_late(self, now_s: float) -> bool:
         """Whether the broker has not responded in time."""
         is_asked = self._connection is None or self.is_waiting
-        return is_asked and now_s >= self.asked_s + RESPONSE_S + WAIT_MS / 1000
+        return is_asked and now_s >= self.requested_s + RESPONSE_S + WAIT_MS / 1000
 
     def is_idle(self, now_s: float) -> bool:
         """Whether there was nothing to read for `IDLE_S`."""
-        return not self.left and not self.is_waiting and now_s >= self.asked_s + IDLE_S
+        return not self.left and not self.is_waiting and now_s >= self.requested_s + IDLE_S
 
     def fileno(self) -> int:
         """For `poll`."""
@@ -509,8 +509,8 @@ class _Leader:
             rack=self._rack,
         )
         self._requested = {number: offset for number, (offset, _) in positions.items()}
-        self.asked_s = time.monotonic()
-        connection.deadline = self.asked_s + RESPONSE_S
+        self.requested_s = time.monotonic()
+        connection.deadline = self.requested_s + RESPONSE_S
         self._response = connection.post_request(request)
 
     def pause(self, seconds: float) -> None:

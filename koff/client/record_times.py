@@ -15,7 +15,7 @@ from koff.client.offsets.messages import choose_version
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
 from koff.errors import KoffError, copy_error
-from koff.proto.requests import Api, Request, error_name
+from koff.proto.requests import Api, EncodedRequest, error_name
 
 MOST_LATER = 8
 PARTITION_BYTES, RESPONSE_BYTES = 16 << 10, 4 << 20
@@ -165,7 +165,7 @@ class _Leader:
                 self._note(at, fetched.get(at), is_first=number == 0)
         return self._results | dict.fromkeys(self._left, Unread("no response"))
 
-    def _encode(self, chosen: list[TopicPartition], connection: Connection) -> Request[FetchResponse]:
+    def _encode(self, chosen: list[TopicPartition], connection: Connection) -> EncodedRequest[FetchResponse]:
         choose_version(connection, Api.FETCH, FETCH_VERSIONS)
         topics: dict[str, dict[int, tuple[int, int]]] = {}
         for at in chosen:

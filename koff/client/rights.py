@@ -11,7 +11,7 @@ from koff.client.cluster import Cluster
 from koff.client.configs import fetch_broker_configs
 from koff.client.wire.connection import Connection
 from koff.errors import ConnectError
-from koff.proto.requests import Api, Request, encode_request, error_name
+from koff.proto.requests import Api, EncodedRequest, encode_request, error_name
 
 _ABSENT, _DENIED = "UNKNOWN_TOPIC_OR_PARTITION", "CLUSTER_AUTHORIZATION_FAILED"
 _OPERATIONS = {
@@ -48,11 +48,11 @@ def fetch_rights(cluster: Cluster, topics: Collection[str], timeout_s: float = 1
     """The rights on the cluster and on these topics. Raises `ConnectError`."""
     deadline = time.monotonic() + timeout_s
 
-    def build_describe(connection: Connection) -> Request[Any]:
+    def build_describe(connection: Connection) -> EncodedRequest[Any]:
         flags = {"include_cluster_authorized_operations": True}
         return encode_request(connection.build_request(Api.DESCRIBE_CLUSTER, **flags))
 
-    def build_metadata(connection: Connection) -> Request[Any]:
+    def build_metadata(connection: Connection) -> EncodedRequest[Any]:
         named = (connection.build_struct(Api.METADATA, "MetadataRequestTopic", name=name) for name in topics)
         flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
         return encode_request(connection.build_request(Api.METADATA, topics=tuple(named), **flags))

@@ -33,22 +33,18 @@ def list_watched_clusters(file: KoffYaml, properties: Mapping[str, str]) -> list
 
     def build(values: Mapping[str, Any]) -> WatchedCluster:
         return WatchedCluster(
-            name=values.get("name", ""),
-            conf=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
-            offsets_topic=values.get("offsets_topic", OFFSETS_TOPIC),
+            name=values["name"] or "",
+            conf=ClusterConf(values["brokers"], {**values["properties"], **properties}),
+            offsets_topic=values["offsets_topic"],
             groups=_find_expression(values, "groups"),
             topics=_find_expression(values, "topics"),
         )
 
-    clusters = []
-    for index, values in enumerate(file.clusters):
-        with file.name_place(index):
-            clusters.append(build(values))
-    return clusters
+    return file.map_clusters(build)
 
 
 def _find_expression(values: Mapping[str, Any], name: str) -> str | None:
-    rules: tuple[Rule, ...] = values.get(name, ())
+    rules: tuple[Rule, ...] = values[name]
     if len(rules) > 1 or not all(rule.includes for rule in rules):
         raise ConfigError(f"for koff pipeline, {name} is one regular expression, and no exclude:")
     return rules[0].pattern.pattern if rules else None

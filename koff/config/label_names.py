@@ -5,41 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
+from koff.serve.metrics.families import FAMILIES
 from koff.tracker import compile_expression
 
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-OWN_LABELS = frozenset(
-    [
-        "cluster",
-        "group",
-        "topic",
-        "partition",
-        "state",
-        "status",
-        "reason",
-        "kind",
-        "type",
-        "source",
-        "table",
-        "input",
-        "protocol",
-        "protocol_type",
-        "cause",
-        "coordinator",
-        "result",
-        "broker",
-        # With `compat`:
-        "group_id",
-        "topic_name",
-        "partition_id",
-        "coordinator_id",
-        "partition_count",
-        "replication_factor",
-        "broker_count",
-        "broker_id",
-        "consumergroup",
-    ]
+_OF_COMPAT = (
+    *("group_id", "topic_name", "partition_id", "coordinator_id", "partition_count", "replication_factor"),
+    *("broker_count", "broker_id", "consumergroup"),
 )
+_OF_FAMILIES = {label for each in FAMILIES if each.name != "koff_build_info" for label in each.labels}
+OWN_LABELS = frozenset({"cluster", *_OF_FAMILIES, *_OF_COMPAT})
 """Labels that koff sets. A label beside them may not have the same name."""
 
 

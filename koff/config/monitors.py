@@ -1,58 +1,66 @@
-"""The monitors of `koff monitor`, one for each cluster."""
+"""The configuration of `koff monitor`, as the classes of monitor, server and webhooks have it.
+
+A field of these classes has the value of the setting with its name.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from koff.client.cluster_conf import ClusterConf
 from koff.client.wire.credentials import check_properties
-from koff.config.keys import DEFAULTS_KEYS, TOP_KEYS
 from koff.config.koff_yaml import KoffYaml
 from koff.config.label_names import find_clash
+from koff.config.settings import SETTINGS
+from koff.config.webhook_settings import WEBHOOK_SETTINGS
 from koff.errors import ConfigError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
-from koff.monitor.plan import Way
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve.access import AccessConf
+from koff.serve.events.webhook import WebhookConf
 from koff.serve.listening import ServeConf
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Objective, Rule, ShownNames
 
-_DEFAULTS = {key.name: key.default for key in DEFAULTS_KEYS + TOP_KEYS if key.default is not None}
+Conf = TypeVar("Conf", AccessConf, Display, MetricsConf, MonitorConf, WebhookConf)
+_FIELDS = {each.name: each.field for each in (*SETTINGS.values(), *WEBHOOK_SETTINGS) if each.field}
 
 
-def find_setting(file: KoffYaml, name: str) -> Any:
-    """The value of a key of the whole process, or its default; None if it has none."""
-    return file.settings.get(name, _DEFAULTS.get(name))
+def fill(kind: type[Conf], values: Mapping[str, Any], **more: Any) -> Conf:
+    """An object of that class. A field that is not in `more` has the value of its setting, if any."""
+    names = {field.name for field in fields(kind)}
+    given = {_FIELDS.get(name, name): value for name, value in values.items()}
+    return kind(**{**{name: value for name, value in given.items() if name in names}, **more})
 
 
 def build_metrics_conf(file: KoffYaml) -> MetricsConf:
     """Which series are served. Raises `ConfigError`."""
-    listed = find_setting(file, "families")
-    return MetricsConf(
-        families=tuple(name.strip() for names in listed for name in names.split(",") if name.strip()),
-        granularity=find_setting(file, "granularity"),
-        max_series=find_setting(file, "max_series"),
-        compat=find_setting(file, "compat") or (),
-    )
+    names = ",".join(file.settings["families"]).split(",")
+    families = tuple(name.strip() for name in names if name.strip())
+    return fill(MetricsConf, file.settings, families=families)
 
 
 def build_serve_conf(file: KoffYaml) -> ServeConf:
     """Where to serve, and who may connect."""
-    return ServeConf(
-        find_setting(file, "listen"),
-        AccessConf(
-            web_config_file=find_setting(file, "web_config_file"),
-            tokens_file=find_setting(file, "tokens_file"),
-            tokens_for=find_setting(file, "tokens_for"),
-        ),
-    )
+    return ServeConf(file.settings["listen"], fill(AccessConf, file.settings))
+
+
+def list_webhooks(file: KoffYaml) -> list[WebhookConf]:
+    """A configuration for each webhook. Raises `ConfigError`, whose text has no secret."""
+    confs = []
+    for index, values in enumerate(file.settings["webhooks"]):
+        try:
+            confs.append(fill(WebhookConf, values))
+        except ConfigError as error:
+            raise ConfigError(f"webhooks[{index}]: {error}") from None
+    return confs
 
 
 def list_monitors(
@@ -64,38 +72,44 @@ def list_monitors(
     cluster has a folder of its own in `state_dir`.
     """
     # A monitor of several clusters retries those that cannot be reached: they must not affect the others.
-    wait = find_setting(file, "wait") or len(file.clusters) > 1
+    wait = file.settings["wait"] or len(file.clusters) > 1
 
     def build(values: Mapping[str, Any]) -> MonitorConf:
-        values, state_dir = {**_DEFAULTS, **values}, find_setting(file, "state_dir")
+        state_dir = file.settings["state_dir"]
         if state_dir is not None and shares_state_dir:
             state_dir = Path(state_dir) / name_folder(values["name"])
-        start: Way = values.get("start") or ("resume" if state_dir else "snapshot")
+        start = values["start"] or ("resume" if state_dir else "snapshot")
         if start == "resume" and state_dir is None:
             raise ConfigError(
                 "start resume needs state_dir (--state-dir): name the folder with the saved state"
             )
-        return MonitorConf(
-            cluster=ClusterConf(values["brokers"], {**values.get("properties", {}), **properties}),
-            cluster_name=values.get("name", ""),
+        return fill(
+            MonitorConf,
+            values,
+            cluster=ClusterConf(values["brokers"], {**values["properties"], **properties}),
+            cluster_name=values["name"] or "",
             display=_build_display(values),
             only=_choose_partitions(values),
             watches_all=values["watch_topics"] == "all",
-            log_sizes=values["log_sizes"],
             wait=wait,
             start=start,
-            source=values["source"],
             state_dir=state_dir,
-            offsets_topic=values["offsets_topic"],
-            end_interval_s=values["end_offset_interval"],
-            zookeeper=ZooKeeperConf(values.get("zookeeper", "")),
+            zookeeper=ZooKeeperConf(values["zookeeper"] or ""),
         )
 
-    monitors = []
-    for index, values in enumerate(file.clusters):
-        with file.name_place(index):
-            monitors.append(build(values))
-    return monitors
+    return file.map_clusters(build)
+
+
+def build_look(conf: ClusterConf, values: Mapping[str, Any], **more: Any) -> MonitorConf:
+    """The configuration for one look at a cluster with these settings, as `koff lag` takes it."""
+    return MonitorConf(
+        conf,
+        display=Display(objectives=_list_objectives(values)),
+        source=values["source"],
+        offsets_topic=values["offsets_topic"],
+        zookeeper=ZooKeeperConf(values["zookeeper"] or ""),
+        **more,
+    )
 
 
 def find_refused_properties(file: KoffYaml, monitors: Sequence[MonitorConf]) -> list[str]:
@@ -111,37 +125,35 @@ def find_refused_properties(file: KoffYaml, monitors: Sequence[MonitorConf]) -> 
 
 
 def _build_display(values: Mapping[str, Any]) -> Display:
-    labels, group_labels = values.get("labels", {}), values.get("group_labels", ())
-    if "shard" in values:  # alerts must tell a dead shard from a dead replica
+    labels = values["labels"]
+    if values["shard"] is not None:  # alerts must tell a dead shard from a dead replica
         number, count = values["shard"]
         labels = {"shard": f"{number}/{count}", **labels}
-    if clash := find_clash(labels, group_labels):  # the file has one, and an option the other
+    if clash := find_clash(labels, values["group_labels"]):  # the file has one, and an option the other
         raise ConfigError(f"labels and group_labels both set the label {clash}")
-    names = ShownNames(_choose_groups(values), values.get("topics", ()))
-    expected: tuple[str, ...] = values.get("expected_groups", ())
-    for name in expected:
+    names = ShownNames(_choose_groups(values), values["topics"])
+    for name in values["expected_groups"]:
         if not names.shows_group(name):
             raise ConfigError(f"expected_groups has {name!r}, which groups (or group) hides")
-    return Display(names, labels, group_labels, expected, build_objectives(values))
+    return fill(Display, values, names=names, labels=labels, objectives=_list_objectives(values))
 
 
-def build_objectives(values: Mapping[str, Any]) -> tuple[Objective, ...]:
-    """The objectives of a cluster with these settings."""
-    return tuple(Objective(**each) for each in values.get("objectives", ()))
+def _list_objectives(values: Mapping[str, Any]) -> tuple[Objective, ...]:
+    return tuple(Objective(**each) for each in values["objectives"])
 
 
 def _choose_groups(values: Mapping[str, Any]) -> tuple[Rule, ...]:
-    if "group" not in values:
-        rules: tuple[Rule, ...] = values.get("groups", ())
+    if values["group"] is None:
+        rules: tuple[Rule, ...] = values["groups"]
         return rules
     return (Rule(re.compile(rf"\A{re.escape(values['group'])}\Z")),)
 
 
 def _choose_partitions(values: Mapping[str, Any]) -> ChosenPartitions | None:
-    if "shard" not in values and "group" not in values:
+    if values["shard"] is None and values["group"] is None:
         return None
-    number, count = values.get("shard", (0, 1))
-    return ChosenPartitions(number, count, values.get("group"))
+    number, count = values["shard"] or (0, 1)
+    return ChosenPartitions(number, count, values["group"])
 
 
 def name_folder(cluster: str) -> str:

@@ -29,7 +29,7 @@ from koff.serve.events.watcher import Events, EventWatcher
 from koff.serve.events.webhook import WebhookConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.view.cluster_view import ClusterView, NoProgress, Readiness, Views
 
 log = structlog.get_logger(component="daemon")
@@ -108,33 +108,26 @@ class Daemon:
         log.info("stopped")
 
     def take_views(self) -> Views:
-        """What may be served now. Raises `NoProgress` if no monitor answers."""
+        """What may be served now. Raises `NoProgress` if no monitor responds."""
         running = self._running
         if len(running) == 1:
             return running[0].monitor.take_views()
         # All at once: one that hangs must not delay the others.
         taken = [call_in_thread(each.monitor.take_view) for each in running]
-        views, deadline = [], _Deadline(VIEWS_S)
+        views, until_s = [], time.monotonic() + VIEWS_S
         for each, future in zip(running, taken, strict=True):
             try:
-                views.append(get_result(future, deadline.left_s()))
+                views.append(get_result(future, _left_s(until_s)))
             except (NoProgress, TimeoutError) as error:
                 why = str(error) or f"the monitor gave no view within {VIEWS_S:g} s"
                 views.append(each.monitor.build_empty_view(why))
-        return Views(tuple(views), self._assess_readiness(running, views))
+        return Views(tuple(views), _assess_readiness(running, views))
 
     def find_stall(self) -> str | None:
         """Why the process should be restarted; None while all monitors make progress."""
         stalls = [(each.monitor.conf.cluster_name, each.find_stall()) for each in self._running]
         texts = [f"{name}: {why}" if len(stalls) > 1 else why for name, why in stalls if why]
         return "; ".join(texts) or None
-
-    def _assess_readiness(self, running: Sequence[_Running], views: Sequence[ClusterView]) -> Readiness:
-        """Ready if a cluster is, and none of those that were reached is still starting."""
-        ready = sum(view.readiness.ready for view in views)
-        is_ready = ready > 0 and not any(each.monitor.is_starting for each in running)
-        head = f"{'ready' if is_ready else 'not ready'}: {ready} of {len(views)} clusters"
-        return Readiness(is_ready, "\n".join([head, *(f"{v.cluster}: {v.readiness.text}" for v in views)]))
 
     def _check(self, *, is_changed: bool) -> None:
         """Raises the error with which the only monitor ended."""
@@ -289,15 +282,17 @@ class _Running:
             self._wakes.put(None)
 
 
-class _Deadline:
-    """A moment until which several waits may take."""
+def _assess_readiness(running: Sequence[_Running], views: Sequence[ClusterView]) -> Readiness:
+    """Ready if a cluster is, and none of those that were reached is still starting."""
+    ready = sum(view.readiness.ready for view in views)
+    is_ready = ready > 0 and not any(each.monitor.is_starting for each in running)
+    head = f"{'ready' if is_ready else 'not ready'}: {ready} of {len(views)} clusters"
+    return Readiness(is_ready, "\n".join([head, *(f"{v.cluster}: {v.readiness.text}" for v in views)]))
 
-    def __init__(self, timeout_s: float) -> None:
-        self._until_s = time.monotonic() + timeout_s
 
-    def left_s(self) -> float:
-        """How long a wait may take now."""
-        return max(0.0, self._until_s - time.monotonic())
+def _left_s(until_s: float) -> float:
+    """How long a wait may take now."""
+    return max(0.0, until_s - time.monotonic())
 
 
 def _explain(error: Exception) -> str:
@@ -313,6 +308,6 @@ def _stop(running: Sequence[_Running]) -> None:
     """Stops these monitors together: each saves its state."""
     for each in running:
         each.stop()
-    deadline = _Deadline(STOP_S)
+    until_s = time.monotonic() + STOP_S
     for each in running:
-        each.join(deadline.left_s())
+        each.join(_left_s(until_s))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -32,7 +32,7 @@ _REWOUND = 500
 _NO_RESPONSE = (KafkaException, TimeoutError)
 
 
-class Incident(NamedTuple):
+class ScriptedIncident(NamedTuple):
     """A fault of one group. It begins at second `begins_s` of the cycle. koff should name the `cause`."""
 
     name: str
@@ -42,30 +42,33 @@ class Incident(NamedTuple):
     lasts_s: float
 
 
-class Change(NamedTuple):
+class ScheduledChange(NamedTuple):
     """The incident begins or ends."""
 
     at_s: float
     begins: bool
-    incident: Incident
+    incident: ScriptedIncident
 
 
 SCHEDULE = (
-    Incident("a consumer stops", "invoice-mailer", "no_members", 20, 50),
-    Incident("a consumer rewinds", "search-index", "reset", 80, 50),
-    Incident("a group rebalances", "email-sender", "rebalancing", 140, 60),
-    Incident("retention deletes records", "audit-archive", "fell_out_of_log", 200, 60),
-    Incident("a transaction hangs", "settlement", "open_transaction", 260, 60),
+    ScriptedIncident("a consumer stops", "invoice-mailer", "no_members", 20, 50),
+    ScriptedIncident("a consumer rewinds", "search-index", "reset", 80, 50),
+    ScriptedIncident("a group rebalances", "email-sender", "rebalancing", 140, 60),
+    ScriptedIncident("retention deletes records", "audit-archive", "fell_out_of_log", 200, 60),
+    ScriptedIncident("a transaction hangs", "settlement", "open_transaction", 260, 60),
 )
 
 
-def list_changes(since_s: float, until_s: float) -> list[Change]:
+def list_changes(since_s: float, until_s: float) -> list[ScheduledChange]:
     """What begins and ends after second `since_s` of the demo, up to second `until_s`, in order."""
     found = []
     for cycle in itertools.takewhile(lambda number: number * CYCLE_S <= until_s, itertools.count()):
         for incident in SCHEDULE:
             begin_s = cycle * CYCLE_S + incident.begins_s
-            found += [Change(begin_s, True, incident), Change(begin_s + incident.lasts_s, False, incident)]
+            found += [
+                ScheduledChange(begin_s, True, incident),
+                ScheduledChange(begin_s + incident.lasts_s, False, incident),
+            ]
     return sorted(change for change in found if since_s < change.at_s <= until_s)
 
 
@@ -101,13 +104,13 @@ class Incidents:
         for name in list(self._running):
             self._close(name)
 
-    def begin(self, incident: Incident) -> None:
+    def begin(self, incident: ScriptedIncident) -> None:
         """Begins the incident. If a broker does not respond, nothing happens."""
         running = self._running[incident.name] = ExitStack()
         with suppress(*_NO_RESPONSE):
             running.enter_context(_ACTIONS[incident.cause](self, incident.group))
 
-    def end(self, incident: Incident) -> None:
+    def end(self, incident: ScriptedIncident) -> None:
         """Ends the incident, if it runs."""
         if incident.name in self._running:
             self._close(incident.name)
@@ -119,29 +122,27 @@ class Incidents:
     # --- What goes wrong: from the start of each block to its end -----------------------------------------
 
     @contextmanager
-    def _stop(self, group: str) -> Iterator[None]:
+    def _control(self, group: str, *, pace: float | None = None, is_away: bool = False) -> Iterator[None]:
         control = self._traffic.controls[group]
-        control.is_away = True
+        control.pace, control.is_away = pace, is_away
         try:
             yield
         finally:
-            control.is_away = False
+            control.pace, control.is_away = None, False
 
-    @contextmanager
-    def _rewind(self, group: str) -> Iterator[None]:
-        control = self._traffic.controls[group]
-        control.rewound, control.pace = _REWOUND, 0.2
-        try:
-            yield
-        finally:
-            control.pace = None
+    def _stop(self, group: str) -> AbstractContextManager[None]:
+        return self._control(group, is_away=True)
+
+    def _rewind(self, group: str) -> AbstractContextManager[None]:
+        self._traffic.controls[group].rewound = _REWOUND
+        return self._control(group, pace=0.2)
 
     @contextmanager
     def _rebalance(self, group: str) -> Iterator[None]:
         """A second member comes and leaves and commits nothing, and the first gets little done."""
-        ended, control = threading.Event(), self._traffic.controls[group]
+        ended = threading.Event()
         own = {"client.id": f"{group}-flaky", "enable.auto.commit": False}
-        (topic,) = next(each.topics for each in GROUPS if each.name == group)
+        (topic,) = _find_topics(group)
 
         def come_and_leave() -> None:
             while not ended.wait(_TICK_S):
@@ -151,30 +152,25 @@ class Incidents:
                     while time.monotonic() < until_s and not ended.is_set():
                         consumer.poll(_TICK_S)
 
-        control.pace = 0.1
         thread = threading.Thread(target=come_and_leave, name=f"{group}-flaky", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            control.pace = None
-            thread.join(10.0)
+        with self._control(group, pace=0.1):
+            thread.start()
+            try:
+                yield
+            finally:
+                ended.set()
+        thread.join(10.0)
 
     @contextmanager
     def _lose_records(self, group: str) -> Iterator[None]:
         """The group does not get on, and its topic is emptied."""
-        control = self._traffic.controls[group]
-        control.pace = 0.0
-        try:
+        with self._control(group, pace=0.0):
             self._stopping.wait(_BACKLOG_S)
-            for topic in next(each.topics for each in GROUPS if each.name == group):
+            for topic in _find_topics(group):
                 ends = [TopicPartition(topic, partition, -1) for partition in range(TOPICS[topic])]
                 for deleted in self._cluster.admin.delete_records(ends).values():
                     deleted.result(10.0)
             yield
-        finally:
-            control.pace = None
 
     @contextmanager
     def _hang(self, group: str) -> Iterator[None]:
@@ -184,12 +180,16 @@ class Incidents:
         )
         producer.init_transactions(10.0)
         producer.begin_transaction()
-        for topic in next(each.topics for each in GROUPS if each.name == group):
+        for topic in _find_topics(group):
             for partition in range(TOPICS[topic]):
                 producer.produce(topic, value="a transfer", partition=partition)
         producer.flush(10.0)
         yield
         producer.abort_transaction(10.0)
+
+
+def _find_topics(group: str) -> Sequence[str]:
+    return next(each.topics for each in GROUPS if each.name == group)
 
 
 _ACTIONS: dict[str, Callable[[Incidents, str], AbstractContextManager[None]]] = {

@@ -1,32 +1,26 @@
 """A real Apache Kafka on loopback, for tests and for `koff demo`."""
 
 import base64
-import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from koff.kafkatest.guard import GUARD
 from koff.kafkatest.jars import KAFKA_VERSION, Progress, kafka_jars
 from koff.kafkatest.java import KafkaTestError
 from koff.kafkatest.kafka_cluster import KafkaCluster
 from koff.kafkatest.node import KafkaNode
+from koff.kafkatest.server import LocalServers
 from koff.kafkatest.settings import Ports, security_properties, server_properties
 from koff.kafkatest.tls import make_keystore
 from koff.kafkatest.wait import wait_until
 
-_ATTEMPTS = 3  # another process may take a port between the search for free ports and Kafka's start
 _FORMATTED: dict[Path, Mapping[str, bytes]] = {}
 """By the jars of a version, the files of a formatted storage. No configuration changes them."""
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 
-class LocalKafka(KafkaCluster):
+class LocalKafka(LocalServers[KafkaNode], KafkaCluster):
     """A cluster of `brokers` nodes, which runs between `start` and `stop`, or inside `with`.
 
     - `version` may be 3.3 or newer. With `zookeeper`, the addresses of a ZooKeeper, also 2.8 to 3.9.
@@ -38,8 +32,6 @@ class LocalKafka(KafkaCluster):
       listener, on the port `nodes[i].ports.proxied`, to which the proxy of node `i` must connect. The address
       that a broker names to clients of this listener is its proxy's, so clients that begin at
       `proxied_bootstrap` reach the brokers through the proxies alone.
-
-    `stop` removes the data, and so does the end of this process, however it ends.
     """
 
     def __init__(
@@ -57,8 +49,6 @@ class LocalKafka(KafkaCluster):
         progress: Progress | None = None,
     ) -> None:
         self.users = dict(USERS if users is None else users)
-        self.nodes: tuple[KafkaNode, ...] = ()
-        self.folder: Path | None = None
         self._brokers = brokers
         self._config = dict(config or {})
         self._security = security
@@ -68,14 +58,10 @@ class LocalKafka(KafkaCluster):
         self._timeout_s = timeout_s
         self._report: Progress = progress or (lambda _line: None)
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    @property
+    def nodes(self) -> tuple[KafkaNode, ...]:
+        """The brokers; none before the start."""
+        return self.servers
 
     @property
     def bootstrap(self) -> str:
@@ -110,29 +96,12 @@ class LocalKafka(KafkaCluster):
 
     def start(self) -> None:
         """Returns when all nodes respond; raises `KafkaTestError`, with the end of their logs, if not."""
-        jars = kafka_jars(self._version, self._report)
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._start_once(jars)
-            except BaseException as error:
-                # The logs are read before `stop` removes them.
-                port_taken = any("Address already in use" in node.tail() for node in self.nodes)
-                self.stop()
-                if isinstance(error, KafkaTestError) and port_taken and attempt < _ATTEMPTS:
-                    continue
-                raise
-            return
+        self._start_in_folder()
 
     def stop(self) -> None:
         """Ends all nodes and removes their data. Does nothing when Kafka is stopped already."""
-        for node in self.nodes:
-            node.kill()  # a clean stop would flush data that is deleted below
-        self.nodes = ()
+        super().stop()
         self.__dict__.pop("admin", None)  # the cached client of the old addresses
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            GUARD.unregister("folder", self.folder)
-            self.folder = None
 
     def restart(self) -> None:
         """Stops all nodes cleanly and starts them again, on the same data and ports.
@@ -148,30 +117,6 @@ class LocalKafka(KafkaCluster):
         for node in self.nodes:
             node.start()
         self.wait_until_up()
-
-    def kill(self) -> None:
-        """Ends all nodes by SIGKILL; their data stays for `nodes[i].start()`."""
-        for node in self.nodes:
-            node.kill()
-
-    def pause(self) -> None:
-        """Freezes all nodes: connections stay open, and no node responds."""
-        for node in self.nodes:
-            node.pause()
-
-    def resume(self) -> None:
-        """Resumes all nodes after `pause`."""
-        for node in self.nodes:
-            node.resume()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Keeps all nodes frozen inside `with`."""
-        self.pause()
-        try:
-            yield
-        finally:
-            self.resume()
 
     def wait_until_up(self) -> None:
         """Returns when each running node listens and the metadata names them all.
@@ -193,20 +138,18 @@ class LocalKafka(KafkaCluster):
         try:
             wait_until(is_up, timeout_s=self._timeout_s, what="the local Kafka to respond", every_s=0.1)
         except TimeoutError as error:
-            tails = "\n".join(node.tail() for node in self.nodes)
-            raise KafkaTestError(f"{error}; the end of its log:\n{tails}") from error
+            raise KafkaTestError(f"{error}; the end of its log:\n{self.tail()}") from error
 
-    def _start_once(self, jars: Path) -> None:
-        # Make the folder, the keystore and the nodes.
-        self.folder = Path(tempfile.mkdtemp(prefix="koff-kafka-"))
-        GUARD.register("folder", self.folder)
-        keystore = self.folder / "keystore.p12"
+    def _start_servers(self, folder: Path) -> None:
+        # Make the keystore and the nodes.
+        jars = kafka_jars(self._version, self._report)
+        keystore = folder / "keystore.p12"
         if self._security:
             make_keystore(keystore, self.ca_pem)
         security = security_properties(self.users, keystore) if self._security else {}
         ports = Ports.find_free(self._brokers)
-        self.nodes = tuple(
-            KafkaNode(number, ports[number - 1], self.folder / f"node-{number}", jars, self._jvm_options)
+        self.servers = tuple(
+            KafkaNode(number, ports[number - 1], folder / f"node-{number}", jars, self._jvm_options)
             for number in range(1, self._brokers + 1)
         )
         config, proxies, zookeeper = self._config, self._proxies, self._zookeeper

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 
 from koff.client.cluster_conf import ClusterConf
 from koff.client.multicluster.conf import ReaderConf, WriterConf
-from koff.client.multicluster.reader import list_subscriptions
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.kafkatest.memory_reader import MemoryReader
@@ -48,10 +47,9 @@ class MemoryClusters:
 
         `ReaderConf.redelivery` is refused: the members of a `MemoryZooKeeper` deliver messages again.
         """
-        subscriptions = list_subscriptions(clusters, confs)
-        if any(conf.redelivery for _, conf in subscriptions):
+        if any(conf.redelivery for conf in ([confs] if isinstance(confs, ReaderConf) else confs)):
             raise ConfigError("a reader in memory has no redelivery: leave ReaderConf.redelivery out")
-        return MemoryReader([(name, conf, self[clusters[name].brokers]) for name, conf in subscriptions])
+        return MemoryReader(clusters, confs, self.__getitem__, self.clock)
 
     def writer(self, clusters: Mapping[str, ClusterConf], conf: WriterConf) -> MemoryWriter:
         """A writer, as `Writer(clusters, conf)` makes it."""

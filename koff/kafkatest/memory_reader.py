@@ -1,301 +1,195 @@
-"""A reader of clusters in memory."""
+"""A reader of clusters in memory: koff's `Reader`, whose inbox fetches whenever somebody waits for it."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
-from koff.client.closing import Closing
-from koff.client.cluster_conf import OffsetSpec, TopicPartition
+from koff.client.cluster_conf import ClusterConf, OffsetSpec, TopicPartition
 from koff.client.message import Message
-from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import ReaderConf
-from koff.client.multicluster.errors import (
-    CommitError,
-    ReadError,
-    ReadErrors,
-    Unavailable,
-)
-from koff.client.multicluster.stats import ReaderStats
+from koff.client.multicluster.errors import CommitError
+from koff.client.multicluster.inbox import Inbox, InboxBatch
+from koff.client.multicluster.reader import Reader
+from koff.client.multicluster.stats import ClientStatistics
+from koff.client.multicluster.subscription import ReaderSubscription
 from koff.client.start_offset import StartOffset
-from koff.errors import Closed, KoffError
+from koff.errors import ConnectError, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.virtual_clock import VirtualClock
+
+_RETRY_S = 1.0
 
 
-@dataclass(eq=False)
-class _Source:
-    """One configuration of a reader: where it is in each partition that it reads."""
+class MemoryReader(Reader):
+    """A `Reader` in the time of a clock. `find_broker` returns the broker in memory at an address."""
 
-    name: str
-    conf: ReaderConf
-    broker: MemoryBroker
-    positions: dict[int, int]
-    next_offset: int
-    lag: int = -1
-    failure: str = ""
-    to_commit: dict[TopicPartition, int] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    paused: set[int] = field(default_factory=set)
-    is_paused: bool = False
+    def __init__(
+        self,
+        clusters: Mapping[str, ClusterConf],
+        confs: ReaderConf | Sequence[ReaderConf],
+        find_broker: Callable[[str], MemoryBroker],
+        clock: VirtualClock,
+    ) -> None:
+        self._find_broker, self._clock = find_broker, clock
+        super().__init__(clusters, confs)
+
+    def _make_inbox(self) -> Inbox:
+        return _MemoryInbox(self._subscriptions, self._clock, self._streams)
+
+    def _make_stream(self, subscriptions: Sequence[ReaderSubscription]) -> Any:
+        broker = self._find_broker(subscriptions[0].cluster_conf.brokers)
+        return _MemoryStream(subscriptions, self._inbox, broker)
 
 
-class MemoryReader(Closing):
-    """A reader with the interface of `koff.client.multicluster.Reader`."""
+class _MemoryInbox(Inbox):
+    """An inbox that has the streams fetch, since they have no threads."""
 
-    def __init__(self, configs: Sequence[tuple[str, ReaderConf, MemoryBroker]]) -> None:
-        self._clock = configs[0][2].clock
-        self._closed = False
-        self._sources: deque[_Source] = deque()
-        """In turn: the source that was read last is at the end."""
-        self._by_index: list[_Source] = []
-        for name, conf, broker in configs:
-            source = _Source(name, conf, broker, {}, -1 if conf.group_id else conf.start_offset)
-            self._by_index.append(source)
-            partitions = [conf.partition or 0]
-            if conf.group_id:
-                partitions = list(range(source.broker.count_partitions(conf.topic)))
-            for partition in partitions:
-                source.positions[partition] = self._find_start(source, partition)
-            if conf.group_id and conf.on_assigned:
-                conf.on_assigned([TopicPartition(conf.topic, partition) for partition in partitions])
-        self._sources.extend(self._by_index)
+    def __init__(
+        self,
+        subscriptions: Sequence[ReaderSubscription],
+        clock: VirtualClock,
+        streams: Mapping[ReaderSubscription, Any],
+    ) -> None:
+        super().__init__(subscriptions)
+        self.lock, self._changed, self._room_freed = clock.lock, clock.changed, clock.changed
+        self._clock, self._streams = clock, streams
 
-    def read_message(self, timeout_s: float | None = None) -> list[Message]:
-        """The next messages of one cluster; [] after `timeout_s`. Their offsets are committed later."""
-        messages = self.fetch_message(timeout_s)
-        for message in messages:
-            source = self._find_group(message)
-            if source is not None:
-                at = TopicPartition(message.topic, message.partition)
-                source.to_commit[at] = message.offset + 1
-        return messages
-
-    def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
-        """As `read_message`, but a group's offsets are committed only by `commit_messages`."""
+    def take_messages(self, timeout_s: float | None, *, commit: bool = False) -> list[Message]:
+        """As of a real inbox, in the time of the clock."""
         found: list[Message] = []
-        errors: list[KoffError] = []
 
         def look() -> bool:
-            if self._closed:
-                return True
-            found.extend(self._take())
-            if not found and all(source.failure for source in self._sources):
-                errors.extend(ReadError(source.failure) for source in self._by_index)
-            return bool(found or errors)
+            for stream in () if self.closed else dict.fromkeys(self._streams.values()):
+                stream.fetch_once()
+            found.extend(self.poll_messages(commit=commit))
+            return bool(found)
 
-        with self._clock.changed:
-            self._check_open()
-            self._commit_stored()
-            for source in self._sources:
-                source.failure = ""
-            fail_after_s = max(source.conf.fail_after_s for source in self._sources)
-            limit_s = float("inf") if timeout_s is None else timeout_s
-            if fail_after_s <= limit_s and not self._clock.wait_for(
-                lambda: self._closed or self._is_any_up(), fail_after_s
-            ):
-                for source in self._sources:
-                    self._note_failure(source, f"{source.name} does not respond")
-            self._clock.wait_for(look, limit_s)
-            self._check_open()
-        if errors:
-            raise ReadErrors(errors)
+        self._clock.wait_for(look, float("inf") if timeout_s is None else timeout_s)
         return found
 
-    def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
-        """Commits the offsets after these messages, for the groups that read them."""
-        offsets: dict[_Source, dict[TopicPartition, int]] = {}
+
+class _MemoryStream:
+    """Reads partitions of one topic; as the only member of a group, all its partitions."""
+
+    def __init__(
+        self, subscriptions: Sequence[ReaderSubscription], inbox: Inbox, broker: MemoryBroker
+    ) -> None:
+        self._subscriptions, self._inbox, self._broker = subscriptions, inbox, broker
+        self._conf = subscriptions[0].conf
+        self.statistics = ClientStatistics()
+        self.name = f"group {self._conf.group_id} at {subscriptions[0].cluster}"
+        self._positions: dict[int, int] = {}
+        self._down_since_s: float | None = None
+
+    def start(self) -> None:
+        conf, committed = self._conf, self._broker.committed
+        for subscription in self._subscriptions:
+            all_partitions = range(self._broker.count_partitions(conf.topic))
+            for partition in all_partitions if conf.group_id else [subscription.partition]:
+                self._start_partition(subscription, partition, subscription.conf.start_offset)
+                if conf.group_id and (place := (conf.group_id, conf.topic, partition)) in committed:
+                    self._positions[partition] = committed[place][0]
+        if conf.group_id and conf.on_assigned:
+            conf.on_assigned(self._list_partitions())
+
+    def seek(self, subscription: ReaderSubscription, offset: int) -> None:
+        """Continues the subscription at the offset."""
+        self._start_partition(subscription, subscription.partition, offset)
+        self._broker.clock.changed.notify_all()
+
+    def fetch_offset(self, partition: int, spec: OffsetSpec | int) -> int:
+        """The offset of the partition that `spec` names, now."""
+        at = TopicPartition(self._conf.topic, partition)
+        return self._broker.offsets([at], spec)[at]
+
+    def fetch_once(self) -> None:
+        """Puts into the inbox what there is room for. Commits what `read_message` returned before."""
+        self._commit_processed()
+        if self._broker.is_down:
+            self._report_silence()
+            return
+        self._down_since_s = None
+        for subscription in self._subscriptions:
+            for partition in subscription.partitions:
+                try:
+                    self._fetch(subscription, partition)
+                except KoffError as error:
+                    self._inbox.report_error(subscription, error)
+                    self._broker.clock.call_later(_RETRY_S, lambda: None)
+
+    def commit_offsets(self, messages: Sequence[Message]) -> Future[None]:
+        """A future that is done, with an error if the offsets after these messages were not committed."""
+        offsets: dict[int, int] = {}
         for message in messages:
-            source = self._find_group(message)
-            if source is None:
-                raise Unavailable(f"no group reads {message.topic} at {message.cluster}")
-            at = TopicPartition(message.topic, message.partition)
-            by_partition = offsets.setdefault(source, {})
-            by_partition[at] = max(message.offset + 1, by_partition.get(at, 0))
-        self._check_open()
-        for source, by_partition in offsets.items():
-            self._commit(source, by_partition)
-
-    def lag(self, i: int) -> int:
-        """How many offsets followed the last returned message when it was fetched; -1 if that is unknown."""
-        return self._by_index[i].lag
-
-    def offset(self, i: int) -> int:
-        """The next offset to read; -1 with a group."""
-        return self._by_index[i].next_offset
-
-    def read_lag(self, i: int) -> int:
-        """How many offsets there are now from `offset(i)` to the end of the partition."""
-        source = self._get_partition_source(i)
-        end = self._fetch_offset(source, OffsetSpec.LATEST)
-        return max(end - source.next_offset, 0) if source.next_offset >= 0 else -1
-
-    def set_offset(self, i: int, offset: int) -> None:
-        """Continues at that offset, or at a `StartOffset`."""
-        source = self._get_partition_source(i)
-        if offset < StartOffset.OLDEST:
-            raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
-        with self._clock.changed:
-            source.next_offset, source.lag = offset, -1
-            (partition,) = source.positions
-            source.positions[partition] = self._resolve(source, partition, offset)
-            self._clock.changed.notify_all()
-
-    def set_offset_at(self, i: int, at: datetime | float) -> None:
-        """Continues at the first message at or after that time (a number is seconds since the epoch)."""
-        source = self._get_partition_source(i)
-        seconds = at.timestamp() if isinstance(at, datetime) else at
-        offset = self._fetch_offset(source, int(seconds * 1000))
-        self.set_offset(i, offset if offset >= 0 else self._fetch_offset(source, OffsetSpec.LATEST))
-
-    def pause(self, i: int | None = None, partitions: Collection[int] | None = None) -> None:
-        """Returns no messages of reader `i` (None: of all), or of these partitions of it, until `resume`."""
-        self._set_paused(i, partitions, paused=True)
-
-    def resume(self, i: int | None = None, partitions: Collection[int] | None = None) -> None:
-        """Ends a `pause`. Without partitions, those that were paused by number are resumed, too."""
-        self._set_paused(i, partitions, paused=False)
-
-    def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
-        self._check_open()
-        with self._clock.changed:
-            for source in self._by_index if i is None else [self._by_index[i]]:
-                if partitions is not None:
-                    source.paused = source.paused | {*partitions} if paused else source.paused - {*partitions}
-                    continue
-                source.is_paused = paused
-                if not paused:
-                    source.paused.clear()
-            self._clock.changed.notify_all()
-
-    def errors(self) -> Iterator[KoffError]:
-        """Ends when the reader is closed. There are no errors without redelivery."""
-        self._clock.wait_for(lambda: self._closed)
-        yield from ()
-
-    def stats(self, i: int) -> ReaderStats:
-        """The statistics of reader `i` since it was made."""
-        with self._clock.changed:
-            source = self._by_index[i]
-            return ReaderStats(
-                cluster=source.name,
-                topic=source.conf.topic,
-                partition=-1 if source.conf.group_id else source.conf.partition or 0,
-                offset=source.next_offset,
-                lag=source.lag,
-                queue_length=0,
-                queue_capacity=source.conf.queue_capacity,
-                failure=source.failure,
-                messages=source.counts["messages"],
-                bytes=source.counts["bytes"],
-                errors=source.counts["errors"],
-                skipped=source.counts["skipped"],
-            )
+            offsets[message.partition] = max(message.offset + 1, offsets.get(message.partition, 0))
+        done = Future[None]()
+        try:
+            self._commit(offsets)
+            done.set_result(None)
+        except KoffError as error:
+            done.set_exception(CommitError(f"{self.name} did not commit: {error}"))
+        return done
 
     def close(self) -> None:
-        """Commits what `read_message` returned, and makes every call raise `Closed`. Safe to call twice."""
-        with self._clock.changed:
-            if self._closed:
-                return
-            self._commit_stored()
-            self._closed = True
-            self._clock.changed.notify_all()
-        for source in self._by_index:
-            if source.conf.group_id and source.conf.on_revoked:
-                source.conf.on_revoked([TopicPartition(source.conf.topic, each) for each in source.positions])
+        """Commits what `read_message` returned, and leaves the group."""
+        self._commit_processed()
+        if self._conf.group_id and self._conf.on_revoked:
+            self._conf.on_revoked(self._list_partitions())
 
-    def __iter__(self) -> Iterator[list[Message]]:
-        """The lists that `read_message` returns, until the reader is closed."""
-        try:
-            while True:
-                yield self.read_message()
-        except Closed:
-            return
+    def _list_partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self._conf.topic, partition) for partition in self._positions]
 
-    def _take(self) -> list[Message]:
-        """The next messages of the source whose turn it is; notes its error."""
-        for source in list(self._sources):
-            script = source.broker.has_script("consume")
-            for partition, position in source.positions.items():
-                if source.is_paused or partition in source.paused:
-                    continue
-                log = source.broker.find_log(source.conf.topic, partition)
-                if source.broker.is_down or (position >= log.end and not script):
-                    continue
-                try:
-                    with source.broker.begin_call("consume", topic=source.conf.topic, partition=partition):
-                        start = max(position, log.start)
-                        source.counts["skipped"] += start - position
-                        messages = log.read(start, source.conf.queue_capacity)
-                except KoffError as error:
-                    self._note_failure(source, str(error))
-                    return []
-                if not messages:
-                    continue
-                source.positions[partition] = messages[-1].offset + 1
-                if not source.conf.group_id:
-                    source.next_offset = messages[-1].offset + 1
-                    source.lag = log.end - source.next_offset
-                source.failure = ""
-                source.counts.update(messages=len(messages), bytes=sum(map(payload_bytes, messages)))
-                self._sources.remove(source)
-                self._sources.append(source)
-                return [replace(message, cluster=source.name) for message in messages]
-        return []
-
-    def _find_start(self, source: _Source, partition: int) -> int:
-        if source.conf.group_id:
-            key = (source.conf.group_id, source.conf.topic, partition)
-            if key in source.broker.committed:
-                return source.broker.committed[key][0]
-        return self._resolve(source, partition, source.conf.start_offset)
-
-    def _resolve(self, source: _Source, partition: int, offset: int) -> int:
-        log = source.broker.find_log(source.conf.topic, partition)
+    def _start_partition(self, subscription: ReaderSubscription, partition: int, offset: int) -> None:
+        log = self._broker.find_log(self._conf.topic, partition)
         places: dict[int, int] = {StartOffset.OLDEST: log.start, StartOffset.NEWEST: log.end}
-        return places.get(offset, offset)
+        self._positions[partition] = places.get(offset, offset)
+        subscription.start_partition(partition)
 
-    def _fetch_offset(self, source: _Source, spec: OffsetSpec | int) -> int:
-        (partition,) = source.positions
-        at = TopicPartition(source.conf.topic, partition)
-        return source.broker.offsets([at], spec)[at]
+    def _fetch(self, subscription: ReaderSubscription, partition: int) -> None:
+        broker, topic, room = self._broker, self._conf.topic, subscription.free_capacity
+        position, log = self._positions[partition], broker.find_log(topic, partition)
+        has_more = position < log.end or broker.has_script("consume")
+        if room <= 0 or subscription.is_paused(partition) or not has_more:
+            return
+        with broker.begin_call("consume", topic=topic, partition=partition):
+            start = max(position, log.start)
+            subscription.counts["skipped"] += start - position
+            read = [replace(each, cluster=subscription.cluster) for each in log.read(start, room)]
+        self._positions[partition] = start + len(read)
+        if read:
+            batch = InboxBatch(subscription, subscription.partitions[partition], read, end_offset=log.end)
+            self._inbox.put_batches([batch])
 
-    def _commit_stored(self) -> None:
-        for source in self._sources:
-            offsets, source.to_commit = source.to_commit, {}
-            if offsets:
-                self._commit(source, offsets)
+    def _report_silence(self) -> None:
+        """Reports an error each time that the broker has been down for `fail_after_s`."""
+        clock, fail_after_s = self._broker.clock, self._conf.fail_after_s
+        if self._down_since_s is not None:
+            if clock.now_s < self._down_since_s + fail_after_s:
+                return
+            for subscription in self._subscriptions:
+                error = ConnectError(f"{subscription.cluster} does not respond")
+                self._inbox.report_error(subscription, error)
+        self._down_since_s = clock.now_s
+        clock.call_later(fail_after_s, lambda: None)
 
-    def _commit(self, source: _Source, offsets: Mapping[TopicPartition, int]) -> None:
-        group = source.conf.group_id
-        try:
-            with source.broker.begin_call("commit", group=group, offsets=dict(offsets)):
-                for (topic, partition), offset in offsets.items():
-                    source.broker.committed[group, topic, partition] = (offset, "")
-        except KoffError as error:
-            raise CommitError(f"group {group} at {source.name} did not commit: {error}") from error
+    def _commit_processed(self) -> None:
+        """Commits as a real member does: what fails is tried again."""
+        partitions = self._subscriptions[0].partitions  # a group has one subscription
+        processed = {number: each.to_commit for number, each in partitions.items()}
+        offsets = {number: offset for number, offset in processed.items() if offset is not None}
+        if offsets:
+            with suppress(KoffError):
+                self._commit(offsets)
+                for each in partitions.values():
+                    each.to_commit = None
 
-    def _find_group(self, message: Message) -> _Source | None:
-        for source in self._by_index:
-            if source.conf.group_id and (source.name, source.conf.topic) == (message.cluster, message.topic):
-                return source
-        return None
-
-    def _get_partition_source(self, i: int) -> _Source:
-        self._check_open()
-        source = self._by_index[i]
-        if source.conf.group_id:
-            raise Unavailable(f"group {source.conf.group_id} keeps the offsets of reader {i}")
-        return source
-
-    def _note_failure(self, source: _Source, failure: str) -> None:
-        source.failure = failure
-        source.counts["errors"] += 1
-
-    def _is_any_up(self) -> bool:
-        return not all(source.broker.is_down for source in self._sources)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("the reader is closed")
+    def _commit(self, offsets: Mapping[int, int]) -> None:
+        group, topic = self._conf.group_id, self._conf.topic
+        named = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        with self._broker.begin_call("commit", group=group, offsets=named):
+            for partition, offset in offsets.items():
+                self._broker.committed[group, topic, partition] = (offset, "")

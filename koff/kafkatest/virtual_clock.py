@@ -18,7 +18,8 @@ class VirtualClock:
     """
 
     def __init__(self) -> None:
-        self.changed = threading.Condition()  # its lock is reentrant
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self.now_s = 0.0
         self._actions: list[tuple[float, int, Callable[[], object]]] = []  # a heap
         self._sequence = itertools.count()

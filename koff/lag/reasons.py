@@ -35,7 +35,7 @@ class Reason(IntFlag):
     COMMITS_NOT_CURRENT = 64
     """koff cannot tell whether the commit is still the newest: the log of commits is not read to its end."""
     END_NOT_CURRENT = 128
-    """The end offset was not answered lately."""
+    """The end offset was not returned lately."""
 
     @property
     def null(self) -> bool:

@@ -7,7 +7,7 @@ filled slots. The rules are those of Burrow's evaluator (`caching.go`), without 
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,42 +161,3 @@ def _mark_lags(lags: Integers, filled: NDArray[np.uint8], allowed_lag: int) -> N
 
 def _mark_where(where: NDArray[np.bool_], mark: Mark) -> NDArray[np.uint8]:
     return where.view(np.uint8) * np.uint8(mark)
-
-
-class Placement(IntEnum):
-    """How a commit enters its row's window."""
-
-    APPEND = 0
-    """The commit fills a new slot. A full window loses its oldest commit."""
-    OVERWRITE = 1
-    """The newest slot takes the offset and the lag of the commit, and keeps its timestamp."""
-    DROP = 2
-    """The commit was seen before."""
-
-
-def placements(
-    *,
-    count: Integers,
-    newest_ms: Integers,
-    newest_position: Integers,
-    timestamp_ms: Integers,
-    position: Integers,
-    min_distance_ms: int = 0,
-) -> NDArray[np.uint8]:
-    """The `Placement` of a new commit in each row; arrays (N,).
-
-    `position` is the offset of the commit in `__consumer_offsets`. A commit that follows the newest slot by
-    less than `min_distance_ms` overwrites that slot, which keeps its timestamp (`newest_ms`). So the window
-    of a group that commits many times a second still spans W times that distance, and timestamps never
-    decrease.
-
-    Burrow drops commits that are a week old or have no known end offset; koff keeps these commits, with an
-    unknown lag. Burrow inserts commits that arrive out of order; koff reads in order, so a commit with a
-    lower position was seen before.
-    """
-    has_commit = np.greater(count, 0)
-    seen = has_commit & np.less_equal(position, newest_position)
-    close = has_commit & np.less(np.subtract(timestamp_ms, newest_ms), min_distance_ms)
-    placed = np.where(close, np.uint8(Placement.OVERWRITE), np.uint8(Placement.APPEND))
-    # A commit that was seen before is dropped, even if it is close in time.
-    return np.where(seen, np.uint8(Placement.DROP), placed)

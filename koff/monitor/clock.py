@@ -6,7 +6,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from koff.monitor.requests import Moment
+from koff.monitor.moment import Moment
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TIME_OFFSETS = Path("/proc/self/timens_offsets")

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, WITHHELD, Reason, is_topic_recreated
-from koff.monitor.commit_history import Replayed
+from koff.monitor.duties.history import Replayed
+from koff.monitor.duties.stored_groups import describe_refused
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.known_facts import NEVER_MS, ViewFacts
-from koff.monitor.requests import Moment
-from koff.monitor.stored_groups import describe_refused
+from koff.monitor.moment import Moment
 from koff.records.placement import group_partition
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
@@ -259,7 +259,7 @@ def assess_readiness(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withhel
     """Whether koff is ready, and why not.
 
     At the start: each partition of an internal topic that has a leader was read, and then end offsets were
-    answered. At any time: unless there are rows and none of them may be served, or there is none because all
+    known. At any time: unless there are rows and none of them may be served, or there is none because all
     partitions are read anew.
     """
     why = (
@@ -290,7 +290,7 @@ def _find_unread(facts: ViewFacts) -> str | None:
             return log.denied or facts.progress.failure or why
     if not facts.stored.are_known:
         return facts.progress.failure or "the groups of ZooKeeper are not known yet"
-    if not facts.progress.ends_answered:
+    if not facts.progress.ends_known:
         return facts.progress.failure or "end offsets are not known yet"
     return None
 
@@ -305,4 +305,4 @@ def _find_cause(snapshot: Snapshot, facts: ViewFacts) -> str:
         return "ZooKeeper does not respond"
     if facts.stored.refused:
         return describe_refused(facts.stored.refused)
-    return "the cluster does not answer"
+    return "the cluster does not respond"

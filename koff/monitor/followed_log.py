@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Bounds, Plan, Resume, Seed
-from koff.monitor.requests import Lost, Moment, OffsetKind, Polled, Records, Start, Topic, TopicPartition
+from koff.monitor.requests import Lost, OffsetKind, Polled, Records, Start, Topic, TopicPartition
 from koff.tracker.log_batch import BytesColumn
 
 LIVE_S = 25.0
@@ -182,7 +183,7 @@ class FollowedLog:
     def stop_waiting(self, number: int) -> None:
         """Applies the records that wait for the coordinators' response, or for what it contains."""
         part = self.partitions[number]
-        part.wait_until = part.wait_asks_from_s = None
+        part.wait_until = part.wait_ends_from_s = None
         part.earlier_wait = None, None
         waiting, part.waiting = part.waiting, []
         for records, is_live, read_at in waiting:
@@ -190,7 +191,7 @@ class FollowedLog:
         part.find_current()
 
     def stop_asking(self, number: int) -> None:
-        """The coordinators did not answer. Records wait on only for an earlier response."""
+        """The coordinators did not respond. Records wait on only for an earlier response."""
         part = self.partitions[number]
         part.stop_asking()
         if not part.is_waiting:

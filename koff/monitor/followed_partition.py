@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from koff.monitor.requests import Moment, Records, Start, Watermarks
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Records, Start, Watermarks
 
 MAX_WATERMARKS = 64
-_ASKED = float("inf")
+_REQUESTED = float("inf")
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class FollowedPartition:
     wait_until: int | None = None
     """Until the reader reaches this offset, records wait, to be applied together: they are older than the
     coordinators' response, which the tracker has."""
-    wait_asks_from_s: float | None = None
+    wait_ends_from_s: float | None = None
     """The first high watermark that is requested at or after this moment sets `wait_until`."""
     waiting: list[tuple[Records, bool, Moment]] = field(default_factory=list)
     """The records that wait, whether they are live (`is_live`), and when they were read."""
@@ -79,15 +80,15 @@ class FollowedPartition:
     @property
     def is_waiting(self) -> bool:
         """Whether records wait for the offset up to which the coordinators' response is newer."""
-        return self.wait_until is not None or self.wait_asks_from_s is not None
+        return self.wait_until is not None or self.wait_ends_from_s is not None
 
     @property
     def needs_no_response(self) -> bool:
         """Whether records wait for a response of the coordinators that the log has made needless."""
-        if self.wait_asks_from_s != _ASKED or self.is_unseeded or self.end is None:
+        if self.wait_ends_from_s != _REQUESTED or self.is_unseeded or self.end is None:
             return False
-        asks_from_s, until = self.earlier_wait
-        return self.position >= max(self.end, until or 0) and (asks_from_s is None or until is not None)
+        ends_from_s, until = self.earlier_wait
+        return self.position >= max(self.end, until or 0) and (ends_from_s is None or until is not None)
 
     @property
     def is_unseeded(self) -> bool:
@@ -97,10 +98,10 @@ class FollowedPartition:
     @property
     def is_overtaken(self) -> bool:
         """Whether the tracker has a response of the coordinators that is newer than the position."""
-        asks_from_s, until = self.wait_asks_from_s, self.wait_until
-        if asks_from_s == _ASKED:
-            asks_from_s, until = self.earlier_wait
-        return asks_from_s is not None or (until is not None and self.position < until)
+        ends_from_s, until = self.wait_ends_from_s, self.wait_until
+        if ends_from_s == _REQUESTED:
+            ends_from_s, until = self.earlier_wait
+        return ends_from_s is not None or (until is not None and self.position < until)
 
     @property
     def is_held_back(self) -> bool:
@@ -136,13 +137,13 @@ class FollowedPartition:
 
     def wait(self) -> None:
         """Lets records wait for a response of the coordinators that is being requested."""
-        if self.wait_asks_from_s != _ASKED:
-            self.earlier_wait = self.wait_asks_from_s, self.wait_until
-        self.wait_asks_from_s, self.wait_until = _ASKED, None
+        if self.wait_ends_from_s != _REQUESTED:
+            self.earlier_wait = self.wait_ends_from_s, self.wait_until
+        self.wait_ends_from_s, self.wait_until = _REQUESTED, None
 
     def stop_asking(self) -> None:
         """There is no response: records wait for what the one before contains, if there was one."""
-        self.wait_asks_from_s, self.wait_until = self.earlier_wait
+        self.wait_ends_from_s, self.wait_until = self.earlier_wait
         self.earlier_wait = None, None
 
     def reset(self) -> None:
@@ -151,12 +152,12 @@ class FollowedPartition:
         for name in self.__slots__:
             setattr(self, name, getattr(fresh, name))
 
-    def note_seed(self, asked: Moment, now: Moment, failed: Iterable[str]) -> None:
-        """The tracker has the coordinators' response to a request of `asked`, but nothing of `failed`."""
+    def note_seed(self, requested: Moment, now: Moment, failed: Iterable[str]) -> None:
+        """The tracker has the coordinators' response to a request of `requested`, but nothing of `failed`."""
         before = self.current
         self.stale_groups = {name: self.stale_groups.get(name, before) for name in failed}
-        self.current, self.is_read = asked, True
-        self.wait_asks_from_s, self.wait_until = now.at_s, None
+        self.current, self.is_read = requested, True
+        self.wait_ends_from_s, self.wait_until = now.at_s, None
         self.earlier_wait = None, None
 
     def note_ends(self, ends: Watermarks) -> None:
@@ -166,16 +167,16 @@ class FollowedPartition:
         """
         if ends.end < self.position:
             return
-        self.end, self.stable, asked = ends.end, ends.stable, ends.asked
-        if self.wait_asks_from_s is not None and asked.at_s >= self.wait_asks_from_s:
-            self.wait_until, self.wait_asks_from_s = self.end, None
-        if self.earlier_wait[0] is not None and asked.at_s >= self.earlier_wait[0]:
+        self.end, self.stable, requested = ends.end, ends.stable, ends.requested
+        if self.wait_ends_from_s is not None and requested.at_s >= self.wait_ends_from_s:
+            self.wait_until, self.wait_ends_from_s = self.end, None
+        if self.earlier_wait[0] is not None and requested.at_s >= self.earlier_wait[0]:
             self.earlier_wait = None, self.end
         while self._watermarks and self._watermarks[-1][1] > self.end:  # the log was truncated
             self._watermarks.pop()
         if len(self._watermarks) >= MAX_WATERMARKS:  # currency is then known less finely, and never too well
             self._watermarks = deque(list(self._watermarks)[::2])
-        self._watermarks.append((asked, self.end))
+        self._watermarks.append((requested, self.end))
         self.find_current()
 
     def move(self, position: int, now: Moment) -> None:
@@ -189,15 +190,15 @@ class FollowedPartition:
         if self.is_waiting and (self.wait_until is None or self.position < self.wait_until):
             return  # the tracker has the coordinators' response, which has a moment of its own
         while self._watermarks and self._watermarks[0][1] <= self.position:
-            asked, _ = self._watermarks.popleft()
-            self.caught_up_s = asked.at_s
-            self._reached.append((asked, self.read_s))
+            requested, _ = self._watermarks.popleft()
+            self.caught_up_s = requested.at_s
+            self._reached.append((requested, self.read_s))
         while self._reached and self._reached[0][1] <= self._reached[-1][0].at_s:
-            asked, _ = self._reached.popleft()
+            requested, _ = self._reached.popleft()
             self.is_read = True
             self.stale_groups.clear()
-            if self.current is None or asked.at_s > self.current.at_s:
-                self.current = asked
+            if self.current is None or requested.at_s > self.current.at_s:
+                self.current = requested
         if self.is_held_back:
             self.is_read = True
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import structlog
 
 from koff.errors import ConnectError, KoffError, lacks_right
-from koff.monitor.requests import Answered, Failed, Input
+from koff.monitor.requests import Failed, Request, Result
 from koff.monitor.worker_thread import Post, WorkerThread
+
+if TYPE_CHECKING:
+    from koff.monitor.means import Means
 
 log = structlog.get_logger(component="monitor.in_order")
 HANG_S = 60.0
 """After a request to the disk that takes so long, further ones fail at once: they may hold much memory."""
 
 
-def carry_out(work: Callable[[Answered], Input], request: Answered) -> Input:
-    """The result of `work`, or why there is none. Raises nothing."""
+def carry_out(request: Request, means: Means) -> Result | None:
+    """The result of the request, or why there is none; None if it posts its results. Raises nothing."""
     try:
-        return work(request)
+        return request.carry_out(means)
     except KoffError as error:
         return Failed(request.id, str(error), denied=lacks_right(error))
     except Exception as error:  # a fault of koff must not end the process
@@ -34,16 +38,16 @@ class InOrder(WorkerThread):
     def __init__(
         self,
         name: str,
-        work: Callable[[Answered], Input],
+        means: Means,
         post: Post,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name)
-        self._work, self._post, self._on_end = work, post, on_end
+        self._means, self._post, self._on_end = means, post, on_end
         self._began_s: float | None = None
-        self._requests: SimpleQueue[Answered | None] = SimpleQueue()
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
 
-    def send(self, request: Answered) -> None:
+    def send(self, request: Request) -> None:
         """Carries out the request after those that were sent before. It fails if one of those hangs."""
         began_s = self._began_s
         if began_s is not None and time.monotonic() - began_s > HANG_S:
@@ -69,8 +73,10 @@ class InOrder(WorkerThread):
         try:
             while (request := self._requests.get()) is not None:
                 self._began_s = time.monotonic()
-                result = carry_out(self._work, request)
+                result = carry_out(request, self._means)
                 self._began_s = None
-                self._post(result)
+                log.debug("carried out", what=type(request).__name__)
+                if result is not None:
+                    self._post(result)
         finally:
             self._on_end()

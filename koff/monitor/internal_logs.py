@@ -11,31 +11,30 @@ from functools import partial
 
 from koff.lag import UNKNOWN
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.loading import SavedState
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.retention import TombstoneRetention
+from koff.monitor.duties.savings import Savings
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import OffsetsStart
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.plan import Replay
 from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    GroupsFetched,
-    Moment,
     OffsetKind,
-    OffsetsFetched,
     Polled,
     Read,
     ReadFailed,
     Start,
     StopReading,
     Topic,
-    TopicConfigsFetched,
+    TopicPartition,
 )
-from koff.monitor.savings import Savings
-from koff.monitor.tombstone_retention import TombstoneRetention
-from koff.monitor.topic_list import TopicList
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import Tracker
 from koff.tracker.log_batch import BytesColumn
+from koff.view.activity import RecentActivity
 
 RETENTION_PART = 0.9
 """koff reads a partition from its start if it was not current for this part of delete.retention.ms."""
@@ -61,6 +60,7 @@ class InternalLogs:
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
         topics: TopicList,
+        activity: RecentActivity,
     ) -> None:
         """`steady_ms` converts to the time of the tracker."""
         self._conf, self._tracker, self._savings, self._outbox = conf, tracker, savings, outbox
@@ -71,8 +71,17 @@ class InternalLogs:
             self.offsets.denied, self.offsets.is_never_read = "--source coordinators", True
         self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.both = (self.offsets, self.share)
+        saved = SavedState(
+            self.offsets,
+            conf.cluster_id,
+            tracker,
+            outbox,
+            steady_ms,
+            activity,
+            is_wanted=conf.start == "resume",
+        )
         self.start = OffsetsStart(
-            conf.start, conf.cluster_id, self.offsets, tracker, savings, outbox, steady_ms, topics, conf.tail
+            conf.start, self.offsets, saved, tracker, savings, outbox, steady_ms, topics, conf.tail
         )
         self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, outbox)
 
@@ -96,11 +105,11 @@ class InternalLogs:
 
     def find_doubtful(self, topics: TopicList) -> set[str]:
         """The topics that may be others than those whose partitions were read."""
-        asked = topics.asked
+        requested = topics.requested
         return {
             log.topic
             for log in self.both
-            if topics.is_another(log.topic) or asked is None or asked.at_s < log.lost_s
+            if topics.is_another(log.topic) or requested is None or requested.at_s < log.lost_s
         }
 
     def find_alive(self) -> set[str]:
@@ -139,19 +148,31 @@ class InternalLogs:
         if self._conf.source != "log" or self.offsets.denied is None:
             self.start.fetch_held_back(now, now.at_s - 2 * interval_s)
 
-    def next_due_s(self) -> float:
+    @property
+    def due_s(self) -> float:
         """When `request` has something to do at the latest."""
-        return min(log.next_due_s() for log in self.both)
+        retentions = (self._retention(log).due_s for log in self.both if log.exists)
+        return min(*(log.next_due_s() for log in self.both), *retentions)
 
     def _request_bounds(self, log: FollowedLog, now: Moment) -> None:
         """Requests the bounds of partitions that are not read yet."""
         unbounded = log.take_unbounded(now, now.at_s + BOUNDS_RETRY_S)
         for kind in _BOUNDS if unbounded else ():
-            under_way = self._outbox.waiting_since_reset(kind, log.resets())
+            under_way = self._find_under_way(kind, log.resets())
             wanted = frozenset((log.topic, number) for number in unbounded) - under_way
             if wanted and not log.is_hidden:
                 request = FetchOffsets(self._outbox.next_id(), kind, wanted)
-                self._outbox.send(request, now, TIMEOUT_S, log.resets())
+                self._outbox.send(request, self, now, TIMEOUT_S, log.resets())
+
+    def _find_under_way(self, kind: OffsetKind, resets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+        """The partitions whose bound is being requested, and was not forgotten since."""
+        return {
+            at
+            for pending in self._outbox.list_open(FetchOffsets)
+            if pending.requester is self and pending.request.kind == kind
+            for at in pending.waiting
+            if at in resets and pending.resets.get(at) == resets[at]
+        }
 
     def _lose_late(self, log: FollowedLog, now: Moment) -> None:
         retention_s = RETENTION_PART * self._retention(log).retention_ms / 1000
@@ -206,28 +227,17 @@ class InternalLogs:
             self._outbox.note(now, text, topic=log.topic, partitions=log.partition_count)
         if log is self.offsets:
             self.start.hide_absent_topic(self._conf.source, self._conf.only, now)
-            self._savings.set_origin(self.start.origin)
+            self._savings.set_origin(self.start.saved.origin)
 
-    def receive_offsets(self, given: OffsetsFetched, ask: Ask[FetchOffsets]) -> None:
-        """Takes the bounds of internal topics out of a response."""
-        kind = ask.request.kind
-        if isinstance(kind, int):
-            return
-        for log in self.both:
-            own = {at[1]: offset for at, offset in given.offsets.items() if at[0] == log.topic}
-            if not own:  # most responses are of other topics
-                continue
-            known = {number: offset for number, offset in own.items() if isinstance(offset, int)}
-            log.receive_bounds(kind, known, ask.resets)
+    def receive(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
+        """Takes bounds of an internal topic."""
+        pending.waiting.difference_update(given.offsets)
+        for (topic, number), offset in given.offsets.items():
+            if isinstance(offset, int):
+                self.find(topic).receive_bounds(pending.request.kind, {number: offset}, pending.resets)
 
-    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
-        """Takes a response of coordinators."""
-        self.start.receive_groups(given, ask, now)
-
-    def receive_retention(self, given: TopicConfigsFetched) -> None:
-        """Takes delete.retention.ms of a topic."""
-        for topic in given.configs:
-            self._retention(self.find(topic)).receive(given)
+    def give_up(self, pending: Pending[FetchOffsets], why: str, now: Moment) -> None:
+        """The bounds are requested again."""
 
     def receive_polled(self, given: Polled, now: Moment) -> None:
         """Takes what a reader has read."""
@@ -236,7 +246,7 @@ class InternalLogs:
             self._outbox.note(now, "topic may be read again", topic=log.topic)
             if log is self.offsets:
                 self.start.seed_after_denial(now)
-        self._outbox.note_answer(now)
+        self._outbox.note_response(now)
         by_reason: dict[str, list[int]] = {}
         for lost in log.receive_polled(given, now):
             by_reason.setdefault(lost.why, []).append(lost.partition)

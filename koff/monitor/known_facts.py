@@ -9,10 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.monitor.commit_history import Replayed
+from koff.monitor.duties.history import Replayed
+from koff.monitor.duties.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.followed_log import FollowedLog
-from koff.monitor.requests import Display, Moment
-from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Display
 from koff.records.placement import group_partition
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.commit_rows import DESCRIBED, NOT_SHARED
@@ -96,12 +97,12 @@ class ListFacts:
 
 @dataclass(frozen=True, slots=True)
 class MonitorProgress:
-    """What the monitor has done. `failure` is the newest error while nothing is answered.
+    """What the monitor has done. `failure` is the newest error while there is no response.
 
     `skipped` counts what could not be used, `record_counts` records, `requests` the requests to the cluster.
     """
 
-    ends_answered: bool
+    ends_known: bool
     was_ready: bool
     failure: str | None = None
     record_counts: Mapping[str, int] = field(default_factory=dict)

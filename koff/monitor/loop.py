@@ -18,7 +18,7 @@ from koff.monitor.clock import read_at_s, read_moment
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.outbox import Event
-from koff.monitor.requests import Display, Input, Request
+from koff.monitor.requests import Command, Display, Input
 from koff.monitor.view_budget import ViewBudget
 from koff.view.cluster_view import ClusterView, NoProgress
 
@@ -54,7 +54,7 @@ class Loop:
         self._faults: set[str] = set()
         self._changed = threading.Condition()  # guards the five below
         self._view: ClusterView | None = None
-        self._fresh_until_s = self._asked_s = self._failed_s = float("-inf")
+        self._fresh_until_s = self._requested_s = self._failed_s = float("-inf")
         self._is_stopped = False
 
     @property
@@ -70,7 +70,7 @@ class Loop:
         """Lets `run` check soon whether it is done. May be called by a signal handler."""
         self._inbox.put((None, None))
 
-    def run(self, send: Callable[[Request], None], is_done: Callable[[], bool]) -> None:
+    def run(self, send: Callable[[Command], None], is_done: Callable[[], bool]) -> None:
         """Gives inputs to the core, and its requests to `send`, until `is_done`."""
         while not is_done():
             self._beat_s = time.monotonic()
@@ -82,10 +82,10 @@ class Loop:
             finally:
                 if on_applied is not None:
                     on_applied()
-            if self._asked_s > self._fresh_until_s:
+            if self._requested_s > self._fresh_until_s:
                 self._publish_view()
 
-    def stop(self, send: Callable[[Request], None]) -> None:
+    def stop(self, send: Callable[[Command], None]) -> None:
         """Sends the core's last requests, after the last `run`. From then on, there are no views."""
         with self._changed:
             self._is_stopped = True
@@ -99,21 +99,21 @@ class Loop:
 
     def take_view(self) -> ClusterView:
         """What may be served now. Raises `NoProgress` if the owner cannot build a view, or not in time."""
-        asked_s = read_at_s()  # a view from before the machine was suspended is old
+        requested_s = read_at_s()  # a view from before the machine was suspended is old
         with self._changed:
-            if asked_s > self._fresh_until_s and not self._is_stopped:
-                self._asked_s = asked_s
+            if requested_s > self._fresh_until_s and not self._is_stopped:
+                self._requested_s = requested_s
                 self.wake()
                 self._changed.wait_for(
-                    lambda: asked_s <= max(self._fresh_until_s, self._failed_s) or self._is_stopped,
+                    lambda: requested_s <= max(self._fresh_until_s, self._failed_s) or self._is_stopped,
                     VIEW_TIMEOUT_S,
                 )
             if self._is_stopped:
                 raise NoProgress("the monitor has stopped")
-            if self._view is not None and asked_s <= self._fresh_until_s:
+            if self._view is not None and requested_s <= self._fresh_until_s:
                 return self._view
             failures = self._view_failures
-            if failures is not None and asked_s <= self._failed_s:
+            if failures is not None and requested_s <= self._failed_s:
                 raise NoProgress(f"the monitor could not build a view: {failures.why}")
             raise NoProgress(f"the monitor gave no view within {VIEW_TIMEOUT_S:g} s")
 
@@ -142,7 +142,7 @@ class Loop:
         except Empty:
             return None, None
 
-    def _handle(self, given: Input | None, send: Callable[[Request], None]) -> None:
+    def _handle(self, given: Input | None, send: Callable[[Command], None]) -> None:
         self._send_all(self._core.handle(given, read_moment()), send)
         if isinstance(given, Display):
             with self._changed:
@@ -150,7 +150,7 @@ class Loop:
         for event in self._core.take_events():
             self._log(event)
 
-    def _send_all(self, requests: Iterable[Request], send: Callable[[Request], None]) -> None:
+    def _send_all(self, requests: Iterable[Command], send: Callable[[Command], None]) -> None:
         for request in requests:
             try:
                 send(request)
@@ -165,7 +165,7 @@ class Loop:
             first_s = began_s if self._view_failures is None else self._view_failures.first_s
             self._view_failures = _ViewFailures(first_s, began_s, f"{type(error).__name__}: {error}")
             with self._changed:
-                self._asked_s = float("-inf")  # who asks again makes the next attempt
+                self._requested_s = float("-inf")  # who asks again makes the next attempt
                 self._failed_s = read_at_s()  # who asked before learns of this one
                 self._changed.notify_all()
             self._note_fault(error)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from koff.monitor.outbox import Outbox
-from koff.monitor.requests import Moment
-from koff.monitor.topic_list import TopicList
+from koff.monitor.duties.topics import TopicList
+from koff.monitor.moment import Moment
+from koff.monitor.outbox import NAMED, Outbox
 
 DENIED_GROUP = "GROUP_AUTHORIZATION_FAILED"
-NAMED = 20
-"""So many groups are named in an event."""
 
 
 class DeniedGroups:
@@ -66,14 +64,14 @@ class LeftTopics:
         self.newest_s = float("-inf")
         """Since when responses lack the last of these topics: a newer list says more of it."""
 
-    def find_unsure(self, number: int, left: Collection[str], asked: Moment, now: Moment) -> set[str]:
+    def find_unsure(self, number: int, left: Collection[str], requested: Moment, now: Moment) -> set[str]:
         """Those of the topics `left` that koff may perhaps not DESCRIBE: then their commits may exist.
 
-        A response about the partition `number`, to a request of `asked`, lacks all commits to them. Such a
-        topic may be described if a list says so that was requested between two such responses. Topics that
+        A response about the partition `number`, to a request of `requested`, lacks all commits to them. Such
+        a topic may be described if a list says so that was requested between two such responses. Topics that
         koff certainly may not DESCRIBE are left out (`TopicList.denied`).
         """
-        before, listed, denied = self._since.pop(number, {}), self._topics.asked, self._topics.denied
+        before, listed, denied = self._since.pop(number, {}), self._topics.requested, self._topics.denied
         since = {topic: now if topic in denied else before.get(topic, now) for topic in left}
         if since:
             self._since[number] = since
@@ -82,5 +80,5 @@ class LeftTopics:
         return {
             topic
             for topic, moment in since.items()
-            if topic not in denied and (listed is None or not moment.at_s < listed.at_s <= asked.at_s)
+            if topic not in denied and (listed is None or not moment.at_s < listed.at_s <= requested.at_s)
         }

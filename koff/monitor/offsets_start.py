@@ -7,39 +7,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
-from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
-from koff.monitor.commit_history import CommitHistory
+from koff.monitor.duties.groups import PATIENCE_S, FetchGroups, GroupsFetched
+from koff.monitor.duties.history import CommitHistory
+from koff.monitor.duties.loading import SavedState
+from koff.monitor.duties.retention import TombstoneRetention
+from koff.monitor.duties.savings import Savings
+from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
-from koff.monitor.lost_sight import NAMED, DeniedGroups, LeftTopics
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.lost_sight import DeniedGroups, LeftTopics
+from koff.monitor.moment import Moment
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
-from koff.monitor.requests import (
-    COORDINATOR_PATIENCE_S,
-    Failed,
-    FetchGroups,
-    GroupsFetched,
-    HistoryRead,
-    Load,
-    Loaded,
-    Moment,
-    Origin,
-    Read,
-    ReadHistory,
-    Saved,
-    StopReading,
-)
-from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
-from koff.monitor.savings import Savings
-from koff.monitor.tombstone_retention import TombstoneRetention
-from koff.monitor.topic_list import TopicList
+from koff.monitor.requests import Read, StopReading
 from koff.records.placement import group_partition, hash_groups
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tracker import Described, State, Tracker
+from koff.tracker import Described, Tracker
 from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
 from koff.tracker.given_commits import find_left_topics
-from koff.tracker.saved_ends import restore_ends
 
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
@@ -63,8 +49,8 @@ class OffsetsStart:
     def __init__(
         self,
         way: Way,
-        cluster_id: str,
         log: FollowedLog,
+        saved: SavedState,
         tracker: Tracker,
         savings: Savings,
         outbox: Outbox,
@@ -73,31 +59,23 @@ class OffsetsStart:
         tail: int = 0,
     ) -> None:
         """`steady_ms` converts to the time of the tracker: by the wall clock when koff began."""
-        self._way, self._cluster_id, self._tail = way, cluster_id, tail
+        self._way, self._tail, self.saved = way, tail, saved
         self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
         self._steady_ms, self._topics = steady_ms, topics
-        self._saved: dict[int, Saved | str] | None = None if way == "resume" else {}
         self.retention = TombstoneRetention(log.topic, outbox)
         self._to_seed: set[int] = set()
         self._to_replay: set[int] = set()
         # Partitions that responses have removed groups from while the topic may not be read.
         self._reduced: set[int] = set()
-        self.history = CommitHistory()
+        self.history = CommitHistory(log, tracker, outbox)
         self._has_seen_group = False
+        # How many groups the results of the first request have had; None once it has all of them.
+        self._described_groups: int | None = 0
         self.is_refused = False
         """Whether the topic may not be read, and the coordinators describe no group either."""
-        self._hidden_groups: set[str] = set()  # those that only the log showed
         # The groups of partitions that were dropped, and have not begun again.
         self._dropped_groups: set[str] = set()
         self.left_topics, self.denied_groups = LeftTopics(topics), DeniedGroups(outbox)
-
-    @property
-    def origin(self) -> Origin | None:
-        """The topic as it is; None while there is none."""
-        log = self._log
-        if not log.exists:
-            return None
-        return Origin(self._cluster_id, log.topic, log.topic_id, log.partition_count)
 
     def note_dropped(self, partition: int) -> None:
         """The tracker is about to drop the partition, which begins again.
@@ -109,11 +87,10 @@ class OffsetsStart:
     def forget(self, partition: int) -> None:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
         self.history.forget(partition)
+        self.saved.forget(partition)
         self._to_seed.discard(partition)
         self._to_replay.discard(partition)
         self._reduced.discard(partition)
-        if self._saved is not None:
-            self._saved.pop(partition, None)
 
     def begin_partitions(self, now: Moment) -> None:
         """Requests what plans depend on; begins the partitions whose bounds are known."""
@@ -123,16 +100,15 @@ class OffsetsStart:
         if not self._log.exists:
             return
         self.retention.request(now)
-        if self._saved is None and not outbox.has(Load) and (origin := self.origin) is not None:
-            outbox.send(Load(outbox.next_id(), origin), now, LOAD_TIMEOUT_S)
-        bounds = self._log.bounds()
-        if not bounds or self._saved is None:
+        self.saved.request(now)
+        bounds, saved = self._log.bounds(), self.saved.partitions
+        if not bounds or saved is None:
             return
         if self._way == "resume" and self.retention.is_first_requested:
             return
         plans = plan_start(
             self._way,
-            self._saved,
+            saved,
             bounds,
             # The wall clock may have been set since koff began: the longer pause is the safe one.
             now._replace(wall_ms=max(now.wall_ms, self._steady_ms(now))),
@@ -217,7 +193,7 @@ class OffsetsStart:
         That is: an open transaction has held them back since `older_than_s`, or the topic may not be read.
         """
         is_denied = self._log.denied is not None
-        being_fetched = self._outbox.being_fetched(FetchGroups)
+        being_fetched = self._outbox.list_waiting(FetchGroups)
         held_back = {
             number: part
             for number, part in self._log.reading()
@@ -229,83 +205,31 @@ class OffsetsStart:
                 part.wait()
             self._fetch_groups(frozenset(held_back), now)
 
-    def read_history(self, now: Moment) -> None:
-        """Reads, one partition after the other, the logs before the coordinators' response."""
-        number = self._find_without_history() if self.history.is_free(now) else None
-        if number is not None:
-            part, shard = self._log.partitions[number], self._tracker.create_shard()
-            request = self.history.begin(self._outbox.next_id(), self._log.topic, number, part, shard)
-            self._outbox.send(request, now, HISTORY_TIMEOUT_S)
-
-    def _find_without_history(self) -> int | None:
-        """A partition whose history can be read, and is needed."""
-        if self._log.denied is not None:
-            return None
-        found = [
-            number
-            for number, part in self._log.partitions.items()
-            if part.needs_history and part.is_reading and not part.is_waiting
-            if number not in self._log.leaderless
-        ]
-        return min(found, key=self.history.failed_s, default=None)
-
-    def next_due_s(self) -> float:
-        """When `begin_partitions` or `read_history` has something to do; infinite if that is unknown."""
-        due = self.retention.due_s if self._log.exists else float("inf")
-        return due if self._find_without_history() is None else min(due, self.history.due_s)
-
     # --- Results -----------------------------------------------------------------------------------------
 
-    def receive_loaded(self, given: Loaded | Failed, ask: Ask[Load], now: Moment) -> None:
-        """Takes what was saved."""
-        self._saved = {}
-        if isinstance(given, Failed) or ask.request.origin != self.origin:
-            useless = given.why if isinstance(given, Failed) else "the offsets topic has changed"
-            self._outbox.note(now, "the saved state is not used", warn=True, why=useless)
-            return
-        self._saved = dict(given.partitions)
-        if not isinstance(given.ends, str):
-            why = self._restore_ends(given.ends, given.ends_stamp, now)
-            if why is not None:
-                self._outbox.note(now, "saved end offsets are not used", why=why)
-
-    def _restore_ends(self, ends: State, stamp: Moment | None, now: Moment) -> str | None:
-        """Gives saved end offsets to the tracker. Returns why not, or None."""
-        now_ms, pause_ms = self._steady_ms(now), None
-        if stamp is not None:
-            why = reason_not_to_restore_ends(stamp, now=now, steady_ms=now_ms)
-            if why is not None:
-                return why
-            pause_ms = max(0, round(measure_pause_ms(stamp, now)))
-        try:
-            return restore_ends(self._tracker.partitions, ends, now_ms=now_ms, pause_ms=pause_ms)
-        except ValueError as error:  # the state was loaded late: end offsets were sampled before
-            return str(error)
-        except (KoffError, LookupError, TypeError) as error:
-            return f"they are damaged: {error}"
-
-    def receive_groups(self, given: GroupsFetched, ask: Ask[FetchGroups], now: Moment) -> None:
+    def receive(self, given: GroupsFetched, pending: Pending[FetchGroups], now: Moment) -> None:
         """Takes a response of coordinators, for partitions that start with it or are held back."""
         self._tracker.name_topics(given.topic_ids)
-        not_reset = self._find_not_reset(ask)
-        asked_for = not_reset if given.partitions is None else not_reset & given.partitions
-        ask.without_groups &= not_reset
+        self._report_groups(given, pending, now)
+        not_reset = self._find_not_reset(pending)
+        concerned = not_reset if given.partitions is None else not_reset & given.partitions
+        pending.without_groups &= not_reset
         self._has_seen_group |= bool(given.groups)
-        seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
-        unusable = {p: why for p, why in given.incomplete.items() if p in asked_for}
+        seeds = {p for p in concerned if self._log.partitions[p].is_unseeded}
+        unusable = {p: why for p, why in given.incomplete.items() if p in concerned}
         is_denied = self._log.denied is not None
         # Only the log says which partition these groups are in.
         unusable |= dict.fromkeys(self._find_earlier_places(given.elsewhere, seeds), GROWN)
         is_refused = is_denied and not self._has_seen_group
-        is_suspect = is_refused if is_denied else seeds == asked_for
+        is_suspect = is_refused if is_denied else seeds == concerned
         if not given.groups and is_suspect and not self._log.is_never_read:
             # One coordinator may well have no group: wait for the others.
-            ask.without_groups |= asked_for - unusable.keys()
-            asked_for &= unusable.keys()
-        if given.final and ask.without_groups:
-            asked_for |= ask.without_groups
-            seeds = {p for p in asked_for if self._log.partitions[p].is_unseeded}
-            unusable |= {} if self._has_seen_group else dict.fromkeys(ask.without_groups, NO_GROUP)
+            pending.without_groups |= concerned - unusable.keys()
+            concerned &= unusable.keys()
+        if given.final and pending.without_groups:
+            concerned |= pending.without_groups
+            seeds = {p for p in concerned if self._log.partitions[p].is_unseeded}
+            unusable |= {} if self._has_seen_group else dict.fromkeys(pending.without_groups, NO_GROUP)
         self.is_refused = is_refused and given.final
         count, elsewhere = max(self._log.partition_count, 1), self._tracker.find_groups_elsewhere()
         failed: dict[int, set[str]] = {}
@@ -315,13 +239,13 @@ class OffsetsStart:
         if not is_denied:
             # A partition that can be read from its start needs no response that lacks some of its groups.
             unusable |= dict.fromkeys(seeds & failed.keys() - unusable.keys(), "its coordinator failed")
-        for number, missing in self._find_missing(asked_for - unusable.keys(), given, now).items():
+        for number, missing in self._find_missing(concerned - unusable.keys(), given, now).items():
             if number not in seeds:
                 failed.setdefault(number, set()).update(missing)
             elif not self._log.is_never_read:
                 unusable[number] = LACKS_GROUPS  # what the tracker has of these groups is too old to be kept
-        good = asked_for - unusable.keys()
-        elsewhere = self._keep_unplaced(given, ask, good, elsewhere, failed)
+        good = concerned - unusable.keys()
+        elsewhere = self._keep_unplaced(given, pending, good, elsewhere, failed)
         if seeds & good:
             seen_at_ms = self._steady_ms(now)
             self._tracker.seed_partitions(
@@ -332,12 +256,26 @@ class OffsetsStart:
             kept = given.groups.keys() | set().union(*failed.values())
             self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - kept}
         if good - seeds:
-            self._overwrite(good - seeds, given, ask, failed, elsewhere, now)
+            self._overwrite(good - seeds, given, pending, failed, elsewhere, now)
         self.denied_groups.note(good if is_denied else (), failed, given.failed, now)
         for number in sorted(good):
-            self._log.partitions[number].note_seed(ask.asked, now, sorted(failed.get(number, ())))
-        ask.answered |= asked_for
+            self._log.partitions[number].note_seed(pending.requested, now, sorted(failed.get(number, ())))
+        pending.waiting -= concerned
         self._stop_asking(unusable, now)
+
+    def give_up(self, pending: Pending[FetchGroups], why: str, now: Moment) -> None:
+        """There is no response of the coordinators."""
+        self._stop_asking(dict.fromkeys(self._find_not_reset(pending), why), now)
+
+    def _report_groups(self, given: GroupsFetched, pending: Pending[FetchGroups], now: Moment) -> None:
+        """Adds an event once the first request for groups has all its results."""
+        if self._described_groups is None:
+            return
+        self._described_groups += len(given.groups)
+        if given.final:
+            seconds = round(now.at_s - pending.requested.at_s, 3)
+            groups, self._described_groups = self._described_groups, None
+            self._outbox.note(now, "the coordinators have responded", groups=groups, seconds=seconds)
 
     def _find_missing(
         self, partitions: Iterable[int], given: GroupsFetched, now: Moment
@@ -395,7 +333,7 @@ class OffsetsStart:
     def _keep_unplaced(
         self,
         given: GroupsFetched,
-        ask: Ask[FetchGroups],
+        pending: Pending[FetchGroups],
         good: Collection[int],
         elsewhere: Mapping[str, int],
         failed: dict[int, set[str]],
@@ -408,7 +346,7 @@ class OffsetsStart:
         for name, number in elsewhere.items():  # it may have moved to a partition of which nothing is known
             if group_partition(name, count) not in good and name not in given.groups:
                 failed.setdefault(number, set()).add(name)
-        if not ask.request.together or self._log.denied is not None:
+        if not pending.request.together or self._log.denied is not None:
             return elsewhere
         unplaced = self._find_unplaced(given.groups.keys() - elsewhere.keys())
         for name in unplaced:
@@ -435,7 +373,7 @@ class OffsetsStart:
         self,
         partitions: Collection[int],
         given: GroupsFetched,
-        ask: Ask[FetchGroups],
+        pending: Pending[FetchGroups],
         failed: dict[int, set[str]],
         elsewhere: Mapping[str, int],
         now: Moment,
@@ -459,7 +397,7 @@ class OffsetsStart:
             own = commits.get(number) or CommitColumns.from_offsets({})
             left = find_left_topics(self._tracker.shards[number].rows, own, failed.get(number, ()))
             missing = left.keys() - set(given.commits.topics)
-            for topic in self.left_topics.find_unsure(number, missing, ask.asked, now):
+            for topic in self.left_topics.find_unsure(number, missing, pending.requested, now):
                 failed.setdefault(number, set()).update(left[topic] & given.groups.keys())
             self._tracker.shards[number].overwrite(
                 own,
@@ -469,45 +407,11 @@ class OffsetsStart:
                 kept_topics=self._topics.denied,
             )
 
-    def give_up_groups(self, ask: Ask[FetchGroups], why: str, now: Moment) -> None:
-        """There is no response of the coordinators."""
-        self._stop_asking(dict.fromkeys(self._find_not_reset(ask), why), now)
-
-    def receive_history(self, given: HistoryRead, ask: Ask[ReadHistory], now: Moment) -> bool:
-        """Takes a part of a partition's history. Returns whether that was the last."""
-        ask.deadline_s = now.at_s + HISTORY_TIMEOUT_S
-        done = self.history.receive(given)
-        if done is None:
-            return False
-        part = self._log.partitions.get(done.partition)
-        if part is not None and part.resets == done.resets and not part.is_waiting:
-            before = self._tracker.group_names(done.partition)
-            self._tracker.replace_shard(done.partition, done.shard)
-            self._hidden_groups |= self._tracker.group_names(done.partition) - before
-            part.needs_history = False
-            self._report_history(now)
-        return True
-
-    def _report_history(self, now: Moment) -> None:
-        """Adds an event once no partition lacks its history."""
-        if any(part.needs_history for part in self._log.partitions.values()):
-            return
-        self._outbox.note(now, "backfilled")
-        if self._hidden_groups:
-            hidden, self._hidden_groups = sorted(self._hidden_groups), set()
-            why = "the log has groups that the coordinators did not describe: may koff DESCRIBE all groups?"
-            self._outbox.note(now, why, warn=True, count=len(hidden), groups=hidden[:NAMED])
-
-    def give_up_history(self, request: ReadHistory, now: Moment) -> None:
-        """The history of a partition cannot be read at present."""
-        if self.history.is_of(request):
-            self.history.fail(now)
-
     def _restore(self, number: int, plan: Plan, now: Moment) -> Plan:
         """Carries out a plan to restore a saved state. Returns the next best plan if that fails."""
         if isinstance(plan, Resume):
             try:
-                self._saved = {p: saved for p, saved in (self._saved or {}).items() if p != number}
+                self.saved.forget(number)
                 # All of it was read before this process began. Saved times may be by another clock.
                 self._tracker.restore_partition(number, plan.saved.state, seen_at_ms=0)
             except Exception as error:  # any damage that a checksum does not show
@@ -522,7 +426,7 @@ class OffsetsStart:
         log = self._log
         request_id = self._outbox.next_id()
         # A poll must not outlast the limit: then all groups would be withheld because of one coordinator.
-        patience_s = COORDINATOR_PATIENCE_S
+        patience_s = PATIENCE_S
         is_start = any(log.partitions[number].is_unseeded for number in partitions)
         if not is_start:
             patience_s = min(patience_s, log.live_s / 2)
@@ -538,21 +442,21 @@ class OffsetsStart:
             frozenset(known),
             patience_s,
         )
-        self._outbox.send(request, now, GROUPS_TIMEOUT_S, self._log.resets())
+        self._outbox.send(request, self, now, GROUPS_TIMEOUT_S, self._log.resets())
 
-    def _find_not_reset(self, ask: Ask[FetchGroups]) -> set[int]:
+    def _find_not_reset(self, pending: Pending[FetchGroups]) -> set[int]:
         """The partitions of the request that wait for it, and were not forgotten since it was sent."""
         return {
             number
-            for number in ask.request.partitions
+            for number in pending.request.partitions
             if (part := self._log.partitions.get(number)) is not None
             and part.is_waiting
-            and number not in ask.answered
-            and ask.resets.get((self._log.topic, number)) == part.resets
+            and number in pending.waiting
+            and pending.resets.get((self._log.topic, number)) == part.resets
         }
 
     def _stop_asking(self, reasons: Mapping[int, str], now: Moment) -> None:
-        """The coordinators did not answer for these: those that wait to begin are read from their start.
+        """The coordinators returned nothing about these: those that wait to begin are read from their start.
 
         `reasons` says why, by partition.
         """

@@ -6,42 +6,54 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from koff.monitor.requests import (
-    Answered,
-    FetchGroups,
-    FetchOffsets,
-    FetchShareLags,
-    Moment,
-    OffsetKind,
-    Read,
-    Request,
-    StopReading,
-    TopicPartition,
-)
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Read, Request, Result, StopReading, TopicPartition
 
-_Kind = TypeVar("_Kind")
+_Kind = TypeVar("_Kind", bound=Request)
+NAMED = 20
+"""So many groups are named in an event."""
 LOST_S = 2.0
-"""When nothing is answered for so long, that is an event: a change of leaders is shorter."""
+"""When there is no response for so long, that is an event: a change of leaders is shorter."""
+
+
+class Requester(Protocol):
+    """What sends requests, and takes what becomes of them."""
+
+    def receive(self, given: Any, pending: Pending[Any], now: Moment) -> None:
+        """Takes a result of a request."""
+
+    def give_up(self, pending: Pending[Any], why: str, now: Moment) -> None:
+        """The request failed, or had no final result in time."""
+
+
+class Duty(Requester, Protocol):
+    """Something that koff requests again and again."""
+
+    @property
+    def due_s(self) -> float:
+        """When `request` has something to do (`Moment.at_s`); infinite if that is unknown."""
+
+    def request(self, now: Moment) -> None:
+        """Sends the requests that are due."""
 
 
 @dataclass(slots=True)
-class Ask(Generic[_Kind]):
+class Pending(Generic[_Kind]):
     """A request, when it was sent, and until when its result is waited for.
 
-    `waiting` are the partitions of a `FetchOffsets` that have no result yet, `answered` those of a
-    `FetchGroups` or a `FetchShareLags` that have one, `without_groups` those of a `FetchGroups` whose
-    coordinator has returned no group. `resets` says how often koff had forgotten each partition of an
-    internal topic when the request was sent.
+    `waiting` are the partitions of the request that have no result yet, `without_groups` those of a
+    `FetchGroups` whose coordinator has returned no group. `resets` says how often koff had forgotten each
+    partition of an internal topic when the request was sent.
     """
 
     request: _Kind
-    asked: Moment
+    requester: Requester
+    requested: Moment
     deadline_s: float
-    waiting: set[TopicPartition] = field(default_factory=set)
+    waiting: set[Any] = field(default_factory=set)
     resets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    answered: set[int] = field(default_factory=set)
     without_groups: set[int] = field(default_factory=set)
 
 
@@ -59,19 +71,19 @@ class Outbox:
     """Requests and events. An id is never used twice: a late result of a given-up request finds nothing.
 
     `skipped` counts inputs and records that could not be used, by kind of input and type of error. `sent`
-    counts the requests that were sent, by kind.
+    counts the requests to the cluster that were sent, by what metrics call them.
     """
 
     def __init__(self) -> None:
         self.skipped: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
         self._ids = itertools.count(1)
-        self._open: dict[int, Ask[Answered]] = {}
-        self._requests: list[Request] = []
+        self._open: dict[int, Pending[Any]] = {}
+        self._requests: list[Command] = []
         self._events: list[Event] = []
         self._failure: tuple[float, str] | None = None
         self._cause: tuple[float, str] | None = None
-        self._answered_s = float("-inf")
+        self._responded_s = float("-inf")
         self._unreachable: tuple[float, str] | None = None
         self._failing_s: float | None = None
         self._is_lost = False
@@ -82,22 +94,24 @@ class Outbox:
 
     def send(
         self,
-        request: Answered,
+        request: Request,
+        requester: Requester,
         now: Moment,
         timeout_s: float,
         resets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Sends a request. Without a final result within `timeout_s`, it is given up."""
-        waiting = set(request.partitions) if isinstance(request, FetchOffsets) else set()
-        self._open[request.id] = Ask(request, now, now.at_s + timeout_s, waiting, resets or {})
+        waiting = set(getattr(request, "partitions", ()))
+        self._open[request.id] = Pending(request, requester, now, now.at_s + timeout_s, waiting, resets or {})
         self._requests.append(request)
-        self.sent[type(request).__name__] += 1
+        if request.metric:
+            self.sent[request.metric] += 1
 
     def command(self, request: Read | StopReading) -> None:
         """Sends a request that has no single result."""
         self._requests.append(request)
 
-    def take_requests(self) -> list[Request]:
+    def take_requests(self) -> list[Command]:
         """The requests since the last call."""
         requests, self._requests = self._requests, []
         return requests
@@ -118,34 +132,34 @@ class Outbox:
             self.note(now, "an input cannot be used", warn=True, why=f"{kind}: {error}")
         self.skipped[kind] += 1
 
-    def note_failure(self, why: str, asked: Moment, *, names_cause: bool = False) -> None:
-        """Notes that a request failed which was sent at `asked`.
+    def note_failure(self, why: str, requested: Moment, *, names_cause: bool = False) -> None:
+        """Notes that a request failed which was sent at `requested`.
 
-        `names_cause`: any broker could have answered it, so that it says best why none can be reached.
+        `names_cause`: any broker could have responded, so that it says best why none can be reached.
         """
-        if self._failure is None or asked.at_s >= self._failure[0]:
-            self._failure = asked.at_s, why
+        if self._failure is None or requested.at_s >= self._failure[0]:
+            self._failure = requested.at_s, why
         if names_cause:
-            self._cause = asked.at_s, why
+            self._cause = requested.at_s, why
 
     def note_unreachable(self, why: str, now: Moment) -> None:
         """Notes that no broker can be reached."""
         self._unreachable = now.at_s, why
 
-    def note_answer(self, asked: Moment) -> None:
-        """Notes that the cluster answered a request sent at `asked`."""
-        self._answered_s = max(self._answered_s, asked.at_s)
+    def note_response(self, requested: Moment) -> None:
+        """Notes that the cluster responded to a request sent at `requested`."""
+        self._responded_s = max(self._responded_s, requested.at_s)
 
     @property
     def failure(self) -> str | None:
-        """Why no broker can be reached, else the newest error; None if a later request was answered."""
+        """Why no broker can be reached, else the newest error; None if a later request had a response."""
         for noted in (self._cause, self._unreachable, self._failure):
-            if noted is not None and noted[0] > self._answered_s:
+            if noted is not None and noted[0] > self._responded_s:
                 return noted[1]
         return None
 
     def report_reach(self, now: Moment) -> None:
-        """Adds an event if requests have failed for `LOST_S` and none was answered, or if that is over."""
+        """Adds an event if requests have failed for `LOST_S` and none had a response, or if that is over."""
         failure = self.failure
         if failure is None:
             if self._is_lost:
@@ -157,49 +171,34 @@ class Outbox:
             self._is_lost = True
             self.note(now, "brokers lost", warn=True, why=failure)
 
-    def get(self, request_id: int) -> Ask[Answered] | None:
-        """The open request of that id; None if it was given up, or never sent."""
+    def find(self, given: Result) -> Pending[Any] | None:
+        """The request of a result; None if it was given up, or never sent. A final result closes it."""
+        return self.close(given.id) if given.final else self.get(given.id)
+
+    def get(self, request_id: int) -> Pending[Any] | None:
+        """The open request of that id."""
         return self._open.get(request_id)
 
-    def close(self, request_id: int) -> Ask[Answered] | None:
+    def close(self, request_id: int) -> Pending[Any] | None:
         """Removes and returns the open request of that id."""
         return self._open.pop(request_id, None)
 
-    def has(self, kind: type[Answered]) -> bool:
+    def has(self, kind: type[Request]) -> bool:
         """Whether a request of that kind is open."""
-        return any(isinstance(ask.request, kind) for ask in self._open.values())
+        return any(isinstance(pending.request, kind) for pending in self._open.values())
 
-    def of_kind(self, kind: type[_Kind]) -> Iterator[Ask[_Kind]]:
+    def list_open(self, kind: type[_Kind]) -> Iterator[Pending[_Kind]]:
         """The open requests of that kind."""
-        for ask in list(self._open.values()):
-            if isinstance(ask.request, kind):
-                yield ask  # type: ignore[misc]  # its request was just checked
+        return (pending for pending in list(self._open.values()) if isinstance(pending.request, kind))
 
-    def waiting_for(self, kind: OffsetKind) -> set[TopicPartition]:
-        """The partitions whose offset of that kind is being fetched."""
-        waiting: set[TopicPartition] = set()
-        return waiting.union(*(ask.waiting for ask in self.of_kind(FetchOffsets) if ask.request.kind == kind))
+    def list_waiting(self, kind: type[Request]) -> set[int]:
+        """The partitions of open requests of that kind that have no result yet."""
+        waiting: set[int] = set()
+        return waiting.union(*(pending.waiting for pending in self.list_open(kind)))
 
-    def being_fetched(self, kind: type[FetchGroups] | type[FetchShareLags]) -> set[int]:
-        """The partitions of the offsets topic that open requests of that kind have no result for yet."""
-        fetching: set[int] = set()
-        return fetching.union(*(ask.request.partitions - ask.answered for ask in self.of_kind(kind)))
-
-    def waiting_since_reset(
-        self, kind: OffsetKind, resets: Mapping[TopicPartition, int]
-    ) -> set[TopicPartition]:
-        """As `waiting_for`, without partitions of which all was forgotten since the request was sent."""
-        return {
-            at
-            for ask in self.of_kind(FetchOffsets)
-            if ask.request.kind == kind
-            for at in ask.waiting
-            if at in resets and ask.resets.get(at) == resets[at]
-        }
-
-    def remove_late(self, now: Moment) -> list[Ask[Answered]]:
+    def remove_late(self, now: Moment) -> list[Pending[Any]]:
         """Removes and returns the requests whose deadline has passed."""
-        late = [request_id for request_id, ask in self._open.items() if now.at_s >= ask.deadline_s]
+        late = [request_id for request_id, pending in self._open.items() if now.at_s >= pending.deadline_s]
         return [self._open.pop(request_id) for request_id in late]
 
     def oldest_open_id(self) -> float:
@@ -208,4 +207,4 @@ class Outbox:
 
     def next_deadline_s(self) -> float:
         """When the next deadline passes; infinite without an open request."""
-        return min((ask.deadline_s for ask in self._open.values()), default=float("inf"))
+        return min((pending.deadline_s for pending in self._open.values()), default=float("inf"))

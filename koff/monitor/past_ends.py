@@ -23,7 +23,7 @@ from koff.lag.end_history import SHORT_MS
 from koff.monitor.requests import TopicPartition
 
 NO_RECORD = -1
-"""Answer to a request for the offset at a time: no record is that late."""
+"""Response to a request for the offset at a time: no record is that late."""
 YOUNGEST_MS = 5_000
 """Ages below this are not asked for: the next samples of end offsets tell them."""
 OLDEST_MS = 7 * 24 * 3_600_000
@@ -39,18 +39,19 @@ _STEP = math.log(1.1)  # ages are rounded to powers of 1.1, so that partitions s
 class _Search:
     """What is known of one partition: points (time, offset at that time), oldest first.
 
-    `asked` are the times of open requests, sent at `asked_ms`. `answered` are the committed offsets for which
-    there is nothing more to ask, and `answered_ms` is since when there is nothing for any. The partition is
-    left alone until `due_ms`. At `seen_ms`, before the open requests were sent, the record at offset `seen`
-    was in the log. The points at the times in `bounded` say only that records up to `seen` are older.
+    `requested` are the times of open requests, sent at `requested_ms`. `responded` are the committed offsets
+    for which there is nothing more to ask, and `responded_ms` is since when there is nothing for any. The
+    partition is left alone until `due_ms`. At `seen_ms`, before the open requests were sent, the record at
+    offset `seen` was in the log. The points at the times in `bounded` say only that records up to `seen` are
+    older.
     """
 
     points: list[tuple[int, int]] = field(default_factory=list)
     bounded: set[int] = field(default_factory=set)
-    asked: set[int] = field(default_factory=set)
-    asked_ms: int = 0
-    answered: Sequence[int] | None = None
-    answered_ms: int | None = None
+    requested: set[int] = field(default_factory=set)
+    requested_ms: int = 0
+    responded: Sequence[int] | None = None
+    responded_ms: int | None = None
     due_ms: float = -math.inf
     failures: int = 0
     seen: int = -1
@@ -81,34 +82,34 @@ class _Search:
         return min(round(math.exp(round(middle / _STEP) * _STEP)), OLDEST_MS)
 
     def choose_times(self, committed: Sequence[int], now_ms: int) -> None:
-        """Sets `asked` to the times that divide the ages of the records at `committed`."""
+        """Sets `requested` to the times that divide the ages of the records at `committed`."""
         if self.is_lost(now_ms):
-            self.points, self.answered_ms = [], None
+            self.points, self.responded_ms = [], None
         if (newest := max(committed, default=-1)) > self.seen:
             self.seen, self.seen_ms = newest, now_ms
             self.points = [point for point in self.points if point[0] not in self.bounded]
             self.bounded.clear()
         intervals = self.list_intervals(committed)
         ages = {self.next_age(interval, now_ms) for interval in intervals}
-        self.asked, self.asked_ms = {now_ms - age for age in ages if age is not None}, now_ms
-        if self.asked:
-            self.answered = self.answered_ms = None
+        self.requested, self.requested_ms = {now_ms - age for age in ages if age is not None}, now_ms
+        if self.requested:
+            self.responded = self.responded_ms = None
         else:
-            self.answered = committed
-            self.answered_ms = now_ms if self.answered_ms is None else self.answered_ms
+            self.responded = committed
+            self.responded_ms = now_ms if self.responded_ms is None else self.responded_ms
         # Keep only the points at the ends of these intervals.
         kept = intervals | {interval - 1 for interval in intervals}
         self.points = [point for index, point in enumerate(self.points) if index in kept]
 
     def is_due(self, committed: Sequence[int], now_ms: int) -> bool:
         """Whether `choose_times` may find something to ask."""
-        if self.asked or self.due_ms > now_ms:
+        if self.requested or self.due_ms > now_ms:
             return False
-        return self.answered != committed or self.is_lost(now_ms)
+        return self.responded != committed or self.is_lost(now_ms)
 
     def is_lost(self, now_ms: int) -> bool:
         """Whether records are still undated long after the last result."""
-        return self.answered_ms is not None and now_ms - self.answered_ms >= LOST_MS
+        return self.responded_ms is not None and now_ms - self.responded_ms >= LOST_MS
 
 
 class PastEnds:
@@ -152,9 +153,9 @@ class PastEnds:
                 if search.is_lost(now_ms):
                     self._contradicted.add(partition)
                 search.choose_times(rows[partition], now_ms)
-                self._open += len(search.asked)
+                self._open += len(search.requested)
                 picked.append(partition)
-                for at_ms in search.asked:
+                for at_ms in search.requested:
                     requests.setdefault(at_ms, []).append(partition)
         # Their next turn comes after that of all others.
         for partition in picked:
@@ -224,19 +225,19 @@ class PastEnds:
         for partition in partitions:
             search = self._searches.pop(partition, None)
             if search is not None:
-                self._open -= len(search.asked)
+                self._open -= len(search.requested)
 
     def _give_up_lost(self, now_ms: int) -> None:
         """Counts requests as failed that have no result for long."""
         for partition, search in self._searches.items() if self._open else ():
-            if search.asked and now_ms - search.asked_ms >= LOST_MS:
-                for at_ms in tuple(search.asked):
+            if search.requested and now_ms - search.requested_ms >= LOST_MS:
+                for at_ms in tuple(search.requested):
                     self.note_failed([partition], at_ms, now_ms)
 
     def _close(self, search: _Search, timestamp_ms: int) -> bool:
         """Whether there was an open request for that time. It is open no more."""
-        if timestamp_ms not in search.asked:
+        if timestamp_ms not in search.requested:
             return False
-        search.asked.discard(timestamp_ms)
+        search.requested.discard(timestamp_ms)
         self._open -= 1
         return True

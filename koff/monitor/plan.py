@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from koff.monitor.requests import Moment, Saved
+from koff.monitor.moment import Moment
 from koff.monitor.resume_rules import NOTHING_SAVED, reason_not_to_resume
+from koff.monitor.saved import Saved
 
 Way = Literal["snapshot", "replay", "resume"]
 """How a monitor starts: from the coordinators' responses, from the log start, or from the saved state."""

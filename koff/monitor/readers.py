@@ -17,16 +17,15 @@ from koff.client.cluster_conf import OffsetSpec, TopicPartition
 from koff.client.log_reader import LogEnd, LogRead, LogReader, LogStart
 from koff.errors import ConnectError, KoffError, copy_error, lacks_right
 from koff.monitor.clock import read_moment
+from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.moment import Moment
 from koff.monitor.requests import (
     Failed,
-    HistoryRead,
     Input,
     Lost,
-    Moment,
     Polled,
     Read,
     ReadFailed,
-    ReadHistory,
     Records,
     StopReading,
     Unreachable,
@@ -202,9 +201,9 @@ class TopicReader(_Reader):
 
 
 def _to_watermarks(end: LogEnd, attempt: int, now: Moment) -> Watermarks:
-    age_s = time.monotonic() - end.asked_s
-    asked = now._replace(at_s=now.at_s - age_s, wall_ms=now.wall_ms - round(age_s * 1000))
-    return Watermarks(attempt, end.high_watermark, end.last_stable_offset, asked)
+    age_s = time.monotonic() - end.requested_s
+    requested = now._replace(at_s=now.at_s - age_s, wall_ms=now.wall_ms - round(age_s * 1000))
+    return Watermarks(attempt, end.high_watermark, end.last_stable_offset, requested)
 
 
 class HistoryReader(_Reader):
@@ -271,7 +270,7 @@ class HistoryReader(_Reader):
         if isinstance(start, str):
             raise ConnectError(f"partition {at.partition} of {at.topic} has no log start offset: {start}")
         if start >= request.until:
-            self._post(HistoryRead(request.id, [], [], [], request.until, final=True))
+            self._post(HistoryRead(request.id, [], [], [], request.until))
             return
         reader = self._make_reader(request.topic)
         reader.add({at.partition: LogStart(start)})
@@ -294,9 +293,14 @@ class HistoryReader(_Reader):
         for run in (each.before(request.until) for each in read.runs):
             self._post_and_wait(
                 HistoryRead(
-                    request.id, run.keys, run.values, run.offsets, min(position, request.until), final
+                    request.id,
+                    run.keys,
+                    run.values,
+                    run.offsets,
+                    min(position, request.until),
+                    final=final,
                 )
             )
         if final and not read.runs:
-            self._post_and_wait(HistoryRead(request.id, [], [], [], request.until, final))
+            self._post_and_wait(HistoryRead(request.id, [], [], [], request.until))
         return position

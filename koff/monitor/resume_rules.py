@@ -6,7 +6,8 @@ unless compaction removed a tombstone meanwhile, or the log is another one by no
 
 from __future__ import annotations
 
-from koff.monitor.requests import Moment, Saved
+from koff.monitor.moment import Moment
+from koff.monitor.saved import Saved
 
 NOTHING_SAVED = "nothing was saved"
 """Why there is no saved state where there is no file. Nothing is wrong then."""

@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 
 from koff.client.closing import Closing
 from koff.errors import ConfigError, KoffError
-from koff.monitor.requests import Moment, Origin, Saved, StateFile
+from koff.monitor.moment import Moment
 from koff.monitor.resume_rules import NOTHING_SAVED, newest_stamp
+from koff.monitor.saved import Origin, Saved, StateFile
 from koff.tracker import STATE_SCHEMA, State
 from koff.version import VERSION
 

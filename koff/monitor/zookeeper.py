@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ import structlog
 
 from koff.client.closing import Closing
 from koff.errors import ConfigError, ConnectError
-from koff.monitor.requests import Answered, StoredGroupsFetched
 from koff.tracker import Group, Member
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ TYPE = "zookeeper"
 """The type of these groups."""
 NEW_SESSION_S = 30.0
 """After so long without a response, a new session is opened: kazoo may have given up the old one."""
+Offsets = dict[tuple[str, str, int], tuple[int, int]]
+"""(Offset, commit time in ms) by (group, topic, partition)."""
 _MOST_OFFSET, _MOST_PARTITION = (1 << 63) - 1, (1 << 31) - 1
 
 
@@ -50,7 +52,7 @@ class ZooKeeper(Closing):
     def __init__(self, conf: ZooKeeperConf) -> None:
         self._conf = conf
         self._session: Session | None = None
-        self._answered_s = 0.0
+        self._responded_s = 0.0
 
     def connect(self) -> Session:
         """The session. Raises `ConnectError`, and `ConfigError` without such a chroot."""
@@ -62,21 +64,21 @@ class ZooKeeper(Closing):
                 timeout_s=self._conf.session_timeout_s,
                 connect_timeout_s=self._conf.connect_timeout_s,
             ).connect()
-            self._answered_s = time.monotonic()
+            self._responded_s = time.monotonic()
         return self._session
 
-    def fetch_groups(self, request: Answered) -> StoredGroupsFetched:
-        """The result of a `FetchStoredGroups`. Raises `ConnectError`."""
+    def fetch_groups(self) -> tuple[Offsets, dict[str, Group], Mapping[str, str]]:
+        """Offsets and groups, and the groups that may not be read, with a node. Raises `ConnectError`."""
         session = self.connect()
         from koff.client.zookeeper.stored_groups import fetch_stored_groups
 
         try:
             groups, refused = fetch_stored_groups(session)
         except ConnectError:
-            if time.monotonic() > self._answered_s + NEW_SESSION_S:
+            if time.monotonic() > self._responded_s + NEW_SESSION_S:
                 self.close()
             raise
-        self._answered_s = time.monotonic()
+        self._responded_s = time.monotonic()
         # Any client of ZooKeeper may write any number: one that is impossible must not hide the others.
         offsets = {
             (name, *at): (stored.offset, stored.stored_at_ms)
@@ -85,7 +87,7 @@ class ZooKeeper(Closing):
             if stored.offset <= _MOST_OFFSET and at.partition <= _MOST_PARTITION
         }
         described = {name: build_group(name, group) for name, group in groups.items()}
-        return StoredGroupsFetched(request.id, offsets, described, refused)
+        return offsets, described, refused
 
     def close(self) -> None:
         """Ends the session. Safe to call twice."""

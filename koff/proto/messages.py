@@ -34,8 +34,8 @@ from koff.proto.record_batch import (
 LONGEST_BATCH: Final = 256 << 20
 """How many bytes the records of a batch may have after decompression, unless a caller says otherwise."""
 _BATCH = struct.Struct(">qiibIhiqqqhii")
+_OF_PRODUCERS = ("producer_id", "producer_epoch", "base_sequence")
 _MESSAGE = struct.Struct(">qiIbb")
-_MESSAGE_OVERHEAD = 12  # offset and size: the size does not count them
 _CHECKED_FROM = 16  # the checksum of a message covers all from its magic on
 _INT64 = struct.Struct(">q").unpack_from
 _INT32 = struct.Struct(">i").unpack_from
@@ -113,7 +113,6 @@ def encode_batch(batch: Batch) -> bytes:
         | CONTROL * batch.control
     )
     payload = compress(batch.codec, bytes(body))
-    largest_ms = max(record.timestamp_ms for record in batch.records)
     head = bytearray(
         _BATCH.pack(
             batch.base_offset,
@@ -124,10 +123,8 @@ def encode_batch(batch: Batch) -> bytes:
             attributes,
             len(batch.records) - 1,
             base_ms,
-            largest_ms,
-            batch.producer_id,
-            batch.producer_epoch,
-            batch.base_sequence,
+            max(record.timestamp_ms for record in batch.records),
+            *(getattr(batch, name) for name in _OF_PRODUCERS),
             len(batch.records),
         )
     )
@@ -180,49 +177,34 @@ def _write_bytes(out: bytearray, data: bytes | None) -> None:
 
 def _decode_batch(data: bytes, limit: int) -> Batch:
     """A whole record batch of format 2."""
-    (
-        base,
-        _,
-        epoch,
-        magic,
-        checksum,
-        attributes,
-        last_delta,
-        base_ms,
-        max_ms,
-        pid,
-        pepoch,
-        sequence,
-        count,
-    ) = _BATCH.unpack_from(data)
-    if _crc32c(data[CRC_BEGIN:]) != checksum:
+    head = dict(zip(HEADER.names or (), _BATCH.unpack_from(data), strict=True))
+    if _crc32c(data[CRC_BEGIN:]) != head["crc"]:
         raise Malformed("the checksum is wrong")
+    base, attributes = head["base_offset"], head["attributes"]
     codec = _find_codec(attributes & CODEC)
     body, records, at = decompress(codec, data[_BATCH.size :], limit), [], 0
     log_append_time = bool(attributes & LOG_APPEND_TIME)
-    for _ in range(count):
+    for _ in range(head["count"]):
         size, at = _read_varint(body, at)
         end = at + size
         if size < 0 or end > len(body):
             raise Truncated("a record ends beyond its batch")
-        record = _decode_record(body[at:end], base, base_ms)
-        records.append(dataclasses.replace(record, timestamp_ms=max_ms) if log_append_time else record)
+        record = _decode_record(body[at:end], base, head["base_timestamp"])
+        if log_append_time:
+            record = dataclasses.replace(record, timestamp_ms=head["max_timestamp"])
+        records.append(record)
         at = end
-    if count < 0 or at != len(body):
+    if head["count"] < 0 or at != len(body):
         raise Malformed("the records do not fill the batch")
     return Batch(
         records=tuple(records),
         codec=codec,
         base_offset=base,
-        last_offset=base + last_delta,
-        leader_epoch=epoch,
+        last_offset=base + head["last_offset_delta"],
         log_append_time=log_append_time,
-        producer_id=pid,
-        producer_epoch=pepoch,
-        base_sequence=sequence,
         transactional=bool(attributes & TRANSACTIONAL),
         control=bool(attributes & CONTROL),
-        magic=magic,
+        **{name: head[name] for name in ("leader_epoch", "magic", *_OF_PRODUCERS)},
     )
 
 

@@ -76,11 +76,6 @@ def read_uvarint(buffer: bytes, at: int) -> tuple[int, int]:
     raise Malformed("a varint of more than five bytes")
 
 
-def to_java_int(value: int) -> int:
-    """The signed 32-bit number that Java makes of an unsigned one."""
-    return value - 0x100000000 if value > INT32_MAX else value
-
-
 def read_strings(buffer: bytes, at: int, count: int) -> tuple[tuple[str, ...], int]:
     """Reads `count` strings with int16 lengths. Raises `Malformed` if a string is null or cut short."""
     end = len(buffer)

@@ -113,7 +113,7 @@ class Api(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request(Generic[T]):
+class EncodedRequest(Generic[T]):
     """An encoded request and the decoder of its response.
 
     `decode(buffer, at)` decodes the response's body, which starts at position `at`, behind the header.
@@ -175,14 +175,14 @@ class Frames:
             yield frame
 
 
-def encode_request(request: Any) -> Request[Any]:
+def encode_request(request: Any) -> EncodedRequest[Any]:
     """A request of kio, encoded; its response is decoded into kio's response class."""
     from kio.index import load_response_from_request
     from kio.serial import entity_reader
 
     response = load_response_from_request(request)
     reader = entity_reader(response)
-    return Request(
+    return EncodedRequest(
         request.__api_key__,
         request.__version__,
         _encode_entity(request),
@@ -193,7 +193,7 @@ def encode_request(request: Any) -> Request[Any]:
     )
 
 
-def decode_response(frame: bytes, request: Request[T]) -> tuple[int, T]:
+def decode_response(frame: bytes, request: EncodedRequest[T]) -> tuple[int, T]:
     """The correlation id and the response in a frame that answers `request`. Raises `Malformed`."""
     with _readable("response", request.api, request.version):
         (correlation,) = struct.unpack_from(">i", frame)

@@ -16,39 +16,16 @@ Readers, writers and JSON are all made from these tables. No other module knows 
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform, overload
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack, dataclass_transform
 
 from koff.proto.frozen import freeze
-from koff.proto.primitives import ZERO_UUID, cached
-
-__all__ = [
-    "BYTES",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "STRING",
-    "UINT16",
-    "UUID",
-    "ZERO_UUID",
-    "Field",
-    "Shape",
-    "Tag",
-    "Wire",
-    "array",
-    "field",
-    "find_shape",
-    "nested",
-    "nullable",
-    "struct",
-    "struct_base",
-    "wire_fields",
-]
+from koff.proto.primitives import cached
 
 T = TypeVar("T")
 _SPEC = "koff.wire"
 _STRUCT = "__wire_struct__"
+_NO_DEFAULT: Any = dataclasses.MISSING
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,16 +77,16 @@ class Tag(NamedTuple):
 class Field:
     """A field of a struct: its encoding, the versions and layouts that have it, its default in the others."""
 
-    name: str
     wire: Wire[Any]
-    since: int
-    until: int | None
-    tag: int | None
-    default: Any
-    only_in: str | None
-    not_in: str | None
-    instead: dict[str, Wire[Any]]
-    schema_name: str | None
+    name: str = ""
+    since: int = 0
+    until: int | None = None
+    tag: int | None = None
+    default: Any = _NO_DEFAULT
+    only_in: str | None = None
+    not_in: str | None = None
+    instead: Mapping[str, Wire[Any]] = dataclasses.field(default_factory=dict)
+    schema_name: str | None = None
 
     @property
     def kafka_name(self) -> str:
@@ -130,65 +107,32 @@ class Field:
         return dataclasses.replace(self, wire=self.instead[layout]) if layout in self.instead else self
 
 
-@overload
-def field(
-    wire: Wire[T],
-    *,
-    since: int = 0,
-    until: int | None = None,
-    tag: int | None = None,
-    only_in: str | None = None,
-    not_in: str | None = None,
-    instead: dict[str, Wire[T]] | None = None,
-    schema_name: str | None = None,
-) -> T: ...
-@overload
-def field(
-    wire: Wire[T],
-    *,
-    default: T,
-    since: int = 0,
-    until: int | None = None,
-    tag: int | None = None,
-    only_in: str | None = None,
-    not_in: str | None = None,
-    instead: dict[str, Wire[T]] | None = None,
-    schema_name: str | None = None,
-) -> T: ...
-def field(
-    wire: Wire[Any],
-    *,
-    default: Any = dataclasses.MISSING,
-    since: int = 0,
-    until: int | None = None,
-    tag: int | None = None,
-    only_in: str | None = None,
-    not_in: str | None = None,
-    instead: dict[str, Wire[Any]] | None = None,
-    schema_name: str | None = None,
-) -> Any:
+class Conditions(TypedDict, total=False):
+    """Which versions and layouts have a field, and in which form: see `Field`."""
+
+    since: int
+    until: int
+    tag: int
+    only_in: str
+    not_in: str
+    instead: Mapping[str, Wire[Any]]
+    schema_name: str
+
+
+def field(wire: Wire[T], *, default: T = _NO_DEFAULT, **conditions: Unpack[Conditions]) -> T:
     """Declares a field. It needs a default if a version, a layout or a tag may leave it out.
 
     `only_in` and `not_in` name a layout. `instead` maps a layout to the encoding that the field has there.
     `schema_name` is the name in Kafka's schema, if it is not this one in camel case. Raises TypeError if
     the default is missing.
     """
-    # Without any of these conditions the field always exists.
-    conditions = (since or None, until, tag, only_in, not_in)
-    if default is dataclasses.MISSING and conditions != (None,) * len(conditions):
+    if default is _NO_DEFAULT and conditions.keys() - {"instead", "schema_name"}:
         raise TypeError("a field that can be absent needs a default")
     # The spec travels in the dataclass field's metadata until `struct` collects it.
-    spec = {
-        "wire": wire,
-        "since": since,
-        "until": until,
-        "tag": tag,
-        "only_in": only_in,
-        "not_in": not_in,
-        "instead": instead or {},
-        "schema_name": schema_name,
-    }
-    return dataclasses.field(default=default, metadata={_SPEC: spec})
+    declared: T = dataclasses.field(
+        default=default, metadata={_SPEC: Field(wire=wire, default=default, **conditions)}
+    )
+    return declared
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, dataclasses.field))
@@ -205,7 +149,7 @@ def struct(
         struct_class = freeze(cls, kw_only=True)
         # Fields without a wire spec (`value`, `version`, `trailing`) are not in the table.
         fields = tuple(
-            Field(name=declared.name, default=declared.default, **declared.metadata[_SPEC])
+            dataclasses.replace(declared.metadata[_SPEC], name=declared.name)
             for declared in dataclasses.fields(struct_class)  # type: ignore[arg-type]  # T is not known as a dataclass
             if _SPEC in declared.metadata
         )
@@ -228,6 +172,14 @@ def wire_fields(struct: type[Any]) -> tuple[Field, ...]:
     """The fields on the wire that any version or layout of the struct has."""
     fields: tuple[Field, ...] = getattr(struct, _STRUCT)[0]
     return fields
+
+
+def list_layouts(struct: type[Any]) -> tuple[str, ...]:
+    """The names of the layouts that the fields of the struct name, other than the current one."""
+    fields = wire_fields(struct)
+    return tuple(
+        {each: None for field in fields for each in (field.only_in, field.not_in, *field.instead) if each}
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,7 @@
 """Groups of the classic protocol: record type 2."""
 
 from koff.proto.schema import BYTES, INT32, INT64, STRING, array, field, nested, nullable, struct
-from koff.records.structs import Key, Part, Value
+from koff.records.structs import Key, Part, Value, record
 
 
 @struct()
@@ -36,8 +36,7 @@ class GroupMetadataValue(Value):
     members: tuple[ClassicMember, ...] = field(array(nested(ClassicMember)))
 
 
-@struct()
+@record(2)
 class GroupMetadata(Key):
     group: str = field(STRING)
     value: GroupMetadataValue | None
-    type: int = 2

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import ZERO_UUID, parse_uuid
 from koff.proto.slices import Bytes, Ints, Mask, cut_rows, read_column
-from koff.records.commit_records import OffsetCommit, OffsetCommitValue
-from koff.records.commit_values import BLOCK_ROWS, CommitValuesBuilder
+from koff.records.commit_records import OffsetCommit
+from koff.records.commit_values import BLOCK_ROWS, CommitValues
 from koff.records.decoded_message import DecodedMessage
 from koff.records.decoder import decode
 from koff.records.key_codes import PARTITION_SIZE, Codes, KeyCodes
+
+_NUMBERS = ("offset", "leader_epoch", "commit_timestamp", "expire_timestamp")
+"""The columns that are fields of `OffsetCommitValue` and of `CommitValues`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +72,7 @@ class _RecordColumnsBuilder:
     def __init__(self, keys: Binary, values: Binary, names: KeyCodes) -> None:
         rows = len(keys)
         self.keys, self.values, self.names = keys, values, names
-        self.commits = CommitValuesBuilder(rows, metadata=True)
+        self.commits = CommitValues(rows, metadata=True)
         assert self.commits.metadata is not None
         self.metadata_at, self.metadata_size = self.commits.metadata
         self.type = np.full(rows, -1, np.int16)
@@ -112,7 +115,7 @@ class _RecordColumnsBuilder:
                 others[row] = message
         # The columns. Codes are indexes into the lists of names, which may be longer than this batch needs.
         self._clear_invalid_rows()
-        columns = commits.build_columns()
+        topic_id = commits.topic_id
         return RecordColumns(
             ok=commits.ok,
             type=self.type,
@@ -120,15 +123,12 @@ class _RecordColumnsBuilder:
             topic=self.topic,
             partition=self.partition,
             tombstone=self.tombstone,
-            offset=columns.offset,
-            leader_epoch=columns.leader_epoch,
             metadata=Text.from_slices(self.values.data, self.metadata_at, self.metadata_size, metadata),
-            commit_timestamp=columns.commit_timestamp,
-            expire_timestamp=columns.expire_timestamp,
-            topic_id=columns.topic_id if columns.topic_id is not None and columns.topic_id.any() else None,
+            topic_id=topic_id if topic_id is not None and topic_id.any() else None,
             groups=self.names.groups.names,
             topics=self.names.topics.names,
             others=others,
+            **{name: getattr(commits, name) for name in _NUMBERS},
         )
 
     def _fill_row(self, row: int, record: OffsetCommit) -> bytes:
@@ -143,23 +143,11 @@ class _RecordColumnsBuilder:
         self.tombstone[row] = value is None
         if value is None:
             return b""
-        commits.offset[row] = value.offset
-        commits.leader_epoch[row] = value.leader_epoch
-        commits.commit_timestamp[row] = value.commit_timestamp
-        commits.expire_timestamp[row] = value.expire_timestamp
-        self._fill_topic_id(row, value)
+        for name in _NUMBERS:
+            getattr(commits, name)[row] = getattr(value, name)
+        if value.topic_id != ZERO_UUID or commits.topic_ids is not None:
+            commits.make_topic_ids()[row] = np.void(parse_uuid(value.topic_id))
         return value.metadata.encode()
-
-    def _fill_topic_id(self, row: int, value: OffsetCommitValue) -> None:
-        commits = self.commits
-        # The column is made at the first topic id, as in `CommitValuesBuilder`: many logs have none.
-        if value.topic_id == ZERO_UUID and commits.topic_id is None:
-            return
-        if commits.topic_id is None:
-            commits.topic_id = np.zeros(len(commits.ok), "V16")
-        commits.topic_id.view(np.uint8).reshape(-1, 16)[row] = np.frombuffer(
-            parse_uuid(value.topic_id), np.uint8
-        )
 
     def _clear_invalid_rows(self) -> None:
         """Overwrites what the columnar decoding left in rows that hold no commit."""
@@ -167,15 +155,10 @@ class _RecordColumnsBuilder:
         self.tombstone &= commits.ok
         empty = ~commits.ok | self.tombstone
         if empty.any():
-            for column in (
-                commits.offset,
-                commits.leader_epoch,
-                commits.commit_timestamp,
-                commits.expire_timestamp,
-            ):
-                column[empty] = -1
+            for name in _NUMBERS:
+                getattr(commits, name)[empty] = -1
             self.metadata_size[empty] = 0
             if commits.topic_id is not None:
-                commits.topic_id.view(np.uint8).reshape(-1, 16)[empty] = 0
+                commits.topic_id[empty] = 0
         for codes in (self.group, self.topic, self.partition):
             codes[~commits.ok] = -1

@@ -1,7 +1,8 @@
 """Committed offsets: record types 0 and 1."""
 
-from koff.proto.schema import INT32, INT64, STRING, UUID, ZERO_UUID, field, struct
-from koff.records.structs import Key, Value
+from koff.proto.primitives import ZERO_UUID
+from koff.proto.schema import INT32, INT64, STRING, UUID, field, struct
+from koff.records.structs import Key, Value, record
 
 
 @struct(versions=(0, 4), flexible_since=4)
@@ -16,7 +17,7 @@ class OffsetCommitValue(Value):
     topic_id: str = field(UUID, since=4, tag=0, default=ZERO_UUID)
 
 
-@struct()
+@record(1)
 class OffsetCommit(Key):
     """Brokers of 0.8.2 wrote type 0, later ones type 1. Brokers up to 4.0 read any value version of both."""
 
@@ -24,4 +25,3 @@ class OffsetCommit(Key):
     topic: str = field(STRING)
     partition: int = field(INT32)
     value: OffsetCommitValue | None
-    type: int = 1

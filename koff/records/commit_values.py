@@ -5,7 +5,6 @@ necessarily malformed), and the caller should give it to the scalar decoder. `co
 values together.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,63 +27,51 @@ _TAIL = 27
 """The bytes after the metadata in v4: a timestamp, the count of tags, one tag's number and size, a uuid."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class CommitValues:
-    """One row for each value. The other columns mean nothing where `ok` is false."""
-
-    offset: Ints
-    leader_epoch: NDArray[np.int32]
-    commit_timestamp: Ints
-    """Milliseconds."""
-    expire_timestamp: Ints
-    """Milliseconds; -1 if the value has none."""
-    topic_id: Bytes | None
-    """An array (rows, 16); None if no row has a topic id other than zero."""
-    ok: Mask
-
-
-def decode_commit_values(values: Sequence[bytes] | Binary) -> CommitValues:
+def decode_commit_values(values: Sequence[bytes] | Binary) -> "CommitValues":
     """Decodes the values of offset commits, in any mix of versions 0 to 4.
 
     None of them may be null; in a `Binary`, a row that is null is not ok.
     """
-    builder = CommitValuesBuilder(len(values))
+    columns = CommitValues(len(values))
     for start in range(0, len(values), BLOCK_ROWS):
         if isinstance(values, Binary):
             data, _, at, lengths, _ = values.slice_block(start, start + BLOCK_ROWS)
-            builder.fill_rows(start, data, at, lengths)
+            columns.fill_rows(start, data, at, lengths)
             continue
         block = values[start : start + BLOCK_ROWS]
         lengths = np.fromiter(map(len, block), np.int64, len(block))
         data = np.frombuffer(b"".join(block) + bytes(PAD), np.uint8)
-        builder.fill_rows(start, data, np.cumsum(lengths) - lengths, lengths)
-    return builder.build_columns()
+        columns.fill_rows(start, data, np.cumsum(lengths) - lengths, lengths)
+    return columns
 
 
-class CommitValuesBuilder:
-    """Builds `CommitValues`, block by block."""
+class CommitValues:
+    """Columns with one row for each value, filled block by block.
+
+    The other columns mean nothing where `ok` is false. Timestamps are in milliseconds; -1 in
+    `expire_timestamp` if the value has none. With `metadata`, there is also the position and the size of each
+    row's metadata in the data of `fill_rows`.
+    """
 
     def __init__(self, rows: int, *, metadata: bool = False) -> None:
         self.offset = np.zeros(rows, np.int64)
         self.leader_epoch = np.full(rows, -1, np.int32)
         self.commit_timestamp = np.zeros(rows, np.int64)
         self.expire_timestamp = np.full(rows, -1, np.int64)
-        self.topic_id: NDArray[np.void] | None = None
+        self.topic_ids: NDArray[np.void] | None = None
         self.metadata = (np.zeros(rows, np.int64), np.zeros(rows, np.int64)) if metadata else None
-        """The position and size of each row's metadata in the data of `fill_rows`; None if not requested."""
         self.ok = np.zeros(rows, np.bool_)
 
-    def build_columns(self) -> CommitValues:
-        """Returns the columns, without copies."""
-        topic_id = self.topic_id
-        return CommitValues(
-            offset=self.offset,
-            leader_epoch=self.leader_epoch,
-            commit_timestamp=self.commit_timestamp,
-            expire_timestamp=self.expire_timestamp,
-            topic_id=None if topic_id is None else topic_id.view(np.uint8).reshape(-1, 16),
-            ok=self.ok,
-        )
+    @property
+    def topic_id(self) -> Bytes | None:
+        """An array (rows, 16), without a copy; None if no row has a topic id other than zero."""
+        return None if self.topic_ids is None else self.topic_ids.view(np.uint8).reshape(-1, 16)
+
+    def make_topic_ids(self) -> NDArray[np.void]:
+        """The topic ids, to be filled. They are made at the first topic id: many logs have none."""
+        if self.topic_ids is None:
+            self.topic_ids = np.zeros(len(self.ok), "V16")
+        return self.topic_ids
 
     def fill_rows(self, row: int, data: Bytes, starts: Ints, lengths: Ints) -> None:
         """Decodes the values at `starts` into the rows from `row` on.
@@ -144,10 +131,7 @@ class CommitValuesBuilder:
         ids = np.ascontiguousarray(ids)  # a view of the tails cannot be viewed as int64
         if not ids.view(np.int64).any():
             return
-        # The column is made at the first topic id: many logs have none.
-        if self.topic_id is None:
-            self.topic_id = np.zeros(len(self.ok), "V16")
-        self.topic_id[rows] = ids
+        self.make_topic_ids()[rows] = ids
 
 
 def _find_metadata(heads: Bytes, lengths: Ints, version: int) -> tuple[Ints | int, Ints, Mask]:

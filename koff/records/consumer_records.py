@@ -17,7 +17,7 @@ from koff.proto.schema import (
     nullable,
     struct,
 )
-from koff.records.structs import Key, Part, Value
+from koff.records.structs import Key, Part, Value, record
 
 
 @struct(flexible_since=0)
@@ -26,11 +26,10 @@ class ConsumerGroupMetadataValue(Value):
     metadata_hash: int = field(INT64, tag=0, default=0)  # since 4.1
 
 
-@struct()
+@record(3)
 class ConsumerGroupMetadata(Key):
     group_id: str = field(STRING)
     value: ConsumerGroupMetadataValue | None
-    type: int = 3
 
 
 @struct()
@@ -53,13 +52,12 @@ class ConsumerGroupPartitionMetadataValue(Value):
     topics: tuple[SubscribedTopicMetadata, ...] = field(array(nested(SubscribedTopicMetadata)))
 
 
-@struct()
+@record(4)
 class ConsumerGroupPartitionMetadata(Key):
     """Brokers up to 4.0 write this record. Later brokers write only its tombstones."""
 
     group_id: str = field(STRING)
     value: ConsumerGroupPartitionMetadataValue | None
-    type: int = 4
 
 
 @struct()
@@ -111,12 +109,11 @@ class ConsumerGroupMemberMetadataValue(Value):
     )
 
 
-@struct()
+@record(5)
 class ConsumerGroupMemberMetadata(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: ConsumerGroupMemberMetadataValue | None
-    type: int = 5
 
 
 @struct(flexible_since=0)
@@ -125,11 +122,10 @@ class ConsumerGroupTargetAssignmentMetadataValue(Value):
     assignment_timestamp: int = field(INT64, tag=0, default=0)  # since 4.3
 
 
-@struct()
+@record(6)
 class ConsumerGroupTargetAssignmentMetadata(Key):
     group_id: str = field(STRING)
     value: ConsumerGroupTargetAssignmentMetadataValue | None
-    type: int = 6
 
 
 @struct()
@@ -146,12 +142,11 @@ class ConsumerGroupTargetAssignmentMemberValue(Value):
     metadata_bytes: bytes = field(BYTES, only_in="3.7", default=b"")
 
 
-@struct()
+@record(7)
 class ConsumerGroupTargetAssignmentMember(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: ConsumerGroupTargetAssignmentMemberValue | None
-    type: int = 7
 
 
 @struct()
@@ -187,12 +182,11 @@ class ConsumerGroupCurrentMemberAssignmentValue(Value):
     metadata_bytes: bytes = field(BYTES, only_in="3.7", default=b"")
 
 
-@struct()
+@record(8)
 class ConsumerGroupCurrentMemberAssignment(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: ConsumerGroupCurrentMemberAssignmentValue | None
-    type: int = 8
 
 
 @struct(flexible_since=0)
@@ -203,9 +197,8 @@ class ConsumerGroupRegularExpressionValue(Value):
     timestamp: int = field(INT64)
 
 
-@struct()
+@record(16)
 class ConsumerGroupRegularExpression(Key):
     group_id: str = field(STRING)
     regular_expression: str = field(STRING)
     value: ConsumerGroupRegularExpressionValue | None
-    type: int = 16

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from koff.proto.frozen import frozen
 from koff.records.classic_records import ClassicMember, GroupMetadata, GroupMetadataValue
@@ -15,7 +14,6 @@ from koff.records.consumer_protocol import (
     decode_assignment,
     decode_subscription,
 )
-from koff.records.plain_record import plain_record
 from koff.records.record import Record, Undecodable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -112,10 +110,6 @@ class DecodedMessage:
     def tombstone(self) -> bool:
         """Whether the record is a tombstone: it deletes what its key names."""
         return not isinstance(self.record, Undecodable) and self.record.value is None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The message as plain data for JSON; see `plain_record`."""
-        return plain_record(self.record, group=self.consumer)
 
 
 def to_datetime(timestamp_ms: int) -> datetime | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from koff.proto.json_data import kafka_data
 from koff.records.decoded_message import DecodedMessage
+from koff.records.plain_record import plain_record
 from koff.records.record import Undecodable, Unknown
 
 _LOWER_ESCAPE = re.compile(r"\\\\|\\u00[01][a-f]")
@@ -17,7 +18,7 @@ _LOWER_ESCAPE = re.compile(r"\\\\|\\u00[01][a-f]")
 
 def as_dict(message: DecodedMessage) -> dict[str, Any]:
     """The message as plain data for JSON in koff's shape: see `plain_record`."""
-    return message.to_dict()
+    return plain_record(message.record, group=message.consumer)
 
 
 def kafka_json(message: DecodedMessage) -> dict[str, Any]:

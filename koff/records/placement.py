@@ -42,15 +42,6 @@ def hash_groups(groups: Sequence[str]) -> NDArray[np.int64]:
     return hashes
 
 
-def share_state_partition(group: str, topic_id: str, partition: int, partitions: int) -> int:
-    """The partition of `__share_group_state` that has the group's state for one partition of a topic.
-
-    `topic_id` is in Kafka's notation, of 22 characters. `partitions` is the partition count of
-    `__share_group_state`.
-    """
-    return _hash(f"{group}:{topic_id}:{partition}") % partitions
-
-
 def java_hash(text: str) -> int:
     """Java's `String.hashCode`: over UTF-16 code units, wrapped to a signed 32-bit number."""
     hash_code = 0

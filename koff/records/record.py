@@ -1,35 +1,15 @@
-"""`Record`: the union of all record types. A type checker can prove that a `match` over it is complete."""
+"""`Record`: the union of all record types. A type checker can prove that a `match` over it is complete.
+
+For a new type, declare its structs, with the type's number, and add the class to a union here.
+"""
 
 from koff.proto.frozen import frozen
+from koff.records import consumer_records as consumer
+from koff.records import share_records as share
+from koff.records import streams_records as streams
 from koff.records.classic_records import GroupMetadata
 from koff.records.commit_records import OffsetCommit
-from koff.records.consumer_records import (
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMetadata,
-    ConsumerGroupPartitionMetadata,
-    ConsumerGroupRegularExpression,
-    ConsumerGroupTargetAssignmentMember,
-    ConsumerGroupTargetAssignmentMetadata,
-)
-from koff.records.share_records import (
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupMemberMetadata,
-    ShareGroupMetadata,
-    ShareGroupPartitionMetadata,
-    ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
-)
 from koff.records.share_state_records import ShareSnapshot, ShareUpdate
-from koff.records.streams_records import (
-    StreamsGroupCurrentMemberAssignment,
-    StreamsGroupMemberMetadata,
-    StreamsGroupMetadata,
-    StreamsGroupTargetAssignmentMember,
-    StreamsGroupTargetAssignmentMetadata,
-    StreamsGroupTopology,
-)
 
 
 @frozen
@@ -55,26 +35,26 @@ class Undecodable:
 OffsetsRecord = (
     OffsetCommit
     | GroupMetadata
-    | ConsumerGroupMetadata
-    | ConsumerGroupPartitionMetadata
-    | ConsumerGroupMemberMetadata
-    | ConsumerGroupTargetAssignmentMetadata
-    | ConsumerGroupTargetAssignmentMember
-    | ConsumerGroupCurrentMemberAssignment
-    | ConsumerGroupRegularExpression
-    | ShareGroupPartitionMetadata
-    | ShareGroupMemberMetadata
-    | ShareGroupMetadata
-    | ShareGroupTargetAssignmentMetadata
-    | ShareGroupTargetAssignmentMember
-    | ShareGroupCurrentMemberAssignment
-    | ShareGroupStatePartitionMetadata
-    | StreamsGroupMetadata
-    | StreamsGroupMemberMetadata
-    | StreamsGroupTargetAssignmentMetadata
-    | StreamsGroupTargetAssignmentMember
-    | StreamsGroupCurrentMemberAssignment
-    | StreamsGroupTopology
+    | consumer.ConsumerGroupMetadata
+    | consumer.ConsumerGroupPartitionMetadata
+    | consumer.ConsumerGroupMemberMetadata
+    | consumer.ConsumerGroupTargetAssignmentMetadata
+    | consumer.ConsumerGroupTargetAssignmentMember
+    | consumer.ConsumerGroupCurrentMemberAssignment
+    | consumer.ConsumerGroupRegularExpression
+    | share.ShareGroupPartitionMetadata
+    | share.ShareGroupMemberMetadata
+    | share.ShareGroupMetadata
+    | share.ShareGroupTargetAssignmentMetadata
+    | share.ShareGroupTargetAssignmentMember
+    | share.ShareGroupCurrentMemberAssignment
+    | share.ShareGroupStatePartitionMetadata
+    | streams.StreamsGroupMetadata
+    | streams.StreamsGroupMemberMetadata
+    | streams.StreamsGroupTargetAssignmentMetadata
+    | streams.StreamsGroupTargetAssignmentMember
+    | streams.StreamsGroupCurrentMemberAssignment
+    | streams.StreamsGroupTopology
 )
 """A decoded record of `__consumer_offsets`."""
 

@@ -1,20 +1,12 @@
-"""The table of record types.
+"""The table of record types, which follows from the classes in the unions of `record`."""
 
-A row names the structs of a type's key and value. For a new type add a row here, and the class to the union
-in `record`.
-"""
-
+import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-from koff.records import classic_records as classic
-from koff.records import commit_records as offsets
-from koff.records import consumer_records as consumer
-from koff.records import share_records as share
-from koff.records import share_state_records as share_state
-from koff.records import streams_records as streams
-from koff.records.record import DecodedRecord, ShareStateRecord
+from koff.proto.schema import list_layouts
+from koff.records.record import DecodedRecord, OffsetsRecord, ShareStateRecord
 
 Struct = type[Any]
 
@@ -25,70 +17,24 @@ class RecordType(NamedTuple):
     type: int
     record: Struct
     value: Struct
-    early: tuple[str, ...] = ()
-    """The layouts of early-access releases under the same version, newest first."""
-    name: str = ""
-    """Kafka's name for the type, if it is not the name of the record's class."""
-
-    @property
-    def kafka_name(self) -> str:
-        """Kafka's name for the type."""
-        return self.name or self.record.__name__
+    early: tuple[str, ...]
+    """The layouts of early-access releases under the same version."""
+    kafka_name: str
 
 
-# No release is known to have written type 18. Only 4.0 wrote type 9.
-OFFSETS_ROWS = (
-    # Kafka 4.1 and later accept type 0 only with value version 0, releases up to 4.0 with any version.
-    RecordType(0, offsets.OffsetCommit, offsets.OffsetCommitValue, name="LegacyOffsetCommit"),
-    RecordType(1, offsets.OffsetCommit, offsets.OffsetCommitValue),
-    RecordType(2, classic.GroupMetadata, classic.GroupMetadataValue),
-    RecordType(3, consumer.ConsumerGroupMetadata, consumer.ConsumerGroupMetadataValue),
-    RecordType(
-        4, consumer.ConsumerGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue, ("3.7",)
-    ),
-    RecordType(5, consumer.ConsumerGroupMemberMetadata, consumer.ConsumerGroupMemberMetadataValue, ("3.7",)),
-    RecordType(
-        6, consumer.ConsumerGroupTargetAssignmentMetadata, consumer.ConsumerGroupTargetAssignmentMetadataValue
-    ),
-    RecordType(
-        7,
-        consumer.ConsumerGroupTargetAssignmentMember,
-        consumer.ConsumerGroupTargetAssignmentMemberValue,
-        ("3.7",),
-    ),
-    RecordType(
-        8,
-        consumer.ConsumerGroupCurrentMemberAssignment,
-        consumer.ConsumerGroupCurrentMemberAssignmentValue,
-        ("3.7",),
-    ),
-    RecordType(9, share.ShareGroupPartitionMetadata, consumer.ConsumerGroupPartitionMetadataValue),
-    RecordType(10, share.ShareGroupMemberMetadata, share.ShareGroupMemberMetadataValue),
-    RecordType(11, share.ShareGroupMetadata, share.ShareGroupMetadataValue, ("4.0",)),
-    RecordType(12, share.ShareGroupTargetAssignmentMetadata, share.ShareGroupTargetAssignmentMetadataValue),
-    RecordType(13, share.ShareGroupTargetAssignmentMember, share.ShareGroupTargetAssignmentMemberValue),
-    RecordType(14, share.ShareGroupCurrentMemberAssignment, share.ShareGroupCurrentMemberAssignmentValue),
-    RecordType(
-        15, share.ShareGroupStatePartitionMetadata, share.ShareGroupStatePartitionMetadataValue, ("4.0",)
-    ),
-    RecordType(16, consumer.ConsumerGroupRegularExpression, consumer.ConsumerGroupRegularExpressionValue),
-    RecordType(17, streams.StreamsGroupMetadata, streams.StreamsGroupMetadataValue),
-    RecordType(19, streams.StreamsGroupMemberMetadata, streams.StreamsGroupMemberMetadataValue),
-    RecordType(
-        20, streams.StreamsGroupTargetAssignmentMetadata, streams.StreamsGroupTargetAssignmentMetadataValue
-    ),
-    RecordType(
-        21, streams.StreamsGroupTargetAssignmentMember, streams.StreamsGroupTargetAssignmentMemberValue
-    ),
-    RecordType(
-        22, streams.StreamsGroupCurrentMemberAssignment, streams.StreamsGroupCurrentMemberAssignmentValue
-    ),
-    RecordType(23, streams.StreamsGroupTopology, streams.StreamsGroupTopologyValue),
-)
-SHARE_STATE_ROWS = (
-    RecordType(0, share_state.ShareSnapshot, share_state.ShareSnapshotValue, ("4.0",)),
-    RecordType(1, share_state.ShareUpdate, share_state.ShareUpdateValue, ("4.0",)),
-)
+def _describe_type(record: Struct) -> RecordType:
+    fields: dict[str, Any] = {field.name: field for field in dataclasses.fields(record)}
+    value = get_args(fields["value"].type)[0]  # it is declared as a struct or None
+    return RecordType(fields["type"].default, record, value, list_layouts(value), record.__name__)
+
+
+_OFFSETS = {row.type: row for row in map(_describe_type, get_args(OffsetsRecord))}
+# Kafka 4.1 and later accept type 0 only with value version 0, releases up to 4.0 with any version.
+_OFFSETS[0] = _OFFSETS[1]._replace(type=0, kafka_name="LegacyOffsetCommit")
+# Only 4.0 wrote type 9, in the current layout of type 4. No release is known to have written type 18.
+_OFFSETS[9] = _OFFSETS[9]._replace(early=())
+OFFSETS_ROWS = tuple(sorted(_OFFSETS.values()))
+SHARE_STATE_ROWS = tuple(map(_describe_type, get_args(ShareStateRecord)))
 
 RECORD_TYPES: Mapping[int, str] = MappingProxyType({row.type: row.kafka_name for row in OFFSETS_ROWS})
 """Kafka's names for the types of `__consumer_offsets`, by number."""

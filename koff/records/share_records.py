@@ -5,16 +5,15 @@
 
 from koff.proto.schema import INT8, INT32, INT64, STRING, UUID, array, field, nested, nullable, struct
 from koff.records.consumer_records import ConsumerGroupPartitionMetadataValue, TopicPartitions
-from koff.records.structs import Key, Part, Value
+from koff.records.structs import Key, Part, Value, record
 
 
-@struct()
+@record(9)
 class ShareGroupPartitionMetadata(Key):
     """Only 4.0 writes it. The value has the layout of type 4."""
 
     group_id: str = field(STRING)
     value: ConsumerGroupPartitionMetadataValue | None
-    type: int = 9
 
 
 @struct(flexible_since=0)
@@ -25,12 +24,11 @@ class ShareGroupMemberMetadataValue(Value):
     subscribed_topic_names: tuple[str, ...] = field(array(STRING))
 
 
-@struct()
+@record(10)
 class ShareGroupMemberMetadata(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: ShareGroupMemberMetadataValue | None
-    type: int = 10
 
 
 @struct(flexible_since=0)
@@ -39,11 +37,10 @@ class ShareGroupMetadataValue(Value):
     metadata_hash: int = field(INT64, not_in="4.0", default=0)
 
 
-@struct()
+@record(11)
 class ShareGroupMetadata(Key):
     group_id: str = field(STRING)
     value: ShareGroupMetadataValue | None
-    type: int = 11
 
 
 @struct(flexible_since=0)
@@ -52,11 +49,10 @@ class ShareGroupTargetAssignmentMetadataValue(Value):
     assignment_timestamp: int = field(INT64, tag=0, default=0)  # since 4.3
 
 
-@struct()
+@record(12)
 class ShareGroupTargetAssignmentMetadata(Key):
     group_id: str = field(STRING)
     value: ShareGroupTargetAssignmentMetadataValue | None
-    type: int = 12
 
 
 @struct(flexible_since=0)
@@ -64,12 +60,11 @@ class ShareGroupTargetAssignmentMemberValue(Value):
     topic_partitions: tuple[TopicPartitions, ...] = field(array(nested(TopicPartitions)))
 
 
-@struct()
+@record(13)
 class ShareGroupTargetAssignmentMember(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: ShareGroupTargetAssignmentMemberValue | None
-    type: int = 13
 
 
 @struct(flexible_since=0)
@@ -82,12 +77,11 @@ class ShareGroupCurrentMemberAssignmentValue(Value):
     assigned_partitions: tuple[TopicPartitions, ...] = field(array(nested(TopicPartitions)))
 
 
-@struct()
+@record(14)
 class ShareGroupCurrentMemberAssignment(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: ShareGroupCurrentMemberAssignmentValue | None
-    type: int = 14
 
 
 @struct()
@@ -114,8 +108,7 @@ class ShareGroupStatePartitionMetadataValue(Value):
     deleting_topics: tuple[NamedTopic, ...] = field(array(nested(NamedTopic)))
 
 
-@struct()
+@record(15)
 class ShareGroupStatePartitionMetadata(Key):
     group_id: str = field(STRING)
     value: ShareGroupStatePartitionMetadataValue | None
-    type: int = 15

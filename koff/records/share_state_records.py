@@ -4,7 +4,7 @@
 """
 
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, UINT16, UUID, array, field, nested, struct
-from koff.records.structs import Key, Part, Value
+from koff.records.structs import Key, Part, Value, record
 
 
 @struct()
@@ -35,13 +35,12 @@ class ShareSnapshotValue(Value):
     state_batches: tuple[StateBatch, ...] = field(array(nested(StateBatch)))
 
 
-@struct()
+@record(0)
 class ShareSnapshot(Key):
     group_id: str = field(STRING)
     topic_id: str = field(UUID)
     partition: int = field(INT32)
     value: ShareSnapshotValue | None
-    type: int = 0
 
 
 @struct(flexible_since=0)
@@ -58,10 +57,9 @@ class ShareUpdateValue(Value):
     state_batches: tuple[StateBatch, ...] = field(array(nested(StateBatch)))
 
 
-@struct()
+@record(1)
 class ShareUpdate(Key):
     group_id: str = field(STRING)
     topic_id: str = field(UUID)
     partition: int = field(INT32)
     value: ShareUpdateValue | None
-    type: int = 1

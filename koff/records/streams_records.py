@@ -13,7 +13,7 @@ from koff.proto.schema import (
     nullable,
     struct,
 )
-from koff.records.structs import Key, Part, Value
+from koff.records.structs import Key, Part, Value, record
 
 
 @struct()
@@ -34,11 +34,10 @@ class StreamsGroupMetadataValue(Value):
     )
 
 
-@struct()
+@record(17)
 class StreamsGroupMetadata(Key):
     group_id: str = field(STRING)
     value: StreamsGroupMetadataValue | None
-    type: int = 17
 
 
 @struct()
@@ -60,12 +59,11 @@ class StreamsGroupMemberMetadataValue(Value):
     client_tags: tuple[KeyValue, ...] = field(array(nested(KeyValue)))
 
 
-@struct()
+@record(19)
 class StreamsGroupMemberMetadata(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: StreamsGroupMemberMetadataValue | None
-    type: int = 19
 
 
 @struct(flexible_since=0)
@@ -74,11 +72,10 @@ class StreamsGroupTargetAssignmentMetadataValue(Value):
     assignment_timestamp: int = field(INT64, tag=0, default=0)  # since 4.3
 
 
-@struct()
+@record(20)
 class StreamsGroupTargetAssignmentMetadata(Key):
     group_id: str = field(STRING)
     value: StreamsGroupTargetAssignmentMetadataValue | None
-    type: int = 20
 
 
 @struct()
@@ -94,12 +91,11 @@ class StreamsGroupTargetAssignmentMemberValue(Value):
     warmup_tasks: tuple[TaskIds, ...] = field(array(nested(TaskIds)))
 
 
-@struct()
+@record(21)
 class StreamsGroupTargetAssignmentMember(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: StreamsGroupTargetAssignmentMemberValue | None
-    type: int = 21
 
 
 @struct()
@@ -130,12 +126,11 @@ class StreamsGroupCurrentMemberAssignmentValue(Value):
     warmup_tasks_pending_revocation: tuple[AssignedTasks, ...] = field(array(nested(AssignedTasks)))
 
 
-@struct()
+@record(22)
 class StreamsGroupCurrentMemberAssignment(Key):
     group_id: str = field(STRING)
     member_id: str = field(STRING)
     value: StreamsGroupCurrentMemberAssignmentValue | None
-    type: int = 22
 
 
 @struct()
@@ -172,8 +167,7 @@ class StreamsGroupTopologyValue(Value):
     subtopologies: tuple[Subtopology, ...] = field(array(nested(Subtopology)))
 
 
-@struct()
+@record(23)
 class StreamsGroupTopology(Key):
     group_id: str = field(STRING)
     value: StreamsGroupTopologyValue | None
-    type: int = 23

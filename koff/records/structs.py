@@ -1,6 +1,12 @@
 """The fields that all records have in addition to the encoded fields."""
 
-from koff.proto.schema import Tag, struct_base
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar, dataclass_transform
+
+from koff.proto.schema import Tag, field, struct, struct_base
+
+Record = TypeVar("Record", bound="Key")
 
 
 @struct_base
@@ -32,5 +38,17 @@ class Key:
 
     __slots__ = ()
 
+    type: int = -1
     key_trailing: bytes = b""
     """Bytes after the last field of the key. Kafka ignores them."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field, dataclasses.field))
+def record(number: int) -> Callable[[type[Record]], type[Record]]:
+    """Makes the class the struct of the record type with this number: of its key, with its value."""
+
+    def declare(cls: type[Record]) -> type[Record]:
+        cls.type = number
+        return struct()(cls)
+
+    return declare

@@ -1,21 +1,14 @@
 """Messages as text, one readable line each, also for records that cannot be decoded."""
 
+from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import assert_never
+from typing import Any
 
+from koff.records import consumer_records as consumer
+from koff.records import share_records as share
+from koff.records import streams_records as streams
 from koff.records.classic_records import GroupMetadata
 from koff.records.commit_records import OffsetCommit
-from koff.records.consumer_records import (
-    AssignedPartitions,
-    ConsumerGroupCurrentMemberAssignment,
-    ConsumerGroupMemberMetadata,
-    ConsumerGroupMetadata,
-    ConsumerGroupPartitionMetadata,
-    ConsumerGroupRegularExpression,
-    ConsumerGroupTargetAssignmentMember,
-    ConsumerGroupTargetAssignmentMetadata,
-    TopicPartitions,
-)
 from koff.records.decoded_message import (
     DecodedMessage,
     GroupMember,
@@ -23,34 +16,14 @@ from koff.records.decoded_message import (
     TopicAndPartition,
     to_datetime,
 )
-from koff.records.record import DecodedRecord, Undecodable, Unknown
-from koff.records.share_records import (
-    NamedTopic,
-    NamedTopicPartitions,
-    ShareGroupCurrentMemberAssignment,
-    ShareGroupMemberMetadata,
-    ShareGroupMetadata,
-    ShareGroupPartitionMetadata,
-    ShareGroupStatePartitionMetadata,
-    ShareGroupTargetAssignmentMember,
-    ShareGroupTargetAssignmentMetadata,
-)
+from koff.records.record import Undecodable, Unknown
 from koff.records.share_state_records import ShareSnapshot, ShareUpdate
-from koff.records.streams_records import (
-    AssignedTasks,
-    StreamsGroupCurrentMemberAssignment,
-    StreamsGroupMemberMetadata,
-    StreamsGroupMetadata,
-    StreamsGroupTargetAssignmentMember,
-    StreamsGroupTargetAssignmentMetadata,
-    StreamsGroupTopology,
-    TaskIds,
-)
 
 _KIND_WIDTH = 8
 _MEMBER_STATES = {0: "stable", 1: "gives-up", 2: "waits"}
 # Streams groups number the states from 1, consumer and share groups from 0.
 _STREAMS_STATES = {1: "stable", 2: "gives-up", 3: "waits"}
+_DELIVERY_STATES = {0: "available", 2: "acknowledged", 4: "archived"}
 
 
 def text_line(message: DecodedMessage) -> str:
@@ -69,10 +42,9 @@ def text_line(message: DecodedMessage) -> str:
             state = _format_classic_group(view) if view else "deleted"
             return _format_line("group", escape_name(message.consumer), state)
         case _:
-            # In a tombstone the record has no value, whatever its type.
-            kind, subject, state = _format_other(record)
-            state = state if record.value is not None else "deleted"
-            return _format_line(kind, escape_name(message.consumer), subject, state)
+            kind, subject, format_value = _LINES[type(record)]
+            state = format_value(record.value) if record.value else "deleted"
+            return _format_line(kind, escape_name(message.consumer), subject(record), state)
 
 
 def escape_name(name: str) -> str:
@@ -84,8 +56,25 @@ def escape_name(name: str) -> str:
     )
 
 
+def format_ranges(numbers: list[int]) -> str:
+    """Ascending numbers as ranges, for example `0-3,5`."""
+    words: list[str] = []
+    start = None
+    for index, number in enumerate(numbers):
+        # A range ends where the next number is not its successor.
+        start = number if start is None else start
+        if index + 1 == len(numbers) or numbers[index + 1] != number + 1:
+            words.append(str(start) if start == number else f"{start}-{number}")
+            start = None
+    return ",".join(words)
+
+
 def _quote(words: str) -> str:
     return "'" + (escape_name(words) if words else "").replace("'", "\\'") + "'"
+
+
+def _list(words: Iterable[str]) -> str:
+    return f"[{' '.join(words)}]"
 
 
 def _format_line(kind: str, *words: str) -> str:
@@ -137,192 +126,167 @@ def _format_classic_group(group: GroupMessage) -> str:
 
 
 def _format_classic_member(member: GroupMember) -> str:
-    client = f"{escape_name(member.client_id)}@{escape_name(member.client_host)}"
-    return f"{client} [{_format_partitions(member.assignment)}]" if member.complete else f"{client} [?]"
+    partitions = _list(_format_partitions(member.assignment)) if member.complete else "[?]"
+    return f"{_format_client(member)} {partitions}"
 
 
-def _format_partitions(partitions: tuple[TopicAndPartition, ...]) -> str:
+def _format_partitions(partitions: tuple[TopicAndPartition, ...]) -> Iterable[str]:
     # Sorted, because groupby joins only neighbours.
     in_order = sorted(partitions, key=lambda p: (p.topic, p.partition))
-    return " ".join(
+    return (
         f"{escape_name(topic)}/{format_ranges([p.partition for p in of_topic])}"
         for topic, of_topic in groupby(in_order, key=lambda p: p.topic)
     )
 
 
-def format_ranges(numbers: list[int]) -> str:
-    """Ascending numbers as ranges, for example `0-3,5`."""
-    words: list[str] = []
-    start = None
-    for index, number in enumerate(numbers):
-        # A range ends where the next number is not its successor.
-        start = number if start is None else start
-        if index + 1 == len(numbers) or numbers[index + 1] != number + 1:
-            words.append(str(start) if start == number else f"{start}-{number}")
-            start = None
-    return ",".join(words)
+# --- The other records: the state that a value describes ----------------------------------------------------
 
 
-def _format_other(record: DecodedRecord) -> tuple[str, str, str]:  # noqa: PLR0912 - one branch for each type
-    """The kind of record, its subject (a member, a pattern) and the state of the subject, which may be ""."""
-    match record:
-        case ConsumerGroupMetadata() | ShareGroupMetadata() | StreamsGroupMetadata():
-            return "group", _PROTOCOLS[record.type], f"epoch {record.value.epoch}" if record.value else ""
-        case (
-            ConsumerGroupTargetAssignmentMetadata()
-            | ShareGroupTargetAssignmentMetadata()
-            | StreamsGroupTargetAssignmentMetadata()
-        ):
-            return "target", "", f"epoch {record.value.assignment_epoch}" if record.value else ""
-        case ConsumerGroupMemberMetadata() | ShareGroupMemberMetadata() | StreamsGroupMemberMetadata():
-            return "member", escape_name(record.member_id), _format_member(record)
-        case ConsumerGroupTargetAssignmentMember() | ShareGroupTargetAssignmentMember():
-            return (
-                "target",
-                escape_name(record.member_id),
-                _format_topics(record.value.topic_partitions) if record.value else "",
-            )
-        case StreamsGroupTargetAssignmentMember():
-            return "target", escape_name(record.member_id), _format_tasks(record)
-        case ConsumerGroupCurrentMemberAssignment() | ShareGroupCurrentMemberAssignment():
-            return "current", escape_name(record.member_id), _format_current_assignment(record)
-        case StreamsGroupCurrentMemberAssignment():
-            return "current", escape_name(record.member_id), _format_tasks(record)
-        case ConsumerGroupRegularExpression():
-            topics = record.value.topics if record.value else ()
-            return (
-                "pattern",
-                _quote(record.regular_expression),
-                "[" + " ".join(map(escape_name, topics)) + "]",
-            )
-        case StreamsGroupTopology():
-            return "group", "topology", _format_topology(record)
-        case ConsumerGroupPartitionMetadata() | ShareGroupPartitionMetadata():
-            counts = record.value.topics if record.value else ()
-            words = " ".join(f"{escape_name(topic.topic_name)}={topic.num_partitions}" for topic in counts)
-            return "topics", "", words or "none"
-        case ShareGroupStatePartitionMetadata():
-            return "group", "share state", _format_share_partitions(record)
-        case ShareSnapshot() | ShareUpdate():
-            return _format_share_state(record)
-        case OffsetCommit() | GroupMetadata():
-            raise AssertionError("text_line formats these itself")
-        case _:
-            assert_never(record)
+def _format_client(value: Any) -> str:
+    return f"{escape_name(value.client_id)}@{escape_name(value.client_host)}"
 
 
-_PROTOCOLS = {3: "consumer", 11: "share", 17: "streams"}
+def _format_epoch(value: Any) -> str:
+    return f"epoch {value.epoch}"
 
 
-def _format_member(
-    record: ConsumerGroupMemberMetadata | ShareGroupMemberMetadata | StreamsGroupMemberMetadata,
-) -> str:
-    if record.value is None:
-        return ""
-    client = f"{escape_name(record.value.client_id)}@{escape_name(record.value.client_host)}"
-    if isinstance(record, StreamsGroupMemberMetadata):
-        return f"{client} topology {record.value.topology_epoch}"
-    wants = " ".join(map(escape_name, record.value.subscribed_topic_names))
-    if isinstance(record, ConsumerGroupMemberMetadata) and record.value.subscribed_topic_regex:
-        wants = f"{wants} ~{_quote(record.value.subscribed_topic_regex)}".strip()
-    return f"{client} wants [{wants}]"
+def _format_target_epoch(value: Any) -> str:
+    return f"epoch {value.assignment_epoch}"
 
 
-def _format_topics(topics: tuple[TopicPartitions, ...] | tuple[AssignedPartitions, ...]) -> str:
-    return (
-        "["
-        + " ".join(f"{topic.topic_id}/{format_ranges(sorted(topic.partitions))}" for topic in topics)
-        + "]"
-    )
+def _format_member(value: Any) -> str:
+    wants = " ".join(map(escape_name, value.subscribed_topic_names))
+    if pattern := getattr(value, "subscribed_topic_regex", None):  # only consumer groups have one
+        wants = f"{wants} ~{_quote(pattern)}".strip()
+    return f"{_format_client(value)} wants [{wants}]"
 
 
-def _format_current_assignment(
-    record: ConsumerGroupCurrentMemberAssignment | ShareGroupCurrentMemberAssignment,
-) -> str:
-    value = record.value
-    if value is None:
-        return ""
-    words = [
-        f"epoch {value.member_epoch} {_MEMBER_STATES.get(value.state, 'unknown')}",
-        _format_topics(value.assigned_partitions),
-    ]
-    # The record of share groups, type 14, has no partitions to give up.
-    if isinstance(record, ConsumerGroupCurrentMemberAssignment) and record.value:
-        pending = record.value.partitions_pending_revocation
-        words += [f"gives up {_format_topics(pending)}"] if pending else []
+def _format_streams_member(value: streams.StreamsGroupMemberMetadataValue) -> str:
+    return f"{_format_client(value)} topology {value.topology_epoch}"
+
+
+def _format_topics(topics: Iterable[Any]) -> str:
+    return _list(f"{topic.topic_id}/{format_ranges(sorted(topic.partitions))}" for topic in topics)
+
+
+def _format_target(value: Any) -> str:
+    return _format_topics(value.topic_partitions)
+
+
+def _format_current(value: Any) -> str:
+    state = f"epoch {value.member_epoch} {_MEMBER_STATES.get(value.state, 'unknown')}"
+    # Members of share groups have no partitions to give up.
+    pending = getattr(value, "partitions_pending_revocation", ())
+    gives_up = f" gives up {_format_topics(pending)}" if pending else ""
+    return f"{state} {_format_topics(value.assigned_partitions)}{gives_up}"
+
+
+def _format_tasks(value: Any) -> str:
+    task_lists = {"active": value.active_tasks, "standby": value.standby_tasks, "warmup": value.warmup_tasks}
+    words = []
+    if isinstance(value, streams.StreamsGroupCurrentMemberAssignmentValue):
+        words = [f"epoch {value.member_epoch} {_STREAMS_STATES.get(value.state, 'unknown')}"]
+        task_lists["gives up"] = value.active_tasks_pending_revocation
+    for name, tasks in task_lists.items():
+        ids = (
+            f"{escape_name(each.subtopology_id)}_{format_ranges(sorted(each.partitions))}" for each in tasks
+        )
+        words += [f"{name} {_list(ids)}"] if tasks or name == "active" else []
     return " ".join(words)
 
 
-def _format_task_list(name: str, tasks: tuple[TaskIds, ...] | tuple[AssignedTasks, ...]) -> str:
-    task_ids = " ".join(
-        f"{escape_name(part.subtopology_id)}_{format_ranges(sorted(part.partitions))}" for part in tasks
-    )
-    return f"{name} [{task_ids}]" if task_ids or name == "active" else ""
+def _format_task(task: Any) -> str:
+    return f"{escape_name(task.subtopology_id)}_{format_ranges(sorted(task.partitions))}"
 
 
-def _format_tasks(record: StreamsGroupTargetAssignmentMember | StreamsGroupCurrentMemberAssignment) -> str:
-    value = record.value
-    if value is None:
-        return ""
-    words = [
-        _format_task_list("active", value.active_tasks),
-        _format_task_list("standby", value.standby_tasks),
-        _format_task_list("warmup", value.warmup_tasks),
-    ]
-    if isinstance(record, StreamsGroupCurrentMemberAssignment) and record.value:
-        state = _STREAMS_STATES.get(record.value.state, "unknown")
-        words.insert(0, f"epoch {record.value.member_epoch} {state}")
-        words.append(_format_task_list("gives up", record.value.active_tasks_pending_revocation))
-    return " ".join(filter(None, words))
+def _format_pattern(value: consumer.ConsumerGroupRegularExpressionValue) -> str:
+    return _list(map(escape_name, value.topics))
 
 
-def _format_topology(record: StreamsGroupTopology) -> str:
-    if record.value is None:
-        return ""
+def _format_topology(value: streams.StreamsGroupTopologyValue) -> str:
     parts = (
-        f"{escape_name(part.subtopology_id)} [{' '.join(map(escape_name, part.source_topics))}]"
-        for part in record.value.subtopologies
+        f"{escape_name(part.subtopology_id)} {_list(map(escape_name, part.source_topics))}"
+        for part in value.subtopologies
     )
-    return " ".join([f"epoch {record.value.epoch}", *parts])
+    return " ".join([_format_epoch(value), *parts])
 
 
-def _format_share_partitions(record: ShareGroupStatePartitionMetadata) -> str:
-    value = record.value
-    if value is None:
-        return ""
-    topics_by_word: dict[str, tuple[NamedTopicPartitions, ...] | tuple[NamedTopic, ...]] = {
+def _format_counts(value: consumer.ConsumerGroupPartitionMetadataValue) -> str:
+    counts = (f"{escape_name(topic.topic_name)}={topic.num_partitions}" for topic in value.topics)
+    return " ".join(counts) or "none"
+
+
+def _format_share_partitions(value: share.ShareGroupStatePartitionMetadataValue) -> str:
+    topics_by_word: dict[str, tuple[Any, ...]] = {
         "starts": value.initializing_topics,
         "has": value.initialized_topics,
         "ends": value.deleting_topics,
     }
     lists = (
-        f"{word} [{' '.join(map(_format_named_topic, topics))}]"
+        f"{word} {_list(map(_format_named_topic, topics))}"
         for word, topics in topics_by_word.items()
         if topics
     )
     return " ".join(lists) or "none"
 
 
-def _format_named_topic(topic: NamedTopicPartitions | NamedTopic) -> str:
-    if isinstance(topic, NamedTopicPartitions):
-        return f"{escape_name(topic.topic_name)}/{format_ranges(sorted(topic.partitions))}"
-    return escape_name(topic.topic_name)
+def _format_named_topic(topic: share.NamedTopicPartitions | share.NamedTopic) -> str:
+    partitions = getattr(topic, "partitions", None)
+    name = escape_name(topic.topic_name)
+    return name if partitions is None else f"{name}/{format_ranges(sorted(partitions))}"
 
 
-def _format_share_state(record: ShareSnapshot | ShareUpdate) -> tuple[str, str, str]:
-    kind = "snapshot" if isinstance(record, ShareSnapshot) else "update"
-    subject, value = f"{record.topic_id}/{record.partition} {kind}", record.value
-    if value is None:
-        return "share", subject, ""
+def _format_share_state(value: Any) -> str:
     words = [f"= {value.start_offset}", f"epoch={value.leader_epoch}"]
     if value.delivery_complete_count != -1:
         words.append(f"complete={value.delivery_complete_count}")
-    batches = " ".join(
+    batches = (
         f"{batch.first_offset}-{batch.last_offset}"
         f":{_DELIVERY_STATES.get(batch.delivery_state, batch.delivery_state)}x{batch.delivery_count}"
         for batch in value.state_batches
     )
-    return "share", subject, " ".join([*words, f"[{batches}]"])
+    return " ".join([*words, _list(batches)])
 
 
-_DELIVERY_STATES = {0: "available", 2: "acknowledged", 4: "archived"}
+def _say(words: str) -> Callable[[Any], str]:
+    return lambda record: words
+
+
+def _name_member(record: Any) -> str:
+    return escape_name(record.member_id)
+
+
+def _name_share_partition(record: ShareSnapshot | ShareUpdate) -> str:
+    kind = "snapshot" if isinstance(record, ShareSnapshot) else "update"
+    return f"{record.topic_id}/{record.partition} {kind}"
+
+
+_LINES: dict[type[Any], tuple[str, Callable[[Any], str], Callable[[Any], str]]] = {
+    consumer.ConsumerGroupMetadata: ("group", _say("consumer"), _format_epoch),
+    share.ShareGroupMetadata: ("group", _say("share"), _format_epoch),
+    streams.StreamsGroupMetadata: ("group", _say("streams"), _format_epoch),
+    streams.StreamsGroupTopology: ("group", _say("topology"), _format_topology),
+    share.ShareGroupStatePartitionMetadata: ("group", _say("share state"), _format_share_partitions),
+    consumer.ConsumerGroupMemberMetadata: ("member", _name_member, _format_member),
+    share.ShareGroupMemberMetadata: ("member", _name_member, _format_member),
+    streams.StreamsGroupMemberMetadata: ("member", _name_member, _format_streams_member),
+    consumer.ConsumerGroupTargetAssignmentMetadata: ("target", _say(""), _format_target_epoch),
+    share.ShareGroupTargetAssignmentMetadata: ("target", _say(""), _format_target_epoch),
+    streams.StreamsGroupTargetAssignmentMetadata: ("target", _say(""), _format_target_epoch),
+    consumer.ConsumerGroupTargetAssignmentMember: ("target", _name_member, _format_target),
+    share.ShareGroupTargetAssignmentMember: ("target", _name_member, _format_target),
+    streams.StreamsGroupTargetAssignmentMember: ("target", _name_member, _format_tasks),
+    consumer.ConsumerGroupCurrentMemberAssignment: ("current", _name_member, _format_current),
+    share.ShareGroupCurrentMemberAssignment: ("current", _name_member, _format_current),
+    streams.StreamsGroupCurrentMemberAssignment: ("current", _name_member, _format_tasks),
+    consumer.ConsumerGroupRegularExpression: (
+        "pattern",
+        lambda record: _quote(record.regular_expression),
+        _format_pattern,
+    ),
+    consumer.ConsumerGroupPartitionMetadata: ("topics", _say(""), _format_counts),
+    share.ShareGroupPartitionMetadata: ("topics", _say(""), _format_counts),
+    ShareSnapshot: ("share", _name_share_partition, _format_share_state),
+    ShareUpdate: ("share", _name_share_partition, _format_share_state),
+}
+"""By type: the kind of line, what it is about (a member, a pattern), and the state that its value has."""

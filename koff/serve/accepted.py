@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-
-from koff.serve.own_metrics import Encode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Format:
-    """A format of /metrics: how koff's own metrics are encoded, and the header Content-Type."""
+    """A format of /metrics: the header Content-Type, and how prometheus_client encodes the rest."""
 
-    encode: Encode
+    encode: Callable[[CollectorRegistry], bytes]
     content_type: str
 
 

@@ -19,7 +19,7 @@ from koff.serve.access import Access
 from koff.serve.api.responder import ApiRequest, ApiResponse, Responder
 from koff.serve.events.watcher import Events
 from koff.serve.listening import ServeConf, open_sockets
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.serve.passwords import Passwords
 from koff.serve.rendering import Body, Renderer
 from koff.serve.shared_calls import SharedCalls

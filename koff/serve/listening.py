@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import socket
 from dataclasses import dataclass, field
 from typing import Any
 
 from koff.errors import ConfigError, copy_error
 from koff.serve.access import AccessConf
+from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 
 BACKLOG = 1024
 """So many connections may wait to be accepted. More would try again a second later."""
@@ -24,17 +24,8 @@ class ServeConf:
     Port 0 is a free port. `access` says who may connect.
     """
 
-    listen: str = "127.0.0.1:9850"
+    listen: str = DEFAULT_LISTEN
     access: AccessConf = field(default_factory=AccessConf)
-
-    def parse_address(self) -> tuple[str, int]:
-        """Host and port. Raises `ConfigError`."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-            raise ConfigError(
-                f"--listen {self.listen!r} is not HOST:PORT, for example 127.0.0.1:9850 or :9850"
-            )
-        return host.strip("[]"), int(port)
 
 
 def open_sockets(conf: ServeConf) -> list[socket.socket]:
@@ -42,7 +33,7 @@ def open_sockets(conf: ServeConf) -> list[socket.socket]:
 
     Raises `ConfigError` if the host has no address, or koff cannot listen on it.
     """
-    host, port = conf.parse_address()
+    host, port = parse_listen_address(conf.listen)
     try:
         return _open_any(port) if not host else _open_all(host, port)
     except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host can be so long

@@ -40,7 +40,7 @@ class TailReaderConf:
 
 
 @dataclass(slots=True)
-class Polled:
+class PolledRuns:
     """The result of one `TailReader.poll`.
 
     `lost` partitions are read again from `conf.start`: the caller must drop all that it knows from their
@@ -65,10 +65,9 @@ class TailReader(Closing):
         """None until the topic was looked up for the first time."""
         self._cluster = cluster
         self._log: LogReader | None = None
-        # By partition that is read: the next offset, the offset at which it is caught up, the first offset
+        # By partition that is read: the next offset, and the offset at which it is caught up
         self._position: dict[int, int] = {}
         self._target: dict[int, int] = {}
-        self._start: dict[int, int] = {}
         self._not_caught_up: set[int] = set()
         self._missing_count = 0  # partitions to read that are not read yet
         self._topic_id = ""
@@ -93,11 +92,6 @@ class TailReader(Closing):
         return sum(max(0, target - self._position.get(p, 0)) for p, target in list(self._target.items()))
 
     @property
-    def to_read(self) -> int:
-        """How many offsets there were to read when reading began."""
-        return sum(target - self._start[p] for p, target in list(self._target.items()))
-
-    @property
     def caught_up(self) -> bool:
         """Whether every offset that existed when reading began was read. True if the topic does not exist."""
         return self.topic_exists is not None and not self._missing_count and not self._not_caught_up
@@ -111,7 +105,7 @@ class TailReader(Closing):
         """
         return self._target
 
-    def poll(self, timeout_s: float) -> Polled:
+    def poll(self, timeout_s: float) -> PolledRuns:
         """The next records. Waits up to about `timeout_s` for the first; with 0, sends no request.
 
         Raises `ConnectError` if the topic may not be read or cannot be looked up, and `ConfigError` if the
@@ -121,12 +115,12 @@ class TailReader(Closing):
         if timeout_s and time.monotonic() >= self._topic_check_due:
             lost = self._check_topic()
             if lost:
-                return Polled(lost=lost)
+                return PolledRuns(lost=lost)
         if not self._position or self._log is None:
             time.sleep(min(timeout_s, max(0.0, self._topic_check_due - time.monotonic())))
-            return Polled()
+            return PolledRuns()
         read = self._log.fetch(timeout_s)
-        polled = Polled(read.runs)
+        polled = PolledRuns(read.runs)
         self._records += sum(map(len, read.runs))
         for partition, position in read.positions.items():
             self._move_position(partition, position)
@@ -188,7 +182,7 @@ class TailReader(Closing):
             self._log = LogReader(self._cluster.lister, self.conf.topic)
         # Positions: where to start and where the partition is caught up
         for partition, (start, end) in bounds.items():
-            self._start[partition], self._target[partition] = start, end
+            self._target[partition] = end
             if start < end:
                 self._not_caught_up.add(partition)
         positions = {partition: start for partition, (start, _) in bounds.items()}

@@ -50,10 +50,10 @@ def set_commits(
         rows.add_to_windows(own[known], commits.offset[known], times[known], live_ms)
 
 
-def set_share_lags(rows: CommitRows, lags: Commits, *, topic_id: Ints, asked_ms: Ints) -> None:
+def set_share_lags(rows: CommitRows, lags: Commits, *, topic_id: Ints, requested_ms: Ints) -> None:
     """Makes rows without a commit, each with the lag of a share group in place of `lags.offset`.
 
-    `asked_ms` is when it was requested, by the clock of `Tracker.apply`.
+    `requested_ms` is when it was requested, by the clock of `Tracker.apply`.
     """
     if not len(lags.group):
         return
@@ -62,7 +62,7 @@ def set_share_lags(rows: CommitRows, lags: Commits, *, topic_id: Ints, asked_ms:
     lags, kept = find_possible_commits(lags, rows.registry.impossible_counts)
     own = _make_rows(rows, lags, *_find_rows(rows, lags, shared=True))
     rows.committed[own] = rows.committed_at[own] = UNKNOWN
-    rows.topic_id[own], rows.seen_at[own] = topic_id[kept], asked_ms[kept]
+    rows.topic_id[own], rows.seen_at[own] = topic_id[kept], requested_ms[kept]
     rows.share_partition.put(own, DESCRIBED)
     rows.share_lag.put(own, lags.offset)
     # A window of commits that end before this lag says nothing about the present.

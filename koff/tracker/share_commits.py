@@ -104,22 +104,22 @@ class ShareCommits:
         self.update()
 
     def describe(
-        self, lags: Mapping[str, Sequence[ShareLag]], partial: Collection[str] = (), *, asked_ms: int
+        self, lags: Mapping[str, Sequence[ShareLag]], partial: Collection[str] = (), *, requested_ms: int
     ) -> None:
         """Sets the lags that coordinators returned for these share groups, in place of their share state.
 
-        Of groups in `partial`, the response lacks partitions, whose rows stay as they are. `asked_ms` is when
-        the lags were requested, by the clock of `Tracker.apply`. Groups that are share groups no more are
-        forgotten.
+        Of groups in `partial`, the response lacks partitions, whose rows stay as they are. `requested_ms` is
+        when the lags were requested, by the clock of `Tracker.apply`. Groups that are share groups no more
+        are forgotten.
         """
         kept = lags.keys() | self._find_share_groups()
         self._forget(self.described_ms.keys() - kept)
         for group, described in lags.items():
             before = self._described.get(group, {})
-            rows = {(group, lag.topic, lag.partition): (lag, asked_ms) for lag in described}
+            rows = {(group, lag.topic, lag.partition): (lag, requested_ms) for lag in described}
             self._changed.update(before, rows, () if before else self._rows_from_state(group))
             self._described[group] = {**before, **rows} if group in partial else rows
-            self.described_ms[group] = self.described_ms.get(group) if group in partial else asked_ms
+            self.described_ms[group] = self.described_ms.get(group) if group in partial else requested_ms
             self._note_group(group)
         self.update()
 
@@ -293,9 +293,9 @@ class ShareCommits:
                 if (returned := self._described[group].get(row)) is None:
                     gone.add(row)
                     continue
-                lag, asked_ms = returned
+                lag, requested_ms = returned
                 lags[row] = UNKNOWN if lag.lag is None else lag.lag
-                described.append((fold_topic_id(lag.topic_id), asked_ms))
+                described.append((fold_topic_id(lag.topic_id), requested_ms))
             elif (found := self._find((group, topic_id, partition))) is None:
                 gone.add(row)
             else:
@@ -315,7 +315,7 @@ class ShareCommits:
             share_partition=places,
         )
         ids, asked = np.array(described, np.int64).reshape(-1, 2).T
-        set_share_lags(table, CommitColumns.from_offsets(lags), topic_id=ids, asked_ms=asked)
+        set_share_lags(table, CommitColumns.from_offsets(lags), topic_id=ids, requested_ms=asked)
 
     def _find(self, key: ShareKey) -> tuple[int, SharePartition] | None:
         """The state of that key, and the partition of `__share_group_state` that it is from.

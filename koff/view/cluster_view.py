@@ -13,7 +13,7 @@ from koff.view.activity import RecentActivity
 
 
 class NoProgress(KoffError):
-    """The engine does not answer in time. The text says since when, and what to check."""
+    """The engine does not respond in time. The text says since when, and what to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class ClusterView:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all series of the cluster get, besides `cluster`."""
     group_labels: tuple[re.Pattern[str], ...] = ()
-    """Patterns that give labels from the name of a group (`koff.serve.labels.derive_labels`)."""
+    """Patterns that give labels from the name of a group (`koff.serve.metrics.labels.derive_labels`)."""
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics the snapshot shows."""
     objectives: tuple[Objective, ...] = ()
@@ -160,7 +160,7 @@ class ViewSource(Protocol):
     """Gives views of one or more clusters. Any thread may call any method at any time."""
 
     def take_views(self) -> Views:
-        """What may be served now. Raises `NoProgress` if the engine does not answer.
+        """What may be served now. Raises `NoProgress` if the engine does not respond.
 
         As long as nothing is newer, the view of a cluster is the same object.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
@@ -22,7 +23,7 @@ class Growth:
     `keys` name the offsets, `sum_keys` the sums, and `sum_of` has the sum of each offset.
     """
 
-    def __init__(self, keys: list[str], sum_keys: list[str], sum_of: Ints) -> None:
+    def __init__(self, keys: Sequence[object], sum_keys: Sequence[object], sum_of: Ints) -> None:
         self._keys, self._sum_keys, self._sum_of = keys, sum_keys, sum_of
         self._last = np.full(len(keys), UNKNOWN, np.int64)
         self.sums = np.zeros(len(sum_keys), np.int64)

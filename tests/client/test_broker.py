@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import (
@@ -37,6 +36,7 @@ from koff.client.multicluster import WriteErrors, Writer, WriterConf
 from koff.client.wire.connection import Connection
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.kafkatest import free_ports, wait_until
+from tests.clusters import log_in
 from tests.kafka_groups import member
 from tests.process_threads import count_threads, wait_for_threads
 
@@ -75,15 +75,9 @@ def test_any_one_of_the_addresses_is_enough(kafka):
 def test_the_whole_client_runs_over_sasl_and_over_tls(more_kafka):
     kafka = more_kafka(security=True)
     topic = kafka.create_topic()
-    sasl = {
-        "security.protocol": "sasl_plaintext",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "admin",
-        "sasl.password": kafka.users["admin"],
-    }
     tls = {"security.protocol": "ssl", "ssl.ca.location": str(kafka.ca_pem)}
     values = []
-    with dial(kafka.sasl_bootstrap, BrokerConf(properties=sasl)) as broker:
+    with dial(kafka.sasl_bootstrap, BrokerConf(properties=log_in("admin"))) as broker:
         broker.producer().produce(topic, 0, Message(b"by sasl"))
         with broker.consumer(ConsumerConf(topic, retry_limit=1)) as consumer:
             values += [message.value for message in consumer]
@@ -91,10 +85,9 @@ def test_the_whole_client_runs_over_sasl_and_over_tls(more_kafka):
         assert broker.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0) == (1, "m")
     assert values == [b"by sasl"]
     with pytest.raises(Denied):
-        dial(kafka.sasl_bootstrap, BrokerConf(properties={**sasl, "sasl.password": "wrong"}))
-    alice = {**sasl, "sasl.username": "alice", "sasl.password": kafka.users["alice"]}
+        dial(kafka.sasl_bootstrap, BrokerConf(properties=log_in("admin", "wrong")))
     with (
-        dial(kafka.sasl_bootstrap, BrokerConf(properties=alice)) as broker,
+        dial(kafka.sasl_bootstrap, BrokerConf(properties=log_in("alice"))) as broker,
         pytest.raises(Denied, match="g"),
     ):
         broker.offset_coordinator(OffsetCoordinatorConf("g")).offset(topic, 0)
@@ -147,27 +140,6 @@ def test_a_hundred_consumers_share_the_threads_of_one(kafka):
 
 
 @pytest.mark.kafka
-def test_many_threads_read_through_one_feed_each_its_own_partition(kafka):
-    topic = kafka.create_topic(partitions=8)
-    got: dict[int, list[int]] = {}
-    with dial(kafka.bootstrap) as broker:
-        producer = broker.producer()
-        for partition in range(8):
-            producer.produce(topic, partition, *(Message(b"x" * 100) for _ in range(5000)))
-
-        def read(partition: int) -> None:
-            with broker.consumer(ConsumerConf(topic, partition, retry_limit=2)) as consumer:
-                got[partition] = [message.offset for message in consumer]
-
-        readers = [threading.Thread(target=read, args=(partition,)) for partition in range(8)]
-        for reader in readers:
-            reader.start()
-        for reader in readers:
-            reader.join(60)
-    assert got == {partition: list(range(5000)) for partition in range(8)}
-
-
-@pytest.mark.kafka
 def test_a_slow_consumer_neither_holds_up_the_others_nor_loses_its_place(kafka):
     """What comes for it meanwhile is more than is kept: it is halted, and later read on from there."""
     topic = kafka.create_topic(partitions=2)
@@ -206,23 +178,6 @@ def test_a_message_larger_than_a_fetch_is_read_all_the_same(kafka):
         broker.producer().produce(topic, 0, Message(b"x" * 500_000))
         consumer = broker.consumer(ConsumerConf(topic, retry_limit=2, max_fetch_bytes=1000))
         assert [len(message.value or b"") for message in consumer] == [500_000]
-
-
-@pytest.mark.kafka
-def test_what_retention_took_from_under_a_consumer_is_out_of_range(kafka):
-    topic = kafka.create_topic()
-    with dial(kafka.bootstrap) as broker:
-        broker.producer().produce(topic, 0, *(Message(b"x") for _ in range(10)))
-        consumer = broker.consumer(ConsumerConf(topic, start_offset=2, retry_limit=2))
-        deleted = kafka.admin.delete_records([Place(topic, 0, 6)])
-        for each in deleted.values():
-            each.result(60)
-        with pytest.raises(OffsetOutOfRange) as caught:
-            consumer.consume()
-        assert (caught.value.offset, caught.value.earliest, caught.value.latest) == (2, 6, 10)
-        assert broker.offset_earliest(topic, 0) == 6
-        oldest = broker.consumer(ConsumerConf(topic, retry_limit=2))
-        assert [message.offset for message in oldest] == [6, 7, 8, 9]
 
 
 @pytest.mark.kafka

@@ -9,9 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from koff.kafkatest import KafkaCluster, wait_until
-from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import consuming, produce
-from tests.koff_process import Monitor, monitoring, run_koff
+from tests.kafka_groups import commit, consuming, produce
+from tests.koff_process import Monitor, monitoring, run_lag
 
 pytestmark = pytest.mark.kafka
 
@@ -42,8 +41,7 @@ def test_the_api_has_the_groups_of_koff_lag_and_burrow_the_same_lags(kafka: Kafk
             return {group["group"]: group["lag"] for group in found["groups"]}
 
         wait_until(lambda: find_lags() == lags, timeout_s=60, what="the lags in the API")
-        ended = run_koff("lag", "--brokers", kafka.bootstrap, "--group", topic, "--format", "json")
-        printed = json.loads(ended.stdout)
+        printed = run_lag(kafka.bootstrap, "--group", topic)
         for group, lag in lags.items():
             shown = get(monitor, *root, "groups", group)
             (total,) = [each for each in printed["groups"] if each["group"] == group]

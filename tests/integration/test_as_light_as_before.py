@@ -21,14 +21,10 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.topics import OFFSETS_TOPIC
-from tests.clusters import lend_kafka
+from tests.clusters import lend_kafka, log_in
 from tests.fault_cluster import FaultCluster, fault_cluster
-from tests.integration.test_against_kafka import commit
-from tests.integration.test_broken_clusters import wait_for_lag
 from tests.integration.test_coordinators import make_token
-from tests.integration.test_revoked_rights import USER, revoke
-from tests.integration.test_rotation import set_password
-from tests.kafka_groups import allow, produce
+from tests.kafka_groups import allow, commit, make_lag, revoke, set_password
 from tests.koff_process import Monitor, monitoring, set_properties
 from tests.token_provider import make_answer, providing_tokens
 
@@ -148,11 +144,9 @@ def check_weight(
     fault: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """Checks that koff recovers after the fault, is as light as before, and logs little meanwhile."""
-    topic = kafka.create_topic(replicas=len(kafka.nodes))
-    produce(kafka, topic, 100)
-    commit(kafka, topic, (topic, 0, 1))
+    topic = make_lag(kafka, committed=1, records=100, replicas=len(kafka.nodes))
     with monitoring(bootstrap, env=set_properties(properties)) as monitor:
-        wait_for_lag(monitor, topic, 99)
+        monitor.wait_for_lag(topic, 99)
         before = Phase(monitor)
         long = before.sees(lambda: count_requests(monitor) >= 2 and before.lasts_s >= FAULT_S / 5)
         wait_until(long, timeout_s=FAULT_S + 60, what="two requests for topics", every_s=0.1)
@@ -169,7 +163,7 @@ def check_weight(
         assert during.lines <= LINES_A_MINUTE * (1 + during.lasts_s // 60), monitor.text
 
         commit(kafka, topic, (topic, 0, 10))
-        wait_for_lag(monitor, topic, 90)
+        monitor.wait_for_lag(topic, 90)
         recovered = Phase(monitor)
         light = recovered.sees(
             lambda: (
@@ -179,16 +173,10 @@ def check_weight(
         )
         wait_until(light, timeout_s=120 + FAULT_S, what=f"no more than {before.most}", every_s=0.1)
         print(recovered.describe("after"), Weight.measure(monitor.process.pid))
-        assert monitor.stop() == 0, monitor.text
     kafka.admin.delete_consumer_groups([topic])[topic].result(60)  # the next test logs nothing of it
 
 
-SCRAM = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "SCRAM-SHA-256",
-    "sasl.username": "admin",
-    "sasl.password": "right",
-}
+SCRAM = log_in("admin", "right", mechanism="SCRAM-SHA-256")
 
 
 def list_refused_s(kafka: LocalKafka) -> list[float]:
@@ -258,9 +246,9 @@ def test_an_expired_certificate(kafka: LocalKafka, authority: trustme.CA, tmp_pa
 
 def test_rights_that_are_revoked(kafka: LocalKafka) -> None:
     rights = (
-        (USER, ResourceType.GROUP, "*", AclOperation.DESCRIBE),
-        (USER, ResourceType.TOPIC, "*", AclOperation.DESCRIBE),
-        (USER, ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ),
+        ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
+        ("koff", ResourceType.TOPIC, "*", AclOperation.DESCRIBE),
+        ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ),
     )
 
     @contextmanager
@@ -272,13 +260,7 @@ def test_rights_that_are_revoked(kafka: LocalKafka) -> None:
             allow(kafka, *rights)
 
     allow(kafka, *rights)
-    properties = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": USER,
-        "sasl.password": f"{USER}-secret",
-    }
-    check_weight(kafka, kafka.sasl_bootstrap, properties, deny)
+    check_weight(kafka, kafka.sasl_bootstrap, log_in("koff"), deny)
 
 
 def test_brokers_that_are_stopped(kafka: LocalKafka) -> None:

@@ -1,4 +1,4 @@
-"""`koff monitor` and `koff lag` where Kafka itself is broken, hides something, or has a hostile client."""
+"""`koff monitor` and `koff lag` where partitions of internal topics have no leader."""
 
 from __future__ import annotations
 
@@ -7,31 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicCollection
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
 from koff.kafkatest import LocalKafka, wait_until
-from koff.records.placement import share_state_partition
+from koff.records.placement import group_partition
 from koff.records.topics import SHARE_STATE_TOPIC
 from tests.fault_cluster import LEADERLESS, OFFSETS_TOPIC, FaultCluster, fault_cluster
 from tests.fault_scrapes import FOLLOWED_S, RECOVERED_S, check_lag_command, wait_for, wait_for_rows, watching
-from tests.forgetful import Forgetful
-from tests.hostile_member import join_with_partitions
-from tests.integration.test_against_kafka import commit
-from tests.integration.test_coordinators import sharing
-from tests.integration.test_monitor import lag_of
-from tests.kafka_groups import allow, produce
-from tests.koff_process import Monitor, monitoring, set_properties
+from tests.kafka_groups import produce, sharing
+from tests.koff_process import Monitor
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
-
-
-# Partitions without a leader
 
 
 @pytest.fixture(scope="module")
@@ -115,108 +100,12 @@ def share_state_leaders(kafka: LocalKafka, group: str, topic: str) -> dict[int, 
     described = kafka.admin.describe_topics(TopicCollection([topic]))[topic].result(60)
     topic_id = str(described.topic_id).rstrip("=").replace("+", "-").replace("/", "_")
     leaders = kafka.leaders(SHARE_STATE_TOPIC)
+    # Kafka hashes its SharePartitionKey, this text, as the name of a group.
     return {
-        partition: leaders[share_state_partition(group, topic_id, partition, len(leaders))]
+        partition: leaders[group_partition(f"{group}:{topic_id}:{partition}", len(leaders))]
         for partition in range(len(described.partitions))
     }
 
 
-def share_lags(monitor: Monitor, group: str) -> dict[int, int]:
-    lags = monitor.metrics().get("koff_group_lag", {})
-    return {int(partition): int(lag) for (_, name, _, partition), lag in lags.items() if name == group}
-
-
-# Brokers that are forgotten, rights, and hostile clients
-
-
-def test_a_monitor_stays_right_while_the_broker_names_no_brokers_and_after(kafka):
-    """librdkafka forgets every broker for good then (its issue 5301)."""
-    topic = kafka.create_topic()
-    produce(kafka, topic, 10)
-    commit(kafka, f"g-{topic}", (topic, 0, 4))
-    with (
-        Forgetful(kafka.bootstrap) as broker,
-        monitoring(broker.bootstrap, "--end-offset-interval", "1") as monitor,
-    ):
-        wait_for_lag(monitor, f"g-{topic}", 6)
-        broker.forgets = True
-        wait_until(lambda: broker.empty_responses >= 4, timeout_s=90, what="the clients to forget")
-        commit(kafka, f"g-{topic}", (topic, 0, 7))
-        wait_until(lambda: lag_of(monitor, f"g-{topic}") != 6, what="the commit to be noticed")
-        assert lag_of(monitor, f"g-{topic}") in (3, None)
-        broker.forgets = False
-        commit(kafka, f"g-{topic}", (topic, 0, 8))
-        wait_for_lag(monitor, f"g-{topic}", 2)
-        assert monitor.stop() == 0, monitor.text
-
-
-LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "koff",
-    "sasl.password": "koff-secret",
-}
-
-
-def test_without_the_right_to_read_commits_come_from_the_coordinators_until_it_is_back(more_kafka):
-    kafka = more_kafka(security=True)
-    topic = kafka.create_topic()
-    produce(kafka, topic, 100)
-    commit(kafka, "g", (topic, 0, 1))
-    allow(
-        kafka,
-        ("koff", ResourceType.TOPIC, "*", AclOperation.DESCRIBE),
-        ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
-        ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ),
-    )
-    auto = ("--source", "auto", "--end-offset-interval", "1")
-    with monitoring(kafka.sasl_bootstrap, *auto, env=set_properties(LOGIN)) as monitor:
-        wait_until(lambda: lag_of(monitor, "g") == 99, timeout_s=60, what="the lag")
-        read = AclBindingFilter(
-            *(ResourceType.TOPIC, OFFSETS_TOPIC, ResourcePatternType.LITERAL, "User:koff", "*"),
-            *(AclOperation.READ, AclPermissionType.ALLOW),
-        )
-        assert kafka.admin.delete_acls([read])[read].result(60)
-        for committed in (10, 20):
-            commit(kafka, "g", (topic, 0, committed))
-            wait_for_lag(monitor, "g", 100 - committed)
-        assert monitor.get("/readyz")[0] == 200
-        allow(kafka, ("koff", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ))
-        for committed in (30, 40):
-            commit(kafka, "g", (topic, 0, committed))
-            wait_for_lag(monitor, "g", 100 - committed)
-        assert monitor.stop() == 0, monitor.text
-
-
-def wait_for_lag(monitor: Monitor, group: str, lag: int) -> None:
-    try:
-        wait_until(
-            lambda: lag_of(monitor, group) == lag, timeout_s=180
-        )  # a refused log-in is tried once a minute
-    except TimeoutError:
-        pytest.fail(
-            f"lag {lag_of(monitor, group)}, not {lag}; {monitor.get('/readyz')}\n{monitor.text[-4000:]}"
-        )
-
-
-def test_a_member_with_an_assignment_of_impossible_partitions_ends_nothing(kafka):
-    topic = kafka.create_topic()
-    produce(kafka, topic, 10)
-    commit(kafka, f"g-{topic}", (topic, 0, 4))
-    with monitoring(kafka.bootstrap) as monitor:
-        wait_until(lambda: lag_of(monitor, f"g-{topic}") == 6, what="the lag")
-        name = f"hostile-{topic}"
-        join_with_partitions(kafka, name, topic, (-5, -(2**31), 2**31 - 1, 0))
-        members = (kafka.cluster_id, name)
-        wait_until(
-            lambda: monitor.metrics().get("koff_group_members", {}).get(members) == 1,
-            what="the hostile group",
-        )
-        commit(kafka, f"g-{topic}", (topic, 0, 7))
-        wait_for_lag(monitor, f"g-{topic}", 3)
-        with monitoring(kafka.bootstrap) as second:  # its start sees the group, too
-            wait_for_lag(second, f"g-{topic}", 3)
-            rows = {labels[3] for labels in second.metrics()["koff_group_lag"] if labels[1] == name}
-            assert rows <= {"0"}
-            assert second.stop() == 0, second.text
-        assert monitor.stop() == 0, monitor.text
+def share_lags(monitor: Monitor, group: str) -> dict[int, float]:
+    return {partition: lag for (name, _, partition), lag in monitor.rows().items() if name == group}

@@ -15,9 +15,8 @@ import pytest
 
 from koff.kafkatest import LocalKafka, incidents, wait_until
 from koff.kafkatest.traffic import GROUPS, Traffic
-from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import produce
-from tests.koff_process import monitoring, run_koff
+from tests.kafka_groups import commit, produce
+from tests.koff_process import monitoring, run_koff, run_lag
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
@@ -162,8 +161,7 @@ def test_each_scripted_incident_of_the_demo_is_named_and_over_when_it_ends(more_
 def test_a_group_may_be_late_by_half_of_the_retention_at_most(kafka, settings, allowed):
     topic = kafka.create_topic(config=settings)
     commit(kafka, f"reads-{topic}", (topic, 0, 0))
-    args = ("lag", "--brokers", kafka.bootstrap, "--group", f"^reads-{topic}$", "--format", "json")
-    (group,) = json.loads(run_koff(*args).stdout)["groups"]
+    (group,) = run_lag(kafka.bootstrap, group=f"reads-{topic}")["groups"]
     assert (group["allowance_s"], group["allowance_from"]) == allowed
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koff.client import ClusterConf, OffsetSpec, TopicPartition
+from koff.client import ClusterConf
 from koff.client.cluster import Cluster
-from koff.errors import Closed
-from tests.kafka_groups import produce
 
 pytestmark = pytest.mark.kafka
 
@@ -28,31 +26,6 @@ def test_topic_ids_are_spelt_as_kafka_spells_them(kafka):
     assert described.keys() == set(names)
     for topic in described.values():
         assert f"Topic: {topic.name}\tTopicId: {topic.topic_id}\t" in printed
-
-
-def test_offsets_come_in_bulk_and_a_missing_partition_says_why(kafka):
-    topic = kafka.create_topic(partitions=2)
-    produce(kafka, topic, 5)
-    at = [TopicPartition(topic, p) for p in (0, 1, 7)]
-    with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
-        ends = cluster.fetch_offsets(at)
-        assert (ends[at[0]], ends[at[1]]) == (5, 0)
-        assert isinstance(ends[at[2]], str)
-        assert cluster.fetch_offsets(at[:1], OffsetSpec.EARLIEST) == {at[0]: 0}
-
-
-def test_asking_for_a_topic_that_is_not_there_does_not_create_it(kafka):
-    with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
-        assert cluster.fetch_topic("never-made") is None
-        assert "never-made" not in cluster.fetch_partition_counts()
-
-
-def test_a_closed_cluster_says_so(kafka):
-    cluster = Cluster(ClusterConf(kafka.bootstrap)).connect()
-    cluster.close()
-    cluster.close()
-    with pytest.raises(Closed):
-        cluster.fetch_partition_counts()
 
 
 @pytest.mark.thorough

@@ -4,44 +4,30 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AclOperation, ResourceType, ScramMechanism
 
 from koff.client import ClusterConf
 from koff.client.feed.feed import Feed
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
-from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import check_properties
-from koff.errors import ConfigError, ConnectError, Denied
-from koff.kafkatest import LocalKafka, free_ports, reap, wait_until
-from koff.proto.requests import Api
+from koff.errors import Denied
+from koff.kafkatest import LocalKafka, wait_until
 from tests.all_groups import fetch_all_groups
-from tests.clusters import lend_kafka
-from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import consuming, produce, streaming
+from tests.clusters import lend_kafka, log_in
+from tests.kafka_groups import allow, commit, consuming, produce, set_password, sharing, streaming
 from tests.token_provider import make_answer, providing_tokens
 
 pytestmark = pytest.mark.kafka
-SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
 SIMPLE = [f"simple-{number}" for number in range(40)]
 
 
@@ -59,28 +45,6 @@ def three() -> Iterator[LocalKafka]:
         for at, name in enumerate(SIMPLE):
             commit(kafka, name, (orders, at % 3, at), (orders, (at + 1) % 3, 7))
         yield kafka
-
-
-@contextmanager
-def sharing(kafka: LocalKafka, group: str, topic: str, *, count: int) -> Iterator[None]:
-    """Kafka's console share consumer, live in `group` after it printed `count` messages of `topic`."""
-    kafka.run_tool(
-        "kafka.admin.ConfigCommand",
-        *("--bootstrap-server", kafka.bootstrap, "--alter", "--group", group),
-        *("--add-config", "share.auto.offset.reset=earliest"),
-    )
-    java = kafka.start_tool(
-        SHARE_CONSUMER,
-        *("--bootstrap-server", kafka.bootstrap, "--topic", topic, "--group", group),
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        assert java.stdout is not None
-        for _ in range(count):
-            assert java.stdout.readline(), "the share consumer ended early"
-        yield
-    finally:
-        reap(java)
 
 
 def groups(answers: FetchedGroups) -> Mapping[str, DescribedGroup]:
@@ -269,43 +233,22 @@ def secured() -> Iterator[LocalKafka]:
         kafka.create_topic("secret")
         commit(kafka, "seen", ("orders", 0, 1), ("secret", 0, 2))
         commit(kafka, "hidden", ("orders", 0, 3))
-        allowed = [
-            AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", *ALLOW_DESCRIBE)
-            for kind, name, user in (
-                (ResourceType.GROUP, "seen", "reader"),
-                (ResourceType.TOPIC, "orders", "reader"),
-            )
-        ]
-        for future in kafka.admin.create_acls(allowed).values():
-            future.result(60)
-        credentials = [
-            UserScramCredentialUpsertion(
-                "admin", ScramCredentialInfo(mechanism, 4096), SCRAM_PASSWORD.encode()
-            )
-            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-        ]
-        for credential in credentials:
-            kafka.admin.alter_user_scram_credentials([credential])["admin"].result(60)
+        allow(
+            kafka,
+            ("reader", ResourceType.GROUP, "seen", AclOperation.DESCRIBE),
+            ("reader", ResourceType.TOPIC, "orders", AclOperation.DESCRIBE),
+        )
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            set_password(kafka, SCRAM_PASSWORD, mechanism)
         yield kafka
 
 
-ALLOW_DESCRIBE = (AclOperation.DESCRIBE, AclPermissionType.ALLOW)
-
-
-def sasl(kafka: LocalKafka, user: str, password: str, mechanism: str = "PLAIN") -> ClusterConf:
-    return ClusterConf(
-        kafka.sasl_bootstrap,
-        {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": mechanism,
-            "sasl.username": user,
-            "sasl.password": password,
-        },
-    )
+def sasl(kafka: LocalKafka, user: str, password: str = "", mechanism: str = "PLAIN") -> ClusterConf:
+    return ClusterConf(kafka.sasl_bootstrap, log_in(user, password, mechanism=mechanism))
 
 
 def test_sasl_plain_lets_in_who_knows_the_password(secured):
-    answers = fetch_all_groups(sasl(secured, "admin", "admin-secret"))
+    answers = fetch_all_groups(sasl(secured, "admin"))
     assert groups(answers).keys() == {"seen", "hidden"}
 
 
@@ -399,22 +342,8 @@ def test_tokens_for_msk_let_in_both_kinds_of_connections(secured, monkeypatch):
     assert set(regions) == {"eu-central-1"}
 
 
-def test_a_mechanism_that_the_broker_lacks_is_denied(secured):
-    (host, port), conf = ("127.0.0.1", secured.nodes[0].ports.sasl), sasl(secured, "admin", "admin-secret")
-    with Connection.connect(conf, host, port) as wire:
-        assert wire.highest_version(Api.LIST_GROUPS) == 5
-    with pytest.raises(ConnectError, match=r"security\.protocol"):
-        Connection.connect(ClusterConf("", {}), host, port).send_request(_list_groups())
-
-
-def _list_groups() -> object:
-    from kio.schema.list_groups.v5 import ListGroupsRequest
-
-    return ListGroupsRequest()
-
-
 def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
-    conf = sasl(secured, "reader", "reader-secret")
+    conf = sasl(secured, "reader")
     answers = fetch_all_groups(conf)
     assert groups(answers).keys() == {"seen"}
     assert offsets(answers).keys() == {("seen", "orders", 0)}
@@ -423,7 +352,7 @@ def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
 
 
 def test_a_user_without_any_right_sees_nothing(secured):
-    answers = fetch_all_groups(sasl(secured, "half", "half-secret"))
+    answers = fetch_all_groups(sasl(secured, "half"))
     assert answers.groups == ()
     assert len(answers.offsets) == 0
 
@@ -435,37 +364,3 @@ def test_a_coordinator_that_has_just_started_is_waited_for(secured):
     assert groups(answers).keys() == {"seen", "hidden"}
     assert not answers.failed
     assert not answers.incomplete
-
-
-def test_tls_with_the_right_authority_works(secured):
-    properties = {"security.protocol": "ssl", "ssl.ca.location": str(secured.ca_pem)}
-    assert fetch_all_groups(ClusterConf(secured.ssl_bootstrap, properties)).brokers == 1
-    port = secured.nodes[0].ports.ssl
-    unchecked = {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
-    assert fetch_all_groups(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
-
-
-def test_tls_without_the_right_authority_is_refused(secured):
-    with pytest.raises(ConnectError, match=r"not trusted.*ssl\.ca\.location"):
-        fetch_all_groups(ClusterConf(secured.ssl_bootstrap, {"security.protocol": "ssl"}))
-    missing = {"security.protocol": "ssl", "ssl.ca.location": "/no/such/ca.pem"}
-    with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
-        fetch_all_groups(ClusterConf(secured.ssl_bootstrap, missing))
-
-
-def test_the_wrong_protocol_is_said(secured):
-    for conf in (
-        ClusterConf(secured.ssl_bootstrap),
-        ClusterConf(secured.sasl_bootstrap),
-        ClusterConf(secured.bootstrap, {"security.protocol": "ssl"}),
-    ):
-        with pytest.raises(ConnectError, match=r"security\.protocol"):
-            fetch_all_groups(conf)
-
-
-def test_brokers_that_do_not_answer_are_named_with_the_cause():
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    with pytest.raises(ConnectError, match=f"cannot reach Kafka at {address}: Connection refused"):
-        fetch_all_groups(ClusterConf(address))
-    with pytest.raises(ConnectError, match="cannot find Kafka"):
-        fetch_all_groups(ClusterConf("no-such-host.invalid:9092"))

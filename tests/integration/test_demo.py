@@ -59,7 +59,7 @@ def demo(tmp_path: Path) -> Demo:
 
 def lags(output: str, group: str) -> list[int]:
     """The LAG column of `group` in each table shown."""
-    return [int(lag) for lag in re.findall(rf"^{group} +\w+ +\d+ +(\d+) ", output, re.MULTILINE)]
+    return [int(lag) for lag in re.findall(rf"^{group} +\w+ +\w+ +\d+ +\d+ +(\d+) ", output, re.MULTILINE)]
 
 
 def shows_who_falls_behind(output: str) -> bool:
@@ -69,9 +69,9 @@ def shows_who_falls_behind(output: str) -> bool:
         and behind[-1] > behind[0] + 100  # 50 a second
         and bool(up and stopped)
         and up[-1] < behind[-1] < stopped[-1]
-        and re.search(r"^two-members +Stable +2 ", output, re.MULTILINE) is not None
-        and re.search(r"^stopped +Empty +0 ", output, re.MULTILINE) is not None
-        and re.search(r"^new-protocol +\w+ +1 ", output, re.MULTILINE) is not None
+        and re.search(r"^two-members +\w+ +Stable +2 ", output, re.MULTILINE) is not None
+        and re.search(r"^stopped +\w+ +Empty +0 ", output, re.MULTILINE) is not None
+        and re.search(r"^new-protocol +\w+ +\w+ +1 ", output, re.MULTILINE) is not None
     )
 
 

@@ -11,9 +11,8 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, free_ports
 from tests.clusters import lend_kafka
-from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import allow
-from tests.koff_process import run_koff
+from tests.kafka_groups import Right, allow, commit
+from tests.koff_process import as_user, run_koff
 
 pytestmark = pytest.mark.kafka
 
@@ -26,22 +25,15 @@ def secured() -> Iterator[LocalKafka]:
         yield kafka
 
 
-def examine(*args: str, password: str = "") -> tuple[int, list[tuple[str, str, str]], str]:
+def examine(brokers: str, env: dict[str, str] | None = None) -> tuple[int, list[tuple[str, str, str]], str]:
     """The exit code, the checks (level, name, text), and all that was printed."""
-    env = {"KOFF_PROPERTY_SASL_PASSWORD": password} if password else {}
-    ended = run_koff("doctor", *args, env=env)
+    ended = run_koff("doctor", "--brokers", brokers, env=env)
     assert "Traceback" not in ended.stderr
     lines = re.findall(r"^(ok|note|warn|FAIL) +(\S+) +(.*)$", ended.stdout, re.MULTILINE)
     return ended.returncode, lines, ended.stdout
 
 
-def log_in(kafka: LocalKafka) -> tuple[str, ...]:
-    properties = ("security.protocol=sasl_plaintext", "sasl.mechanism=PLAIN", "sasl.username=alice")
-    given = (word for each in properties for word in ("--property", each))
-    return ("--brokers", kafka.sasl_bootstrap, *given)
-
-
-def list_rights(command: list[str]) -> Iterator[tuple[str, ResourceType, str, AclOperation]]:
+def list_rights(command: list[str]) -> Iterator[Right]:
     """What a command of kafka-acls.sh grants."""
     assert command[:2] == ["kafka-acls.sh", "--bootstrap-server"]
     assert command[3:5] == ["--add", "--allow-principal"]
@@ -54,7 +46,7 @@ def list_rights(command: list[str]) -> Iterator[tuple[str, ResourceType, str, Ac
 
 
 def test_a_cluster_where_all_is_right(secured):
-    code, lines, printed = examine("--brokers", secured.bootstrap)
+    code, lines, printed = examine(secured.bootstrap)
     assert code == 0, printed
     assert {level for level, _, _ in lines} == {"ok", "note"}
     names = [name for _, name, _ in lines]
@@ -68,25 +60,25 @@ def test_a_cluster_where_all_is_right(secured):
 
 def test_an_address_that_does_not_respond_is_a_warning_while_another_does(secured):
     (port,) = free_ports(1)
-    code, lines, _ = examine("--brokers", f"127.0.0.1:{port},{secured.bootstrap},no-such-host.invalid:9092")
+    code, lines, _ = examine(f"127.0.0.1:{port},{secured.bootstrap},no-such-host.invalid:9092")
     assert code == 3
     assert [level for level, name, _ in lines if name == "address"] == ["warn", "ok", "warn"]
 
 
 def test_a_listener_of_another_protocol_is_named(secured):
-    code, lines, _ = examine("--brokers", secured.ssl_bootstrap)
+    code, lines, _ = examine(secured.ssl_bootstrap)
     assert (code, lines[-1][:2]) == (1, ("FAIL", "connect"))
     assert "expects TLS" in lines[-1][2]
 
 
 def test_a_refused_log_in_ends_the_checks(secured):
-    code, lines, _ = examine(*log_in(secured), password="wrong")
+    code, lines, _ = examine(secured.sasl_bootstrap, as_user("alice", "wrong"))
     assert (code, lines[-1][:2]) == (1, ("FAIL", "connect"))
     assert "refused the log-in" in lines[-1][2]
 
 
 def test_the_commands_for_missing_rights_grant_them(secured):
-    code, lines, printed = examine(*log_in(secured), password="alice-secret")
+    code, lines, printed = examine(secured.sasl_bootstrap, as_user("alice"))
     assert code == 3
     assert ("warn", "rights") in [line[:2] for line in lines]
     commands = [
@@ -96,6 +88,6 @@ def test_the_commands_for_missing_rights_grant_them(secured):
     ]
     assert len(commands) == 4
     allow(secured, *(right for command in commands for right in list_rights(command)))
-    code, lines, printed = examine(*log_in(secured), password="alice-secret")
+    code, lines, printed = examine(secured.sasl_bootstrap, as_user("alice"))
     assert code == 0, printed
     assert any(name == "groups" and text.startswith("1 group with") for _, name, text in lines)

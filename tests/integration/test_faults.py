@@ -18,6 +18,7 @@ from tests.fault_scrapes import (
     ENDED_S,
     FOLLOWED_S,
     HIDDEN_S,
+    LIMIT_S,
     RECOVERED_S,
     Page,
     Scrapes,
@@ -26,8 +27,7 @@ from tests.fault_scrapes import (
     wait_for_rows,
     watching,
 )
-from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import produce
+from tests.kafka_groups import commit, produce
 from tests.koff_process import run_koff
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -118,7 +118,6 @@ def run_fault(
             cluster.advance()
             wait_for(monitor, cluster, FOLLOWED_S)
         recovering.check(stay=stay)
-        assert monitor.stop() == 0, monitor.text
 
 
 def test_lost_connections_alone_hide_nothing(cluster):
@@ -131,7 +130,6 @@ def test_lost_connections_alone_hide_nothing(cluster):
                 cluster.advance()
                 wait_for(monitor, cluster, FOLLOWED_S)
         scrapes.check(stay=cluster.committed)
-        assert monitor.stop() == 0, monitor.text
 
 
 @pytest.mark.parametrize("broker", BROKERS)
@@ -148,7 +146,6 @@ def test_a_topic_that_is_made_while_a_broker_stalls_is_served(cluster, broker):
             row, began_s = (group, topic, partition), time.monotonic()
             wait_until(lambda: Page.fetch(monitor).lags.get(row) == 3, timeout_s=60, what="the new row")
             print(f"served after {time.monotonic() - began_s:.1f} s")
-        assert monitor.stop() == 0, monitor.text
 
 
 def test_while_all_brokers_stall_no_lag_is_served_and_koff_says_that_it_is_not_ready(cluster):
@@ -164,6 +161,8 @@ def test_while_all_brokers_stall_no_lag_is_served_and_koff_says_that_it_is_not_r
             page = Page.fetch(monitor)
             assert (page.lags, page.totals, page.up) == ({}, {}, 0)
             assert page.withheld == len(cluster.committed)
+            ages_s = monitor.metrics()["koff_input_age_seconds"]
+            assert ages_s[cluster.kafka.cluster_id, "end_offsets"] > LIMIT_S
         scrapes.check(stay=set(), ready=False)
         assert scrapes.slowest_s < STOPPED_S
         for proxy in cluster.proxies:
@@ -172,7 +171,6 @@ def test_while_all_brokers_stall_no_lag_is_served_and_koff_says_that_it_is_not_r
         monitor.wait_until_ready()
         cluster.advance()
         wait_for(monitor, cluster, FOLLOWED_S)
-        assert monitor.stop() == 0, monitor.text
 
 
 def test_koff_stops_at_once_while_all_brokers_stall(cluster):
@@ -202,7 +200,6 @@ def test_all_rows_are_right_again_once_others_lead_what_a_frozen_broker_led(clus
             cluster.advance()
             wait_for(monitor, cluster, RECOVERED_S)
         scrapes.check(stay=set())
-        assert monitor.stop() == 0, monitor.text
 
 
 @pytest.mark.parametrize("broker", BROKERS)
@@ -216,7 +213,6 @@ def test_a_monitor_that_starts_while_a_broker_stalls_serves_all_other_rows(clust
         monitor.wait_until_ready()
         cluster.advance()
         wait_for(monitor, cluster, FOLLOWED_S)
-        assert monitor.stop() == 0, monitor.text
 
 
 @pytest.mark.parametrize("broker", BROKERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from contextlib import ExitStack
@@ -13,9 +12,8 @@ from confluent_kafka.admin import NewPartitions
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
-from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import produce
-from tests.koff_process import Monitor, monitoring, run_koff
+from tests.kafka_groups import commit, produce
+from tests.koff_process import Monitor, monitoring, run_lag
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600), pytest.mark.thorough]
 
@@ -55,7 +53,7 @@ class Groups:
     def check_commands(self) -> None:
         """Runs `koff lag` for each way to know the commits."""
         for how in ((), POLLING, ("--start", "replay")):
-            assert run_lag(self._kafka, *how) == self.lags, f"koff lag {' '.join(how)}"
+            assert list_lags(self._kafka, *how) == self.lags, f"koff lag {' '.join(how)}"
 
     def _is_served_by(self, monitor: Monitor) -> bool:
         return served(monitor) == self.lags
@@ -104,9 +102,7 @@ def grow(kafka: LocalKafka) -> None:
     wait_until(lambda: len(kafka.leaders("__consumer_offsets") or {}) == AFTER, what="the partitions")
 
 
-def run_lag(kafka: LocalKafka, *args: str) -> dict[str, int]:
-    ended = run_koff("lag", "--brokers", kafka.bootstrap, "--format", "json", *args, timeout_s=90)
-    assert ended.returncode == 0, ended.stderr
-    groups = json.loads(ended.stdout)["groups"]
+def list_lags(kafka: LocalKafka, *args: str) -> dict[str, int]:
+    groups = run_lag(kafka.bootstrap, *args)["groups"]
     assert max(Counter(group["group"] for group in groups).values()) == 1
     return {group["group"]: group["lag"] for group in groups if group["lag"] is not None}

@@ -3,17 +3,17 @@
 import subprocess
 import sys
 import textwrap
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from koff.kafkatest import KafkaCluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
-from tests.kafka_groups import consuming, java_consuming, produce
+from tests.clusters import log_in
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -24,26 +24,6 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state not in "ZX"
-
-
-def test_a_topic_can_be_written_and_read(kafka: KafkaCluster, make_topic: Callable[..., str]) -> None:
-    topic = make_topic(partitions=2)
-    producer = kafka.producer()
-    for partition in (0, 1):
-        producer.produce(topic, b"value", partition=partition)
-    producer.flush(60)
-    consumer = kafka.consumer(f"g-{uuid.uuid4().hex[:8]}")
-    consumer.subscribe([topic])
-    seen: list[bytes | None] = []
-
-    def read_both() -> bool:
-        seen.extend(message.value() for message in consumer.consume(10, 0.2))
-        return len(seen) == 2
-
-    try:
-        wait_until(read_both, what="both messages")
-    finally:
-        consumer.close()
 
 
 def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: KafkaCluster) -> None:
@@ -89,18 +69,6 @@ def test_a_parent_that_is_killed_leaves_no_process_and_no_folder() -> None:
     wait_until(lambda: not Path(folder).exists(), what="its folder to go")
 
 
-def test_data_outlives_a_restart_and_a_kill(more_kafka: Callable[..., LocalKafka]) -> None:
-    local = more_kafka()
-    topic = local.create_topic()
-    before = local.nodes[0].pid
-    local.restart()
-    assert local.nodes[0].pid != before
-    local.kill()
-    local.nodes[0].start()
-    local.wait_until_up()
-    assert topic in local.admin.list_topics(timeout=60).topics
-
-
 def test_a_paused_broker_answers_nobody_until_resumed(more_kafka: Callable[..., LocalKafka]) -> None:
     local = more_kafka()
     with local.paused(), pytest.raises(KafkaException):
@@ -135,34 +103,22 @@ def test_a_broker_that_cannot_start_says_why() -> None:
         LocalKafka(config={"compression.type": "none-such"}).start()
 
 
-def sasl(local: LocalKafka, user: str, password: str) -> AdminClient:
-    return AdminClient(
-        {
-            "bootstrap.servers": local.sasl_bootstrap,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": password,
-            "log_level": 0,
-        }
-    )
-
-
 def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka]) -> None:
     local = more_kafka(security=True)
     topic = local.create_topic()
-    assert topic in sasl(local, "admin", local.users["admin"]).list_topics(timeout=60).topics
-    assert topic not in sasl(local, "alice", local.users["alice"]).list_topics(timeout=60).topics
+
+    def list_topics(brokers: str, properties: dict[str, str], timeout_s: int = 60) -> dict[str, Any]:
+        client = AdminClient({"bootstrap.servers": brokers, "log_level": 0, **properties})
+        return client.list_topics(timeout=timeout_s).topics
+
+    assert topic in list_topics(local.sasl_bootstrap, log_in("admin"))
+    assert topic not in list_topics(local.sasl_bootstrap, log_in("alice"))
     with pytest.raises(KafkaException):
-        sasl(local, "alice", "wrong").list_topics(timeout=2)
-    tls: dict[str, str | int | float | bool] = {
-        "bootstrap.servers": local.ssl_bootstrap,
-        "security.protocol": "SSL",
-        "log_level": 0,
-    }
-    assert topic in AdminClient({**tls, "ssl.ca.location": str(local.ca_pem)}).list_topics(timeout=60).topics
+        list_topics(local.sasl_bootstrap, log_in("alice", "wrong"), 2)
+    tls = {"security.protocol": "SSL"}
+    assert topic in list_topics(local.ssl_bootstrap, {**tls, "ssl.ca.location": str(local.ca_pem)})
     with pytest.raises(KafkaException):
-        AdminClient(tls).list_topics(timeout=2)
+        list_topics(local.ssl_bootstrap, tls, 2)
 
 
 @pytest.fixture
@@ -209,29 +165,6 @@ def test_a_failing_maven_is_quoted(empty_path: Path) -> None:
         kafka_jars(progress=lines.append)
     assert lines
     assert not list((empty_path.parent / "cache").glob("kafka-*/"))
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_of_librdkafka_is_seen_by_kafkas_own_tool(
-    kafka: KafkaCluster, make_topic: Callable[..., str], protocol: str
-) -> None:
-    topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
-    produce(kafka, topic, 3)
-    with consuming(kafka, group, topic, count=3, protocol=protocol, client_id="me"):
-        said = kafka.run_tool(GROUPS, "--bootstrap-server", kafka.bootstrap, "--describe", "--group", group)
-    row = next(line.split() for line in said.splitlines() if line.startswith(group))
-    assert row[1:6] == [topic, "0", "3", "3", "0"]
-    assert row[-1] == "me"
-
-
-def test_a_group_of_javas_console_consumer_is_seen(
-    kafka: KafkaCluster, make_topic: Callable[..., str]
-) -> None:
-    topic, group = make_topic(), f"g-{uuid.uuid4().hex[:8]}"
-    produce(kafka, topic, 3)
-    with java_consuming(kafka, group, topic, count=3):
-        described = kafka.admin.describe_consumer_groups([group])[group].result(60)
-        assert len(described.members) == 1
 
 
 def test_two_that_ask_at_once_fetch_once(empty_path: Path) -> None:

@@ -12,7 +12,7 @@ from koff.client import ClusterConf
 from koff.errors import LogInRefused
 from koff.kafkatest import LocalKafka
 from tests.all_groups import fetch_all_groups
-from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import commit
 from tests.kerberos import REALM, TOOLS, Kdc, find_tool, run_kdc
 
 MISSING = [tool for tool in TOOLS if find_tool(tool) is None] + (

@@ -13,7 +13,6 @@ from itertools import chain, groupby
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
 
 from koff.kafkatest import LocalKafka, reap, spawn, wait_until
 from tests.clusters import lend_kafka
@@ -78,26 +77,20 @@ class Following:
 
 
 class Life:
-    """What the printer shows of a group, in steps; and what Kafka says of its commits, where it was asked."""
+    """What the printer shows of a group, in steps."""
 
     def __init__(self, printer: Following, group: str) -> None:
         self.group = group
-        self.kafkas_commits: dict[str, dict[int, int]] = {}
-        self._printer = printer
-        self._steps: dict[str, list[Record]] = {}
+        self._printer, self._seen = printer, 0
 
     def step(self, name: str, over: Callable[[list[Record]], object]) -> None:
-        """Waits until what is shown since the last step satisfies `over`: this is the step `name`."""
-        before = sum(len(records) for records in self._steps.values())
+        """Waits until what is shown since the last step satisfies `over`."""
 
         def shown() -> list[Record]:
-            records = self._printer.of(self.group)[before:]
+            records = self._printer.of(self.group)[self._seen :]
             return records if records and over(records) else []
 
-        self._steps[name] = wait_until(shown, timeout_s=60, what=f"{self.group} to be {name}")
-
-    def __getitem__(self, name: str) -> list[Record]:
-        return self._steps[name]
+        self._seen += len(wait_until(shown, timeout_s=60, what=f"{self.group} to be {name}"))
 
 
 def order(records: list[Record]) -> list[int]:
@@ -130,11 +123,6 @@ def assigned(group: Any) -> dict[str, list[int]]:
     }
 
 
-def held(records: list[Record]) -> dict[str, list[int]]:
-    """A consumer group's partitions as its members have them, by client id."""
-    return {who: numbers(each["assigned_partitions"]) for who, each in newest(records, 8).items()}
-
-
 def numbers(topics: Sequence[Any]) -> list[int]:
     return [number for topic in topics for number in topic["partitions"]]
 
@@ -161,12 +149,6 @@ def counted(records: list[Record]) -> bool:
     for (topic, _), offset in slots.items():
         by_topic[topic] += offset
     return by_topic == {"words": 10, "streams-app-by-value-repartition": 10}
-
-
-def kafkas_commits(kafka: LocalKafka, group: str) -> dict[int, int]:
-    request = [ConsumerGroupTopicPartitions(group)]
-    answer = kafka.admin.list_consumer_group_offsets(request)[group].result(60)
-    return {each.partition: each.offset for each in answer.topic_partitions}
 
 
 def kafkas_lines(kafka: LocalKafka, topic: str, count: int, formatter: str) -> str:
@@ -222,9 +204,7 @@ def classic(kafka_alone, printer) -> Life:
 
         with member(kafka_alone, life.group, orders, protocol="consumer", client_id="new"):
             life.step("upgraded", reconciled)
-            life.kafkas_commits["upgraded"] = kafkas_commits(kafka_alone, life.group)
         life.step("downgraded", shared_out)
-        life.kafkas_commits["downgraded"] = kafkas_commits(kafka_alone, life.group)
 
         first.commit(7, 8, 9)
         life.step("going on", lambda records: commits(records) == {0: 7, 1: 8, 2: 9})
@@ -283,128 +263,6 @@ def streams(kafka_alone, printer) -> Life:
 def everything(printer, classic, share, streams) -> list[Record]:
     """All that the printer has shown of all these lives."""
     return list(printer.records)
-
-
-def test_a_classic_group_goes_on_after_a_broker_restart(classic):
-    assert assigned(values(classic["joined"], 2)[-1]).keys() == {"first", "second"}
-    assert order(classic["committed"]) == [1]
-    assert all(record["value"] for record in classic["restarted"])
-    for group in values(classic["restarted"], 2):  # where the members had to join anew
-        assert assigned(group).keys() <= {"first", "second"}
-
-
-def test_a_group_is_converted_when_a_member_of_the_new_protocol_joins(classic):
-    upgraded = classic["upgraded"]
-    assert order(upgraded)[:8] == [-2, 5, 3, 7, 6, 8, 5, 3]
-    conversion = upgraded[:9]  # the tombstone, and 5, 7, 8 of two members with the group's 3 and 6
-    assert order(conversion) == [-2, 5, 3, 7, 6, 8]
-    assert len({record["at"]["timestamp"] for record in conversion}) == 1
-    for old in values(conversion, 5):
-        assert old["client_id"] in ("first", "second")
-        spoken = old["classic_member_metadata"]["supported_protocols"]
-        assert [protocol["name"] for protocol in spoken] == ["range"]
-    before = values(classic["joined"] + classic["restarted"], 2)[-1]
-    generation = before["generation"]
-    assert [group["epoch"] for group in values(upgraded, 3)] == [generation, generation + 1]
-    assert held(conversion) == assigned(before)
-
-
-def test_old_and_new_members_share_a_converted_group(classic):
-    upgraded = classic["upgraded"]
-    members = newest(upgraded, 5)
-    assert {who for who in members if members[who]["classic_member_metadata"]} == {"first", "second"}
-    assert members.keys() == {"first", "second", "new"}
-    assert sorted(held(upgraded).values()) == [[0], [1], [2]]
-    target = {who: numbers(each["topic_partitions"]) for who, each in newest(upgraded, 7).items()}
-    assert target == held(upgraded)
-    assert values(upgraded, 6)[-1]["assignment_epoch"] == values(upgraded, 3)[-1]["epoch"]
-
-
-def test_a_group_is_converted_back_when_the_last_member_of_the_new_protocol_leaves(classic):
-    downgraded = classic["downgraded"]
-    assert order(downgraded) == [-8, -7, -6, -5, -4, -3, 2]
-    conversion = downgraded[:13]  # 8, 7, 5 of three members; 6, 4, 3 and 2 of the group
-    assert order(conversion) == [-8, -7, -6, -5, -4, -3, 2]
-    assert len({record["at"]["timestamp"] for record in conversion}) == 1
-    epoch = values(classic["upgraded"], 3)[-1]["epoch"]
-    groups = values(downgraded, 2)
-    assert [group["generation"] for group in groups] == [epoch, epoch + 1]
-    for group in groups:
-        assert assigned(group).keys() == {"first", "second"}
-
-
-def test_conversions_leave_offsets_alone_and_the_group_goes_on(classic):
-    assert not commits(classic["upgraded"] + classic["downgraded"])
-    before = commits(classic["restarted"])
-    assert classic.kafkas_commits == {"upgraded": before, "downgraded": before}
-    assert order(classic["going on"]) == [1]
-    last = values(classic["empty"], 2)[-1]
-    assert (last["protocol_type"], last["protocol"], last["leader"]) == ("consumer", None, None)
-
-
-def test_a_share_group_is_shown_from_its_first_member_to_its_last(share):
-    read = share["read"]
-    assert order(read)[:2] == [10, 11]
-    assert set(order(read)) == {10, 11, 12, 13, 14, 15, -14, -13, -10}
-    (joined,) = values(read, 10)
-    assert (joined["client_id"], joined["subscribed_topic_names"]) == ("console-share-consumer", ["jobs"])
-    epochs = [group["epoch"] for group in values(read, 11)]
-    assert epochs == sorted(set(epochs))
-    assert values(read, 11)[-1]["metadata_hash"] == 0
-    assert [named["topic_name"] for named in values(read, 15)[0]["initializing_topics"]] == ["jobs"]
-    assert [named["topic_name"] for named in values(read, 15)[-1]["initialized_topics"]] == ["jobs"]
-    assert values(read, 14)[-1]["assigned_partitions"][0]["partitions"] == [0]
-
-
-def test_the_state_of_a_share_group_is_shown_too(share, share_state):
-    records = share_state.of(share.group)
-    names = [name for name, _ in groupby(record["record"] for record in records)]
-    assert names == ["ShareSnapshot", "ShareUpdate", "ShareSnapshot"]
-    assert [snapshot["start_offset"] for snapshot in values(records, 0)] == [-1]
-    assert records[-1]["value"] is None
-    acknowledged: set[int] = set()
-    for batch in chain(*(update["state_batches"] for update in values(records, 1))):
-        if batch["delivery_state"] == 2:
-            acknowledged.update(range(batch["first_offset"], batch["last_offset"] + 1))
-    assert acknowledged == {0, 1, 2, 3, 4}
-    last = values(records, 1)[-1]
-    assert last["start_offset"] + last["delivery_complete_count"] == 5
-
-
-def test_a_deleted_share_group_takes_its_state_along(share, share_state):
-    deleted = share["deleted"]
-    assert order(deleted) == [15, -12, -15, -11]
-    assert [named["topic_name"] for named in values(deleted, 15)[0]["deleting_topics"]] == ["jobs"]
-    (state_gone,) = [r["at"]["timestamp"] for r in share_state.of(share.group) if r["value"] is None]
-    began, gone = deleted[0]["at"]["timestamp"], deleted[-1]["at"]["timestamp"]
-    assert began <= state_gone <= gone
-
-
-def test_a_streams_group_is_shown_with_topology_tasks_and_offsets(streams):
-    records = streams["counted"]
-    assert order(records)[:3] == [19, 23, 17]
-    assert set(order(records)) == {1, 17, 19, 20, 21, 22, 23}
-    (topology,) = values(records, 23)
-    assert [each["subtopology_id"] for each in topology["subtopologies"]] == ["0", "1"]
-    source, counting = topology["subtopologies"]
-    assert source["source_topics"] == ["words"]
-    assert source["repartition_sink_topics"] == ["streams-app-by-value-repartition"]
-    assert [each["name"] for each in counting["state_changelog_topics"]] == ["streams-app-counts-changelog"]
-    tasks = [{"subtopology_id": each, "partitions": [0, 1]} for each in ("0", "1")]
-    assert values(records, 21)[-1]["active_tasks"] == tasks
-    now = values(records, 22)
-    assert now[0]["active_tasks"] == []  # the repartition topic was yet to be made
-    assert [task["partitions"] for task in now[-1]["active_tasks"]] == [[0, 1], [0, 1]]
-    assert now[-1]["state"] == 1
-    assert values(records, 17)[-1]["validated_topology_epoch"] == topology["epoch"]
-
-
-def test_a_streams_group_is_left_and_deleted_in_order(streams):
-    left = order(streams["left"])
-    assert left[-4:] == [-22, -21, -19, 17]
-    assert set(left[:-4]) <= {1}  # its last commits
-    assert order(streams["deleted"]) == [-1, -20, -17, -23]
-    assert len({(r["topic"], r["partition"]) for r in streams["deleted"] if r["type"] == 1}) == 4
 
 
 def test_every_record_of_these_lives_is_shown_once_and_is_decoded(everything, share_state):

@@ -10,14 +10,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.client.cluster import Cluster
-from koff.client.offsets.lister import Listed, OffsetLister
+from koff.client.offsets.lister import OffsetLister
 from koff.errors import ConnectError, Denied
 from koff.kafkatest import wait_until
-from tests.clusters import lend_kafka
-
-
-def refuse_fallback(partitions, spec=None, isolation=None, *, timeout_s=None) -> Listed:
-    raise AssertionError("librdkafka is not needed")
+from tests.clusters import lend_kafka, log_in
 
 
 @pytest.fixture(scope="module")
@@ -73,32 +69,17 @@ def test_errors_name_their_partitions(kafka, written):
     assert "never-created" not in kafka.admin.list_topics(timeout=60).topics
 
 
-@pytest.mark.parametrize("protocol", ["ssl", "sasl_plaintext"])
-def test_offsets_come_over_tls_and_after_a_log_in(more_kafka, protocol):
+def test_offsets_come_over_tls_and_after_a_log_in(more_kafka):
     kafka = more_kafka(security=True)
     topic = kafka.create_topic()
-    user, password = next(iter(kafka.users.items()))
-    properties = {
-        "ssl": {"ssl.ca.location": str(kafka.ca_pem)},
-        "sasl_plaintext": {
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": password,
-        },
-    }[protocol]
-    brokers = kafka.ssl_bootstrap if protocol == "ssl" else kafka.sasl_bootstrap
-    conf = ClusterConf(brokers, {"security.protocol": protocol, **properties})
-    with OffsetLister(conf) as lister:
-        (found,) = lister.list_offsets([TopicPartition(topic, 0)]).values()
-        assert not isinstance(found, str)
-        assert found.offset == 0
-    if protocol == "sasl_plaintext":
-        wrong = ClusterConf(brokers, {**conf.properties, "sasl.password": "wrong"})
-        with (
-            OffsetLister(wrong) as lister,
-            pytest.raises(Denied, match="refused the log-in"),
-        ):
-            lister.list_offsets([TopicPartition(topic, 0)])
+    at = TopicPartition(topic, 0)
+    tls = {"security.protocol": "ssl", "ssl.ca.location": str(kafka.ca_pem)}
+    for conf in (ClusterConf(kafka.ssl_bootstrap, tls), ClusterConf(kafka.sasl_bootstrap, log_in("admin"))):
+        with OffsetLister(conf) as lister:
+            assert ends(lister, [at]) == [0]
+    wrong = ClusterConf(kafka.sasl_bootstrap, log_in("admin", "wrong"))
+    with OffsetLister(wrong) as lister, pytest.raises(Denied, match="refused the log-in"):
+        lister.list_offsets([at])
 
 
 @pytest.mark.kafka

@@ -6,36 +6,17 @@ import re
 import signal
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
 
 from koff.kafkatest import wait_until
+from tests.kafka_groups import make_lag
 from tests.terminal import koff_in_terminal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
-def commit(cluster, topic: str, group: str) -> None:
-    cluster.create_topic(topic)
-    producer = cluster.producer()
-    for _ in range(100):
-        producer.produce(topic, value=b"x")
-    producer.flush(30)
-    consumer = cluster.consumer(group)
-
-    def is_committed() -> bool:
-        try:
-            consumer.commit(offsets=[TopicPartition(topic, 0, 40)], asynchronous=False)
-        except KafkaException:  # a new cluster has no coordinator for a while
-            return False
-        return True
-
-    wait_until(is_committed, timeout_s=60, what="the commit")
-    consumer.close()
-
-
 def test_the_view_shows_groups_says_that_brokers_stopped_and_ends_with_q(more_kafka):
     cluster = more_kafka()
-    commit(cluster, "orders", "payments")
+    make_lag(cluster, "payments", committed=40, records=100)
     with koff_in_terminal("lag", "--brokers", cluster.bootstrap, "--watch", "--interval", "1") as terminal:
         terminal.wait_for("payments")
         assert b"\x1b[?1049h" in terminal.written  # the alternate screen

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from koff.kafkatest import wait_until
-from tests.integration.test_against_kafka import commit
+from tests.kafka_groups import commit
 from tests.koff_process import monitoring
 
 pytestmark = pytest.mark.kafka
@@ -49,4 +49,3 @@ def test_families_of_other_exporters_idle_topics_sizes_and_labels_of_groups_are_
         assert served("kminion_kafka_topic_log_dir_size_total_bytes")[cluster, idle] == size
         (total,) = served("koff_broker_log_size_bytes").values()
         assert total > size
-        assert monitor.stop() == 0, monitor.text

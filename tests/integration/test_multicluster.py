@@ -19,7 +19,6 @@ from koff.client.message import Message
 from koff.client.multicluster import (
     FIRST_OFFSET,
     LAST_OFFSET,
-    CommitError,
     PartitionError,
     Reader,
     ReaderConf,
@@ -28,7 +27,6 @@ from koff.client.multicluster import (
     RedeliveryCounts,
     RoundRobin,
     RWMode,
-    Unavailable,
     WriteErrors,
     Writer,
     WriterConf,
@@ -182,26 +180,6 @@ def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_res
         assert logs["ab".index(message.cluster)][message.partition][message.offset] == number
         places.setdefault((message.cluster, message.partition), []).append(message.offset)
     assert all(offsets == sorted(offsets) for offsets in places.values())
-
-
-@pytest.mark.thorough
-def test_write_errors_are_exact_when_no_cluster_can_be_reached(two: Two, topic: str):
-    with Writer(clusters(two), WriterConf(topic, give_up_after_s=15.0, write_timeout_s=2.0)) as writer:
-        writer.write_messages(Message(b"1"))
-        with killed(*two):
-            with pytest.raises(WriteErrors, match="3 of 3 messages") as raised:
-                writer.write_messages(Message(b"2"), Message(b"3"), Message(b"4"))
-            stats = writer.stats()
-            assert (raised.value.count(), stats.errors) == (3, 3)
-            doubts = [error.in_doubt for error in raised.value if error]
-            assert stats.in_doubt == sum(doubts)
-        wait_until(
-            lambda: all(each.reachable for each in writer.stats().clusters.values()), what="both clusters"
-        )
-        writer.write_messages(Message(b"5"))
-    written = {number for kafka in two for numbers in log_of(kafka, topic).values() for number in numbers}
-    assert {1, 5} <= written
-    assert all(doubt or number not in written for number, doubt in zip((2, 3, 4), doubts, strict=True))
 
 
 def test_the_backup_is_written_to_only_while_the_primary_cannot_be(two: Two, topic: str):
@@ -453,46 +431,6 @@ def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
             reader.set_offset(1, -5)
 
 
-def test_a_paused_reader_loses_and_repeats_nothing(two: Two, topic: str):
-    for kafka in two:
-        fill(kafka, topic, range(400))
-    read = Readings()
-    with Reader(clusters(two), [ReaderConf(topic, partition=p, queue_capacity=30) for p in (0, 1)]) as reader:
-        read_until(reader, lambda: read.has("a", 50) and read.has("b", 50), read.take)
-        reader.pause(0)  # partition 0 of a
-        before = list(read.numbers.get(("a", 0), []))
-        read_until(
-            reader,
-            lambda: all(len(read.numbers.get(at, [])) == 200 for at in (("a", 1), ("b", 0), ("b", 1))),
-            read.take,
-        )
-        assert read.numbers.get(("a", 0), []) == before
-        reader.pause()
-        fill(two[1], topic, range(400, 410))
-        assert reader.read_message(0.5) == []
-        reader.resume()
-        read_until(reader, lambda: read.has("a", 400) and read.has("b", 410), read.take)
-    for (name, partition), numbers in read.numbers.items():
-        assert numbers == list(range(partition, 400 if name == "a" else 410, PARTITIONS))
-
-
-def test_a_group_pauses_a_partition_and_resumes_it_without_a_gap(two: Two, topic: str):
-    fill(two[0], topic, range(400))
-    read = Readings()
-    conf = ReaderConf(topic, group_id=topic, queue_capacity=30)
-    with Reader(only_a(two), conf) as reader:
-        reader.pause(0, [1])  # before it is assigned
-        read_until(reader, lambda: read.has("a", 200), read.take)
-        assert list(read.numbers) == [("a", 0)]
-        reader.pause(0)
-        reader.resume(0, [1])
-        assert reader.read_message(0.5) == []
-        reader.resume(0)
-        read_until(reader, lambda: read.has("a", 400), read.take)
-    assert read.numbers == {("a", p): list(range(p, 400, PARTITIONS)) for p in range(PARTITIONS)}
-    assert committed(two[0], topic, topic) == [200, 200]
-
-
 def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two, topic: str):
     fill(two[0], topic, range(200))
     with Reader(only_a(two), ReaderConf(topic, start_offset=500)) as reader:
@@ -525,37 +463,6 @@ def wait_for_commits(kafka: LocalKafka, group: str, expected: list[int]) -> None
     with suppress(TimeoutError):  # the assertion shows what was committed instead
         wait_until(has_committed)
     assert seen == expected
-
-
-def test_groups_commit_what_was_read_and_their_next_readers_go_on_there(two: Two, topic: str):
-    def in_group() -> Reader:
-        return Reader(clusters(two), ReaderConf(topic, group_id=topic))
-
-    for kafka in two:
-        fill(kafka, topic, range(100))
-    read = Readings()
-    with in_group() as reader:
-        read_until(reader, lambda: read.has("a", 100) and read.has("b", 100), read.take)
-        assert (reader.offset(0), reader.lag(1), reader.stats(0).rebalances) == (-1, -1, 1)
-        with pytest.raises(Unavailable, match="keeps the offsets of reader 1"):
-            reader.set_offset(1, 5)
-        wait_for_commits(two[0], topic, [50, 50])
-    assert committed(two[1], topic, topic) == [50, 50]
-    for kafka in two:
-        fill(kafka, topic, range(100, 120))
-    fetched: list[Message] = []
-    with in_group() as reader:
-        wait_until(partial(fetch, reader, fetched, 40), what="fetched")
-        assert committed(two[0], topic, topic) == [50, 50]
-        reader.commit_messages(*(message for message in fetched if message.partition == 1))
-        assert committed(two[0], topic, topic) == committed(two[1], topic, topic) == [50, 60]
-        with pytest.raises(Unavailable, match="no group reads"):
-            reader.commit_messages(Message(topic="elsewhere", cluster="a"))
-    assert sorted(int(message.value or b"") for message in fetched) == sorted([*range(100, 120)] * 2)
-    again = Readings()
-    with in_group() as reader:
-        read_until(reader, lambda: again.has("a", 10) and again.has("b", 10), again.take)
-    assert again.numbers == {(name, 0): list(range(100, 120, 2)) for name in "ab"}
 
 
 def test_a_message_that_fails_is_delivered_again_and_then_becomes_a_dead_letter(two: Two, topic: str):
@@ -610,20 +517,6 @@ def test_a_reader_without_a_group_gets_failed_messages_again_until_its_offset_is
         numbers.clear()
         read_until(reader, lambda: 8 in numbers, process)
         assert numbers == [6, 8]
-
-
-def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):
-    fill(two[0], topic, range(100))
-    conf = ReaderConf(topic, group_id=topic)
-    with Reader(only_a(two), conf) as first:
-        fetched: list[Message] = []
-        wait_until(partial(fetch, first, fetched, 100), what="fetched")
-        with Reader(only_a(two), conf) as second:
-            got: list[Message] = []
-            wait_until(partial(fetch, second, got, 50), what="a partition")
-            with pytest.raises(CommitError, match="other members have them now"):
-                first.commit_messages(*fetched)
-    assert sorted(committed(two[0], topic, topic)) == [-1001, 50]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

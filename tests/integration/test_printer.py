@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -12,10 +11,9 @@ from confluent_kafka import Producer, TopicPartition
 import koff
 from koff.kafkatest import wait_until
 from koff.tail.messages import OffsetsConsumer
-from koff.tail.reader import Polled, TailReader
-from tests.integration.test_against_kafka import commit
+from koff.tail.reader import PolledRuns, TailReader
 from tests.integration.test_monitor import write
-from tests.kafka_groups import consuming, produce
+from tests.kafka_groups import commit, consuming, produce
 from tests.koff_process import KOFF, run_koff
 from tests.unit.builders import classic_group
 from tests.unit.builders import commit as commit_record
@@ -171,24 +169,6 @@ def test_watch_of_lag_repeats(kafka):
         process.wait()
 
 
-def test_python_dash_m_koff_is_the_same_command():
-    assert subprocess.run(
-        [sys.executable, "-m", "koff", "--version"], capture_output=True, text=True, check=True
-    ).stdout
-
-
-def test_raw_lines_go_through_koff_decode(kafka, offsets):
-    raw = printed(kafka, offsets, "--format", "raw")
-    decoded = subprocess.run(
-        [*KOFF, "decode", "--format", "kafka"],
-        input="\n".join(raw) + "\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert decoded.stdout.splitlines() == printed(kafka, offsets, "--format", "kafka")
-
-
 def test_types_are_chosen_by_name_or_number(kafka, offsets):
     write(kafka.bootstrap, offsets, classic_group("payments", {}))
     assert len(printed(kafka, offsets, "--type", "groupmetadata")) == 1
@@ -280,8 +260,8 @@ def test_a_span_that_has_ended_is_read_to_its_end_however_late_it_comes(kafka, m
     topic = write_a_minute_apart(kafka, 3)
     poll, empty = TailReader.poll, iter(range(3))
 
-    def poll_late(reader: TailReader, timeout_s: float) -> Polled:
-        return Polled() if next(empty, None) is not None else poll(reader, timeout_s)
+    def poll_late(reader: TailReader, timeout_s: float) -> PolledRuns:
+        return PolledRuns() if next(empty, None) is not None else poll(reader, timeout_s)
 
     monkeypatch.setattr(TailReader, "poll", poll_late)
     with OffsetsConsumer(kafka.bootstrap, topic=topic, until_ms=1_700_000_120_000) as messages:

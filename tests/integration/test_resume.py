@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
-from koff.records.placement import group_partition
 from tests.clusters import lend_kafka
-from tests.integration.test_against_kafka import commit
 from tests.integration.test_start import (
     ASKED,
-    OFTEN,
-    committed,
-    completeness,
+    COMMITTED,
     wait_for_backfill,
 )
-from tests.koff_process import Monitor, monitoring, run_koff
+from tests.kafka_groups import commit
+from tests.koff_process import Monitor, monitoring, patch_koff, run_koff
 
 pytestmark = pytest.mark.kafka
-READ_ANEW = "partitions are read anew"
 RESUMED, SEEDED = "partitions start: resume", "partitions start: seed"
 
 
@@ -42,11 +34,9 @@ def groups() -> Iterator[LocalKafka]:
 @pytest.fixture
 def saving_often(tmp_path_factory) -> Mapping[str, str]:
     """An environment in which koff saves five times a second."""
-    folder = tmp_path_factory.mktemp("saving")
-    (folder / "sitecustomize.py").write_text(
-        "import koff.monitor.savings\nkoff.monitor.savings.INTERVAL_S = 0.2\n"
-    )
-    return {"PYTHONPATH": str(folder), "KOFF_MONITOR_LOG_LEVEL": "debug"}
+    code = "import koff.monitor.duties.savings\nkoff.monitor.duties.savings.INTERVAL_S = 0.2\n"
+    env = patch_koff(tmp_path_factory.mktemp("saving"), code)
+    return env | {"KOFF_MONITOR_LOG_LEVEL": "debug"}
 
 
 def begin(kafka: LocalKafka, folder: Path) -> None:
@@ -55,7 +45,6 @@ def begin(kafka: LocalKafka, folder: Path) -> None:
         monitor.wait_until_ready()
         wait_for_backfill(monitor)
         assert {line["why"] for line in monitor.events(SEEDED)} == {"nothing was saved"}
-        assert monitor.stop() == 0, monitor.text
 
 
 def wait_until_saved(monitor: Monitor) -> None:
@@ -63,7 +52,7 @@ def wait_until_saved(monitor: Monitor) -> None:
 
     def rounds() -> int:
         """Each writes the index: of partitions that have not changed."""
-        return sum(line["what"] == "SaveIndex" for line in monitor.events("saved"))
+        return sum(line["what"] == "SaveIndex" for line in monitor.events("carried out"))
 
     before = rounds()
     wait_until(lambda: rounds() > before + 1, what="two savings")
@@ -79,77 +68,17 @@ def records_read(monitor: Monitor) -> float:
     return sum(monitor.metrics().get("koff_reader_records_total", {}).values())
 
 
-def partition_file(folder: Path, group: str) -> Path:
-    return folder / f"partition-{group_partition(group, 50):05d}"
-
-
 def test_after_a_stop_it_goes_on_without_reading_anything_again(groups, tmp_path):
     before = {(f"g{n}", "orders", 0): n for n in range(30)}
     begin(groups, tmp_path)
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
         resumed(monitor)
-        assert committed(monitor).items() >= before.items()
+        assert monitor.rows(COMMITTED).items() >= before.items()
         assert records_read(monitor) == 0
         commit(groups, "g3", ("orders", 0, 4))
-        wait_until(lambda: committed(monitor)["g3", "orders", 0] == 4, what="the commit")
-        assert monitor.stop() == 0, monitor.text
+        wait_until(lambda: monitor.rows(COMMITTED)["g3", "orders", 0] == 4, what="the commit")
     commit(groups, "g3", ("orders", 0, 3))
-
-
-def test_a_folder_that_is_removed_is_made_again_with_all_state_and_stays_locked(
-    groups, tmp_path, saving_often
-):
-    folder = tmp_path / "state"
-
-    def list_files() -> set[str]:
-        return {path.name for path in folder.glob("*") if path.suffix != ".new"}
-
-    with monitoring(groups.bootstrap, "--state-dir", str(folder), env=saving_often) as monitor:
-        monitor.wait_until_ready()
-        wait_for_backfill(monitor)
-        wait_until_saved(monitor)
-        before = list_files()
-        assert len(before) > 30
-        folder.rename(tmp_path / "removed")
-        wait_until(lambda: list_files() >= before, what="all files again")
-        assert len(monitor.events("the folder for state was removed: koff has made it again")) == 1
-        second = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", str(folder))
-        assert (second.returncode, "is in use by another koff" in second.stderr) == (2, True), second.stderr
-        assert monitor.stop() == 0, monitor.text
-    with monitoring(groups.bootstrap, "--state-dir", str(folder)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-        assert monitor.stop() == 0, monitor.text
-
-
-def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
-    topic = groups.create_topic()
-    producer = groups.producer()
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        began, produced_s = time.monotonic(), list[float]()
-        for number in range(OFTEN):
-            produced_s.append(time.monotonic())
-            producer.produce(topic, b"")
-            producer.flush(60)
-            commit(groups, "steady", (topic, 0, min(number, 3)))
-            commits = number + 1
-            wait_until(
-                partial(lambda n: time.monotonic() - began > n * 1.1, commits), timeout_s=5, what="a second"
-            )
-        wait_for_backfill(monitor)
-        labels = (groups.cluster_id, "steady", topic, "0")
-        wait_until(lambda: completeness(monitor, "steady") == 1, what="ten commits")
-        assert monitor.stop() == 0, monitor.text
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-        assert completeness(monitor, "steady") == 1
-        # The age of the oldest record that is not committed. koff knows it from two samples of the end.
-        youngest_s = time.monotonic() - produced_s[4]
-        lag_s = monitor.metrics()["koff_group_lag_seconds"][labels]
-        assert youngest_s - 4 < lag_s < time.monotonic() - produced_s[3] + 4
 
 
 def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_path, saving_often):
@@ -168,140 +97,13 @@ def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_
     with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
         monitor.wait_until_ready()
         assert len(monitor.events(RESUMED)) == 1, monitor.text
-        found = {at[0]: offset for at, offset in committed(monitor).items()}
+        found = {at[0]: offset for at, offset in monitor.rows(COMMITTED).items()}
         assert (found["stays"], found["commits"], found["is-new"]) == (1, 3, 1)
         assert "goes" not in found
         assert records_read(monitor) < 10
-
-
-def test_of_a_damaged_file_that_partition_alone_is_read_anew(groups, tmp_path):
-    begin(groups, tmp_path)
-    file = partition_file(tmp_path, "g7")
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        assert len(monitor.events(RESUMED)) == 1, monitor.text
-        (line,) = monitor.events(SEEDED)
-        assert line["partitions"] == 1
-        assert line["why"].startswith("it is damaged")
-        wait_until(lambda: records_read(monitor) > 0, what="the history of that partition")
-        assert records_read(monitor) < 20
-        assert committed(monitor)["g7", "orders", 0] == 7
-        assert monitor.stop() == 0, monitor.text
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-        assert not monitor.events(SEEDED)
-        assert records_read(monitor) == 0
-
-
-def test_the_state_of_another_cluster_is_left_alone(groups, kafka, tmp_path):
-    commit(kafka, "elsewhere", (kafka.create_topic(), 0, 0))
-    begin(groups, tmp_path)
-    with monitoring(kafka.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        assert monitor.events(ASKED)
-        assert not monitor.events(RESUMED)
-        assert any("cluster id" in line["why"] for line in monitor.events(SEEDED))
-        assert committed(monitor).keys().isdisjoint({(f"g{n}", "orders", 0) for n in range(30)})
-
-
-def keep_tombstones_ms(kafka: LocalKafka, ms: int | None) -> None:
-    operation = AlterConfigOpType.DELETE if ms is None else AlterConfigOpType.SET
-    entry = ConfigEntry("delete.retention.ms", str(ms), incremental_operation=operation)
-    resource = ConfigResource(ResourceType.TOPIC, "__consumer_offsets", incremental_configs=[entry])
-    kafka.admin.incremental_alter_configs([resource])[resource].result(60)
-
-    def known() -> bool:
-        told = kafka.admin.describe_configs([resource])[resource].result(60)["delete.retention.ms"].value
-        return told == str(ms or 86_400_000)
-
-    wait_until(known, what="the broker to know it")
-
-
-def test_a_state_that_is_older_than_the_tombstones_last_is_of_no_use(groups, tmp_path):
-    begin(groups, tmp_path)
-    keep_tombstones_ms(groups, 1)
-    try:
-        with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-            monitor.wait_until_ready()
-            (line,) = monitor.events(SEEDED)
-            assert "tombstones may be gone, with delete.retention.ms 1" in line["why"]
-            assert monitor.events(ASKED)
-            wait_for_backfill(monitor)
-            assert committed(monitor)["g7", "orders", 0] == 7
-    finally:
-        keep_tombstones_ms(groups, None)
-
-
-def test_a_folder_that_another_koff_uses_is_refused_in_one_line(groups, tmp_path):
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        result = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", str(tmp_path))
-        assert monitor.stop() == 0, monitor.text
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert f"{tmp_path} is in use by another koff" in line
-
-
-def test_a_folder_that_cannot_be_made_is_refused_in_one_line(groups, tmp_path):
-    (tmp_path / "file").touch()
-    below = str(tmp_path / "file" / "below")
-    result = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", below)
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert f"cannot use --state-dir {below}" in line
 
 
 def test_resuming_without_a_folder_is_refused():
     result = run_koff("monitor", "--brokers", "localhost:1", "--start", "resume")
     assert result.returncode == 2
     assert "--state-dir" in result.stderr
-
-
-def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving_often):
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path), env=saving_often) as monitor:
-        monitor.wait_until_ready()
-        wait_for_backfill(monitor)
-        wait_until_saved(monitor)
-        file = partition_file(tmp_path, "unsaved")
-        file.unlink(missing_ok=True)
-        (file / "in the way").mkdir(parents=True)
-        commit(groups, "unsaved", ("orders", 0, 1))
-        wait_until(lambda: monitor.events("state is not saved"), what="the warning")
-        at = "unsaved", "orders", 0
-        wait_until(lambda: committed(monitor).get(at) == 1, what="the commit")
-        shutil.rmtree(file)
-        wait_until_saved(monitor)
-        wait_until(lambda: monitor.events("state is saved again"), what="the end of it")
-        assert len(monitor.events("state is not saved")) == 1
-        assert monitor.stop() == 0, monitor.text
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-        assert committed(monitor)["unsaved", "orders", 0] == 1
-
-
-def test_a_cut_off_that_outlasts_deletions_begins_the_log_anew(groups, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import koff.monitor.internal_logs\nkoff.monitor.internal_logs.SHORTEST_RETENTION_S = 1.0\n"
-    )
-    keep_tombstones_ms(groups, 1)
-    try:
-        with monitoring(groups.bootstrap, env={"PYTHONPATH": str(tmp_path)}) as monitor:
-            monitor.wait_until_ready()
-            before = committed(monitor)
-            groups.pause()
-            wait_until(lambda: monitor.get("/readyz")[0] == 503, timeout_s=60, what="503")
-            groups.resume()
-            wait_until(
-                lambda: any("deletions" in line["why"] for line in monitor.events(READ_ANEW)),
-                timeout_s=60,
-                what="it",
-            )
-            monitor.wait_until_ready(60)
-            wait_until(lambda: committed(monitor) == before, what="all rows")
-    finally:
-        keep_tombstones_ms(groups, None)

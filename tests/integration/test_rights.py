@@ -16,10 +16,9 @@ from confluent_kafka.admin import AclOperation, OffsetSpec, ResourceType
 from koff.kafkatest import LocalKafka, wait_until
 from koff.kafkatest.java import class_command
 from koff.records.topics import OFFSETS_TOPIC
-from tests.clusters import lend_kafka
-from tests.integration.test_against_kafka import commit
-from tests.kafka_groups import allow, produce
-from tests.koff_process import Monitor, monitoring, set_properties
+from tests.clusters import lend_kafka, log_in
+from tests.kafka_groups import allow, commit, make_lag, produce
+from tests.koff_process import monitoring, set_properties
 
 pytestmark = pytest.mark.kafka
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
@@ -43,16 +42,9 @@ def secured() -> Iterator[LocalKafka]:
         yield kafka
 
 
-def log_in(kafka: LocalKafka, user: str) -> dict[str, str]:
-    return set_properties(
-        {
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(kafka.ca_pem),
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": kafka.users[user],
-        }
-    )
+def log_in_over_tls(kafka: LocalKafka, user: str) -> dict[str, str]:
+    tls = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(kafka.ca_pem)}
+    return set_properties(log_in(user) | tls)
 
 
 def find_denied(kafka: LocalKafka, user: str) -> set[str]:
@@ -73,10 +65,6 @@ def take_state(kafka: LocalKafka) -> dict[str, Any]:
     }
 
 
-def read_lags(monitor: Monitor) -> dict[tuple[str, ...], float]:
-    return {labels[1:]: lag for labels, lag in monitor.metrics().get("koff_group_lag", {}).items()}
-
-
 def test_the_documented_rights_are_enough_and_koff_writes_nothing(
     secured: LocalKafka, tmp_path: Path
 ) -> None:
@@ -87,18 +75,17 @@ def test_the_documented_rights_are_enough_and_koff_writes_nothing(
     grant_documented_rights(secured)
     before = take_state(secured)
     args = ("--state-dir", str(tmp_path), "--end-offset-interval", "1")
-    with monitoring(secured.sasl_bootstrap, *args, env=log_in(secured, "koff")) as monitor:
-        expected = {("billing", topic, "0"): 6, ("billing", topic, "1"): 3}
-        wait_until(lambda: read_lags(monitor) == expected, timeout_s=60, what="the lags")
+    with monitoring(secured.sasl_bootstrap, *args, env=log_in_over_tls(secured, "koff")) as monitor:
+        expected = {("billing", topic, 0): 6, ("billing", topic, 1): 3}
+        wait_until(lambda: monitor.rows() == expected, timeout_s=60, what="the lags")
         sources = monitor.metrics()["koff_source_info"]
         assert [labels for labels, value in sources.items() if value == 1 and "log" in labels]
         produce(secured, topic, 5)
         wait_until(
-            lambda: read_lags(monitor) == {**expected, ("billing", topic, "0"): 11},
+            lambda: monitor.rows() == {**expected, ("billing", topic, 0): 11},
             timeout_s=60,
             what="5 more",
         )
-        assert monitor.stop() == 0, monitor.text
     after = take_state(secured)
     assert after == {**before, f"{topic} 0": 15}
     # Only what the page says it tries: the age of records that were there before koff.
@@ -108,18 +95,14 @@ def test_the_documented_rights_are_enough_and_koff_writes_nothing(
 def test_rights_that_are_missing_are_denied_and_hide_what_the_page_says(
     secured: LocalKafka, tmp_path: Path
 ) -> None:
-    topic = secured.create_topic("hidden")
-    produce(secured, topic, 10)
-    commit(secured, "g", (topic, 0, 4))
+    topic = make_lag(secured, "g", committed=4)
     allow(secured, ("bare", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ))
     args = ("--state-dir", str(tmp_path), "--end-offset-interval", "1", "--families", "all")
-    with monitoring(secured.sasl_bootstrap, *args, env=log_in(secured, "bare")) as monitor:
+    with monitoring(secured.sasl_bootstrap, *args, env=log_in_over_tls(secured, "bare")) as monitor:
         monitor.wait_until_ready()
-        wait_until(
-            lambda: ("g", topic, "0") in {at[1:] for at in monitor.metrics()["koff_group_committed_offset"]},
-            what="the commit, which the log has",
-        )
-        assert ("g", topic, "0") not in read_lags(monitor)
+        committed = "koff_group_committed_offset"
+        wait_until(lambda: ("g", topic, 0) in monitor.rows(committed), what="the commit, which the log has")
+        assert ("g", topic, 0) not in monitor.rows()
         assert "may not DESCRIBE groups" in monitor.text
         wait_until(
             lambda: f"DESCRIBE_CONFIGS Topic:LITERAL:{OFFSETS_TOPIC}" in find_denied(secured, "bare"),
@@ -127,5 +110,4 @@ def test_rights_that_are_missing_are_denied_and_hide_what_the_page_says(
         )
         # The other rights, one after the other.
         allow(secured, ("bare", ResourceType.TOPIC, "*", AclOperation.DESCRIBE))
-        wait_until(lambda: read_lags(monitor).get(("g", topic, "0")) == 6, timeout_s=60, what="the lag")
-        assert monitor.stop() == 0, monitor.text
+        wait_until(lambda: monitor.rows().get(("g", topic, 0)) == 6, timeout_s=60, what="the lag")

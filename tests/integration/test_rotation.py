@@ -6,46 +6,29 @@ from pathlib import Path
 
 import pytest
 import trustme
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from koff.kafkatest import LocalKafka
-from tests.integration.test_against_kafka import commit
-from tests.integration.test_broken_clusters import wait_for_lag
-from tests.kafka_groups import produce
+from tests.clusters import log_in
+from tests.kafka_groups import commit, make_lag, set_password
 from tests.koff_process import monitoring, set_properties
 
 pytestmark = pytest.mark.kafka
 
 
-def set_password(kafka: LocalKafka, password: str) -> None:
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    change = UserScramCredentialUpsertion("admin", info, password.encode())
-    kafka.admin.alter_user_scram_credentials([change])["admin"].result(60)
-
-
 def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_path: Path) -> None:
     kafka = more_kafka(security=True)
-    topic = kafka.create_topic()
-    produce(kafka, topic, 100)
-    commit(kafka, "g", (topic, 0, 1))
+    topic = make_lag(kafka, "g", committed=1, records=100)
     file = tmp_path / "password"
     file.write_text("first\n")
     set_password(kafka, "first")
-    login = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "SCRAM-SHA-256",
-        "sasl.username": "admin",
-        "sasl.password": f"file:{file}",
-    }
+    login = log_in("admin", f"file:{file}", mechanism="SCRAM-SHA-256")
     args = ("--end-offset-interval", "1", "--wait")
     with monitoring(kafka.sasl_bootstrap, *args, env=set_properties(login)) as monitor:
-        wait_for_lag(monitor, "g", 99)
+        monitor.wait_for_lag("g", 99)
         set_password(kafka, "second")
         file.write_text("second\n")
         kafka.restart()  # ends all connections
         commit(kafka, "g", (topic, 0, 10))
-        wait_for_lag(monitor, "g", 90)
-        assert monitor.stop() == 0, monitor.text
+        monitor.wait_for_lag("g", 90)
 
 
 @pytest.mark.thorough
@@ -70,9 +53,7 @@ def test_a_new_client_certificate_is_used_without_a_restart(more_kafka, tmp_path
             "super.users": "User:ANONYMOUS;User:admin;User:koff",
         },
     )
-    topic = kafka.create_topic()
-    produce(kafka, topic, 100)
-    commit(kafka, "g", (topic, 0, 1))
+    topic = make_lag(kafka, "g", committed=1, records=100)
     login = {
         "security.protocol": "SSL",
         "ssl.ca.location": str(kafka.ca_pem),
@@ -81,9 +62,8 @@ def test_a_new_client_certificate_is_used_without_a_restart(more_kafka, tmp_path
     }
     args = ("--end-offset-interval", "1", "--wait")
     with monitoring(kafka.ssl_bootstrap, *args, env=set_properties(login)) as monitor:
-        wait_for_lag(monitor, "g", 99)
+        monitor.wait_for_lag("g", 99)
         issue(new)
         kafka.restart()
         commit(kafka, "g", (topic, 0, 10))
-        wait_for_lag(monitor, "g", 90)
-        assert monitor.stop() == 0, monitor.text
+        monitor.wait_for_lag("g", 90)

@@ -41,7 +41,13 @@ CASES = [
 ]
 RESUMED = "resumed"
 AGREEING_S = 60.0
-SAVING_OFTEN = "import koff.monitor.savings as s; s.INTERVAL_S = 0.2; from koff.cli import main; main()"
+SAVING_OFTEN = """
+from koff.cli import main
+from koff.monitor.duties import savings
+
+savings.INTERVAL_S = 0.2
+main()
+"""
 
 
 class View:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -11,18 +10,11 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from tests.clusters import lend_kafka
-from tests.integration.test_against_kafka import commit
-from tests.integration.test_coordinators import sharing
-from tests.kafka_groups import allow, produce
-from tests.koff_process import describe_groups, monitoring, run_koff, set_properties
+from tests.kafka_groups import allow, commit, produce, sharing
+from tests.koff_process import Monitor, as_user, describe_groups, monitoring, run_lag
 
 pytestmark = pytest.mark.kafka
-LOGIN = {
-    "security.protocol": "SASL_PLAINTEXT",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "koff",
-    "sasl.password": "koff-secret",
-}
+COMMITTED = "koff_group_committed_offset"
 TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 
@@ -59,10 +51,14 @@ def kafkas_lags(kafka: LocalKafka) -> dict[tuple[str, int], int]:
     }
 
 
+def served(monitor: Monitor, family: str = "koff_group_lag") -> dict[tuple[str, int], float]:
+    """The values of the group `workers` by topic and partition."""
+    return {at[1:]: value for at, value in monitor.rows(family).items() if at[0] == "workers"}
+
+
 def test_koff_lag_agrees_with_kafkas_own_tool_for_a_share_group(shared):
     def agreed() -> dict:
-        result = run_koff("lag", "--brokers", shared.bootstrap, "--group", "^workers$", "--format", "json")
-        document = json.loads(result.stdout)
+        document = run_lag(shared.bootstrap, group="workers")
         lags = {(row["topic"], row["partition"]): row["lag"] for row in document["partitions"]}
         return document if lags == kafkas_lags(shared) else {}
 
@@ -76,13 +72,7 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
     with monitoring(shared.bootstrap) as monitor:
         monitor.wait_until_ready()
 
-        def lags() -> dict[tuple[str, int], float]:
-            metrics = monitor.metrics().get("koff_group_lag", {})
-            return {
-                (labels[2], int(labels[3])): lag for labels, lag in metrics.items() if labels[1] == "workers"
-            }
-
-        wait_until(lambda: lags() == kafkas_lags(shared), what="the lag of both partitions")
+        wait_until(lambda: served(monitor) == kafkas_lags(shared), what="the lag of both partitions")
 
         def deleted() -> bool:
             """Kafka refuses while it takes the consumer, which was killed, for a member; the tool exits 0."""
@@ -90,8 +80,7 @@ def test_the_monitor_serves_the_lag_of_a_share_group_and_lets_it_go_with_the_gro
             return "workers" not in shared.run_tool(TOOL, "--bootstrap-server", shared.bootstrap, "--list")
 
         wait_until(deleted, timeout_s=60, what="Kafka to delete the group")
-        wait_until(lambda: not lags(), what="the deleted group to go")
-        assert monitor.stop() == 0, monitor.text
+        wait_until(lambda: not served(monitor), what="the deleted group to go")
 
 
 @pytest.mark.thorough
@@ -118,30 +107,18 @@ def test_without_the_right_to_read_the_state_lags_come_from_the_coordinators_unt
         produce(kafka, topic, 15, partition=partition)
     with sharing(kafka, "workers", topic, count=30):
         pass
-    login = set_properties(LOGIN)
-    with monitoring(kafka.sasl_bootstrap, "--end-offset-interval", "1", env=login) as monitor:
-
-        def served(family: str) -> dict[tuple[str, int], int]:
-            series = monitor.metrics().get(family, {})
-            return {
-                (labels[2], int(labels[3])): int(value)
-                for labels, value in series.items()
-                if labels[1] == "workers"
-            }
+    with monitoring(kafka.sasl_bootstrap, "--end-offset-interval", "1", env=as_user("koff")) as monitor:
 
         def agreed() -> dict[tuple[str, int], int]:
             lags = kafkas_lags(kafka)
-            return lags if len(lags) == 2 and served("koff_group_lag") == lags else {}
+            return lags if len(lags) == 2 and served(monitor) == lags else {}
 
         for count in (6, 3):
             for partition in range(2):
                 produce(kafka, topic, count, partition=partition)
             lags = wait_until(agreed, timeout_s=60, what="koff and Kafka to agree")
-        assert served("koff_group_committed_offset") == {}
+        assert served(monitor, COMMITTED) == {}
         allow(kafka, ("koff", ResourceType.TOPIC, SHARE_STATE_TOPIC, AclOperation.READ))
         committed = {at: 24 - lag for at, lag in lags.items()}
-        wait_until(
-            lambda: served("koff_group_committed_offset") == committed, timeout_s=60, what="committed offsets"
-        )
-        assert served("koff_group_lag") == lags
-        assert monitor.stop() == 0, monitor.text
+        wait_until(lambda: served(monitor, COMMITTED) == committed, timeout_s=60, what="committed offsets")
+        assert served(monitor) == lags

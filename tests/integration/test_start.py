@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
-from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
 from tests.clusters import lend_kafka
-from tests.integration.test_against_kafka import commit
 from tests.integration.test_monitor import write
-from tests.kafka_groups import allow, consuming, is_committed, produce
-from tests.koff_process import Monitor, monitoring, run_koff, set_properties
+from tests.kafka_groups import commit, consuming, produce
+from tests.koff_process import Monitor, monitoring, run_lag
 from tests.unit.builders import commit as commit_record
 
 pytestmark = pytest.mark.kafka
-ASKED = "asked the coordinators"
+COMMITTED = "koff_group_committed_offset"
+ASKED = "the coordinators have responded"
 REPLAYED = "partitions start: replay"
 EMPTY = "its log is empty"
 OFTEN = 12
@@ -56,12 +44,6 @@ def settled() -> Iterator[LocalKafka]:
         for number in range(30):
             commit(kafka, f"simple-{number}", (orders, number % 3, number % 20), (orders, 1, 7))
         yield kafka
-
-
-def committed(monitor: Monitor) -> dict[tuple[str, str, int], int]:
-    """The offset of each group, topic and partition that has one."""
-    found = monitor.metrics().get("koff_group_committed_offset", {})
-    return {(group, topic, int(p)): int(offset) for (_, group, topic, p), offset in found.items()}
 
 
 def backfill_remaining(monitor: Monitor) -> float:
@@ -105,191 +87,15 @@ def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
         wait_for_backfill(monitor)
         assert said(monitor) == replayed
         assert backfill_remaining(monitor) == 0
-        assert monitor.stop() == 0, monitor.text
     (asked,) = monitor.events(ASKED)
     assert asked["groups"] == 35
     assert not reasons_to_replay(monitor)
 
 
-def without_backfill(folder: Path) -> dict[str, str]:
-    """An environment in which koff reads no history."""
-    code = "from koff.monitor.offsets_start import OffsetsStart as s\ns.read_history = lambda *_: None\n"
-    (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": str(folder)}
-
-
-def test_times_of_commits_are_unknown_before_the_backfill_and_known_after_it(settled, tmp_path):
-    for env, known in ((without_backfill(tmp_path), 0), ({}, 1)):
-        with monitoring(settled.bootstrap, env=env) as monitor:
-            monitor.wait_until_ready()
-            if known:
-                wait_for_backfill(monitor)
-            assert completeness(monitor, "backwards") == known
-
-
 @pytest.mark.parametrize("start", ["snapshot", "replay"])
 def test_one_look_knows_the_times_of_the_newest_commits(settled, start):
-    asking = ("--brokers", settled.bootstrap, "--group", "^backwards$", "--format", "json")
-    result = run_koff("lag", "--start", start, *asking)
-    assert result.returncode == 0, result.stderr
-    (row,) = json.loads(result.stdout)["partitions"]
+    (row,) = run_lag(settled.bootstrap, "--start", start, group="backwards")["partitions"]
     assert (row["lag"], row["complete"]) == (8, 1)
-
-
-def neighbour(of: str) -> str:
-    """Another group in the same partition of the offsets topic."""
-    home = group_partition(of, 50)
-    return next(name for n in itertools.count() if group_partition(name := f"neighbour-{n}", 50) == home)
-
-
-@contextmanager
-def transaction(kafka: LocalKafka, group: str, *offsets: tuple[str, int, int]) -> Iterator[Producer]:
-    """Commits of the group in a transaction that is left open; it is aborted when the test fails."""
-    producer = kafka.producer({"transactional.id": f"of-{group}", "transaction.timeout.ms": 600_000})
-    producer.init_transactions(60)
-    producer.begin_transaction()
-    consumer = kafka.consumer(group)
-    at = [TopicPartition(*offset) for offset in offsets]
-    producer.send_offsets_to_transaction(at, consumer.consumer_group_metadata(), 60)
-    consumer.close()
-    try:
-        yield producer
-    except BaseException:
-        with suppress(KafkaException):  # it was committed before
-            producer.abort_transaction(60)
-        raise
-
-
-def watch(monitor: Monitor, until: Callable[[], object], what: str) -> dict[tuple[str, str, int], list[int]]:
-    """The different offsets that were served one after the other, until it is so."""
-    seen: dict[tuple[str, str, int], list[int]] = {}
-
-    def look() -> object:
-        done = until()
-        for at, offset in committed(monitor).items():
-            offsets = seen.setdefault(at, [offset])
-            if offsets[-1] != offset:
-                offsets.append(offset)
-        return done
-
-    wait_until(look, timeout_s=60, what=what, every_s=0.001)
-    return seen
-
-
-def test_a_transaction_left_open_counts_once_it_commits_and_its_neighbours_are_never_taken_back(settled):
-    group, other = neighbour("forwards"), "forwards"
-    commit(settled, group, ("orders", 0, 3))
-    with transaction(settled, group, ("orders", 0, 8)) as producer:
-        for offset in range(13, 16):
-            commit(settled, other, ("orders", 0, offset))
-        with monitoring(settled.bootstrap) as monitor:
-            monitor.wait_until_ready()
-            begun = committed(monitor)
-            assert (begun[group, "orders", 0], begun[other, "orders", 0]) == (3, 15)
-            wait_until(lambda: completeness(monitor, "backwards") == 1, what="the other partitions")
-            assert completeness(monitor, other) == 0
-            assert not monitor.events("backfilled")
-            commit(settled, other, ("orders", 0, 16))
-            producer.commit_transaction(60)
-            seen = watch(
-                monitor,
-                lambda: monitor.events("backfilled") and committed(monitor)[group, "orders", 0] == 8,
-                "the end of the transaction",
-            )
-            wait_for_backfill(monitor)
-            assert seen[group, "orders", 0] in ([3, 8], [8])  # it may have come before we looked
-            assert seen[other, "orders", 0] in ([15, 16], [16])
-            assert completeness(monitor, other) == 1
-
-
-@contextmanager
-def committing(kafka: LocalKafka, topic: str, groups: int) -> Iterator[dict[str, int]]:
-    """Groups that commit an offset more, again and again; the last ones known to be there, by group."""
-    consumers = {f"busy-{number}": kafka.consumer(f"busy-{number}") for number in range(groups)}
-    last, done = dict.fromkeys(consumers, 0), threading.Event()
-
-    def work() -> None:
-        for offset in itertools.count(1):
-            for group, consumer in consumers.items():
-                at = [TopicPartition(topic, 0, offset)]
-                wait_until(partial(is_committed, consumer, offsets=at), what=f"a commit of {group}")
-                last[group] = offset
-                if done.is_set():
-                    return
-
-    worker = threading.Thread(target=work, name="committing")
-    worker.start()
-    try:
-        yield last
-    finally:
-        done.set()
-        worker.join(60)
-        for consumer in consumers.values():
-            consumer.close()
-
-
-def test_no_offset_goes_back_while_groups_commit_without_a_pause(settled):
-    topic = settled.create_topic()
-    for number in range(6):
-        commit(settled, f"busy-{number}", (topic, 0, 0))
-    with committing(settled, topic, 6) as last:
-        wait_until(lambda: min(last.values()) > 100, what="some commits")
-        before = dict(last)
-        with monitoring(settled.bootstrap) as monitor:
-            monitor.wait_until_ready()
-            seen = watch(monitor, lambda: monitor.events("backfilled"), "the backfill")
-            now = dict(last)
-            more = watch(
-                monitor,
-                lambda: all(
-                    offset >= now[g] for (g, t, _), offset in committed(monitor).items() if t == topic
-                ),
-                "the commits",
-            )
-    assert {at[0] for at in seen if at[1] == topic} == before.keys()
-    for (group, of, partition), offsets in seen.items():
-        whole = offsets + more[group, of, partition]
-        assert whole == sorted(whole), group
-        if of == topic:
-            assert whole[0] >= before[group]
-            assert whole[-1] > before[group]
-
-
-@contextmanager
-def coming(kafka: LocalKafka, topic: str) -> Iterator[list[str]]:
-    """Groups that commit once, one after the other: those that have. They wait for nothing at the end."""
-    names, done = list[str](), threading.Event()
-
-    def work() -> None:
-        while not done.is_set():
-            name = f"once-{len(names)}"
-            one = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, 1)])
-            kafka.admin.alter_consumer_group_offsets([one])[name].result(60)
-            names.append(name)
-            done.wait(0.005)  # the monitor must be able to keep up on a busy machine
-
-    worker = threading.Thread(target=work, name="coming")
-    worker.start()
-    try:
-        yield names
-    finally:
-        done.set()
-        worker.join(60)
-
-
-def test_no_group_that_comes_while_the_coordinators_answer_is_missed(settled, tmp_path):
-    topic = settled.create_topic()
-    with coming(settled, topic) as names:
-        wait_until(lambda: len(names) > 10, what="some groups")
-        with monitoring(settled.bootstrap, env=without_backfill(tmp_path)) as monitor:
-            monitor.wait_until_ready()
-            until = len(names)
-            wait_until(
-                lambda: {at[0] for at in committed(monitor)}.issuperset(names[:until]),
-                what=f"all of {until} groups",
-            )
-            assert sum(monitor.metrics()["koff_reader_records_total"].values()) > 0
-            assert not monitor.events("backfilled")
 
 
 def test_another_topic_than_kafkas_own_is_replayed(settled):
@@ -297,81 +103,5 @@ def test_another_topic_than_kafkas_own_is_replayed(settled):
     write(settled.bootstrap, offsets, commit_record("written", "orders", 0, 5))
     with monitoring(settled.bootstrap, "--offsets-topic", offsets) as monitor:
         monitor.wait_until_ready()
-        assert committed(monitor) == {("written", "orders", 0): 5}
+        assert monitor.rows(COMMITTED) == {("written", "orders", 0): 5}
         assert not monitor.events(ASKED)
-
-
-def test_groups_that_a_coordinator_has_yet_to_load_are_waited_for(more_kafka):
-    """It asks from the moment on at which the broker listens."""
-    kafka = more_kafka()
-    topic = kafka.create_topic()
-    names = [f"late-{number}" for number in range(40)]
-    for name in names:
-        commit(kafka, name, (topic, 0, 0))
-    write(
-        kafka.bootstrap,
-        "__consumer_offsets",
-        *(commit_record("bulky", topic, 0, n, at=n) for n in range(100_000)),
-        partition=group_partition("bulky", 50),
-    )
-    kafka.nodes[0].stop()
-    with monitoring(kafka.bootstrap, "--wait") as monitor:
-        assert monitor.get("/readyz")[0] == 503
-        kafka.nodes[0].start()
-        monitor.wait_until_ready(60)
-        assert {at[0]: offset for at, offset in committed(monitor).items()} == {
-            **dict.fromkeys(names, 0),
-            "bulky": 99_999,
-        }
-        assert not reasons_to_replay(monitor), monitor.text
-
-
-# Rights
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[LocalKafka]:
-    """A Kafka where `half` may describe one group of three, and `nobody` none; both may read all topics."""
-    with lend_kafka(security=True) as kafka:
-        topic = kafka.create_topic("orders")
-        for group in ("seen", "hidden", "hidden-too"):
-            commit(kafka, group, (topic, 0, 3))
-        allow(
-            kafka,
-            ("half", ResourceType.GROUP, "seen", AclOperation.DESCRIBE),
-            ("half", ResourceType.TOPIC, "*", AclOperation.READ),
-            ("nobody", ResourceType.TOPIC, "*", AclOperation.READ),
-        )
-        yield kafka
-
-
-@contextmanager
-def monitoring_as(user: str, kafka: LocalKafka, *args: str) -> Iterator[Monitor]:
-    login = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": f"{user}-secret",
-    }
-    with monitoring(kafka.sasl_bootstrap, *args, env=set_properties(login)) as monitor:
-        yield monitor
-
-
-def test_groups_that_rights_hide_are_found_by_the_backfill_and_named_once(guarded):
-    with monitoring_as("half", guarded) as monitor:
-        monitor.wait_until_ready()
-        wait_for_backfill(monitor)
-        assert {at[0] for at in committed(monitor)} == {"seen", "hidden", "hidden-too"}
-        assert monitor.stop() == 0, monitor.text
-    (asked,) = monitor.events(ASKED)
-    assert asked["groups"] == 1
-    (found,) = [line for line in monitor.log if "groups" in line and "count" in line]
-    assert (found["count"], found["groups"]) == (2, ["hidden", "hidden-too"])
-
-
-def test_who_may_describe_no_group_reads_the_log_and_is_told(guarded):
-    with monitoring_as("nobody", guarded) as monitor:
-        monitor.wait_until_ready()
-        assert {at[0] for at in committed(monitor)} == {"seen", "hidden", "hidden-too"}
-        assert "may not DESCRIBE groups" in reasons_to_replay(monitor)[0]
-        assert monitor.stop() == 0, monitor.text

@@ -116,30 +116,6 @@ def test_the_list_fits_each_size_with_wide_names_and_200_groups(terminal: Tmux, 
     check_list(terminal, 60, 12)
 
 
-@pytest.mark.thorough
-def test_lost_brokers_are_said_and_break_no_line_until_they_are_back(
-    terminal: Tmux, cluster: LocalKafka
-) -> None:
-    watch(terminal)
-    terminal.resize(60, 12)
-    terminal.press("/")
-    terminal.press("-", "h", "e", "a", "r", "t", "Enter")
-    terminal.wait_for("filter: -heart")
-    cluster.kill()
-    terminal.wait_for("not all is known")
-    terminal.wait_until(
-        lambda: re.search(r"^> [A-Z]+ +\u2764\ufe0f-heart +- .* commits_no", terminal.text, re.MULTILINE),
-        what="the reason in the line of the group",
-    )
-    cluster.nodes[0].start()
-    terminal.wait_until(
-        lambda: (
-            "not all is known" not in terminal.text and re.search(r"\u2764\ufe0f-heart +996 ", terminal.text)
-        ),
-        what="the lag",
-    )
-
-
 @pytest.mark.parametrize(("key", "code"), [("q", 0), pytest.param("C-c", 130, marks=pytest.mark.thorough)])
 def test_the_terminal_is_left_as_it_was(terminal: Tmux, cluster: LocalKafka, key: str, code: int) -> None:
     terminal.type_line("stty -a >before; echo before")

@@ -197,34 +197,6 @@ def test_a_close_has_a_deadline_though_the_offset_manager_hangs(
     assert group.closed
 
 
-def test_a_quiet_partition_is_read_soon_though_its_neighbour_is_busy(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
-    topic = make_topic(partitions=2)
-    produce(kafka, topic, 20_000, partition=0)
-    produce(kafka, topic, 1, partition=1)
-    group = join(topic)
-    membership: Any = group._membership
-    wait_until(
-        lambda: [claim.initialized for claim in membership.claims.values()] == [True, True],
-        what="both partitions to be read",
-    )
-    offsets: dict[int, list[int]] = {0: [], 1: []}
-    for count, message in enumerate(group.messages(), 1):
-        offsets[message.partition].append(message.offset)
-        message.ack()
-        if offsets[1] and count < 15_000:
-            break
-        assert count < 15_000, "the quiet partition waits"
-    # Nothing is lost or out of order, though partitions were parked.
-    for message in group.messages():
-        offsets[message.partition].append(message.offset)
-        message.ack()
-        if len(offsets[0]) == 20_000:
-            break
-    assert offsets == {0: list(range(20_000)), 1: [0]}
-
-
 def test_an_outage_of_zookeeper_is_among_the_errors(make_topic: Callable[..., str], join: Join) -> None:
     with LocalZooKeeper() as own:
         group = join(make_topic(), hosts=own.hosts, session_timeout_s=3.0)

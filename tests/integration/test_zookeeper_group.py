@@ -113,19 +113,6 @@ def test_messages_come_whole_and_those_before_are_committed_when_one_is(
     assert [m.offset for m in take(join(topic), 5)] == [5, 6, 7, 8, 9]
 
 
-def test_only_what_is_contiguous_is_committed_when_messages_are_processed_out_of_order(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
-    topic = make_topic()
-    produce(kafka, topic, 5)
-    group = join(topic)
-    messages = take(group, 5)
-    for which, expected in ((1, None), (0, b"2"), (3, b"2"), (4, b"2"), (2, b"5")):
-        messages[which].ack()
-        group.flush_offsets()
-        assert stored(tree, topic) == expected
-
-
 def test_nodes_are_those_of_the_original_tools(
     make_topic: Callable[..., str], join: Join, tree: KazooClient
 ) -> None:
@@ -144,24 +131,6 @@ def test_nodes_are_those_of_the_original_tools(
     group.close()
     assert tree.get_children(f"/consumers/{NAME}/ids") == []
     assert tree.get_children(f"/consumers/{NAME}/owners/{topic}") == []
-
-
-def test_two_instances_share_evenly_and_the_one_that_stays_goes_on_where_the_other_ended(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
-    topic = make_topic(partitions=5)
-    first = join(topic)
-    wait_until(lambda: owns(first, topic, 0, 1, 2, 3, 4), what="all partitions")
-    second = join(topic)
-    low, high = sorted((first, second), key=lambda group: group.id)
-    wait_until(lambda: owns(low, topic, 0, 1, 2) and owns(high, topic, 3, 4), what="a share each")
-    produce(kafka, topic, 4, partition=4)
-    for message in take(high, 4):
-        message.ack()
-    high.close()
-    wait_until(lambda: owns(low, topic, 0, 1, 2, 3, 4), what="all partitions")
-    produce(kafka, topic, 1, partition=4)
-    assert [m.offset for m in take(low, 1)] == [4]
 
 
 def test_a_hand_over_waits_for_what_is_being_processed(
@@ -240,18 +209,6 @@ def test_a_message_that_fails_for_good_is_a_dead_letter_before_it_is_passed_over
     assert headers["koff-topic"] == topic.encode()
     assert (headers["koff-partition"], headers["koff-offset"]) == (b"0", b"0")
     assert headers["koff-cause"] == b"ValueError('bad')"
-
-
-def test_a_group_without_offsets_begins_at_the_newest_when_told_and_its_next_instance_there_too(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
-    topic = make_topic()
-    produce(kafka, topic, 3)
-    group = join(topic, initial_offset=StartOffset.NEWEST)
-    wait_until(lambda: stored(tree, topic) == b"3", what="the beginning to be noted")
-    group.close()
-    produce(kafka, topic, 1)
-    assert [m.offset for m in take(join(topic, initial_offset=StartOffset.NEWEST), 1)] == [3]
 
 
 @pytest.mark.parametrize("reset", [False, True])

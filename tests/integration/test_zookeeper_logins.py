@@ -21,6 +21,7 @@ from koff.kafkatest import LocalKafka, LocalZooKeeper, wait_until
 from koff.kafkatest.ports import free_ports
 from koff.kafkatest.settings import KEYSTORE_PASSWORD
 from koff.kafkatest.tls import make_keystore
+from tests.clusters import log_in
 from tests.kafka_groups import allow, produce
 
 pytestmark = [
@@ -121,19 +122,13 @@ def test_brokers_that_are_found_in_zookeeper_get_the_tls_and_sasl_properties_of_
         "listener_security_protocol_map": {"SSL": "SSL", "LOGIN": "SASL_PLAINTEXT"},
     }
     tls = {"security.protocol": "ssl", "ssl.ca.location": str(kafka.ca_pem)}
-    login = {
-        "security.protocol": "sasl_plaintext",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "admin",
-        "sasl.password": kafka.users["admin"],
-    }
     with LocalZooKeeper() as zookeeper:
         client = KazooClient(zookeeper.hosts)
         client.start()
         client.create("/brokers/ids/1", json.dumps(found).encode(), makepath=True)
         client.stop()
         client.close()
-        for number, properties in enumerate((tls, login)):
+        for number, properties in enumerate((tls, log_in("admin"))):
             conf = ConsumerGroupConf(cluster=ClusterConf("", properties))
             with join_consumer_group(f"g{number}", [topic], zookeeper.hosts, conf) as group:
                 (message,) = islice(group.messages(), 1)
@@ -148,17 +143,10 @@ def test_a_member_that_may_not_read_its_topic_says_so_and_reads_once_it_may(
 ) -> None:
     kafka = more_kafka(security=True)
     topic = kafka.create_topic()
-    user = next(name for name in kafka.users if name != "admin")
-    allow(kafka, (user, ResourceType.TOPIC, topic, AclOperation.DESCRIBE))
+    allow(kafka, ("koff", ResourceType.TOPIC, topic, AclOperation.DESCRIBE))
     produce(kafka, topic, 1)
-    login = {
-        "security.protocol": "sasl_plaintext",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": kafka.users[user],
-    }
-    conf = ConsumerGroupConf(cluster=ClusterConf(kafka.sasl_bootstrap, login))
+    conf = ConsumerGroupConf(cluster=ClusterConf(kafka.sasl_bootstrap, log_in("koff")))
     with join_consumer_group(topic, [topic], koff_zookeeper.hosts, conf) as group:
         assert isinstance(next(group.errors()).__cause__, Denied)
-        allow(kafka, (user, ResourceType.TOPIC, topic, AclOperation.READ))
+        allow(kafka, ("koff", ResourceType.TOPIC, topic, AclOperation.READ))
         next(group.messages()).ack()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -15,7 +14,7 @@ from koff.client import ClusterConf
 from koff.client.zookeeper import ConsumerGroupConf, join_consumer_group
 from koff.kafkatest import KafkaCluster, LocalZooKeeper, wait_until
 from tests.kafka_groups import produce
-from tests.koff_process import Monitor, monitoring, run_koff
+from tests.koff_process import Monitor, monitoring, run_koff, run_lag
 
 ROOT = "/old/kafka"
 
@@ -50,12 +49,13 @@ def commit(tree: KazooClient, group: str, topic: str, partition: int, offset: in
 
 
 def lag_of(kafka: KafkaCluster, hosts: str, group: str) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    args = ("--brokers", kafka.bootstrap, "--zookeeper", hosts, "--group", f"^{group}$", "--format", "json")
-    done = run_koff("lag", *args)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = run_lag(kafka.bootstrap, "--zookeeper", hosts, group=group)
     (total,) = told["groups"]
     return total, {row["partition"]: row for row in told["partitions"]}
+
+
+def lags(monitor: Monitor) -> dict[tuple[str, int], float]:
+    return {at[1:]: lag for at, lag in monitor.rows().items() if at[0] == "kept-in-zookeeper"}
 
 
 def test_a_group_is_shown_with_its_members_and_what_each_owns(
@@ -69,12 +69,8 @@ def test_a_group_is_shown_with_its_members_and_what_each_owns(
             message.ack()
         group.flush_offsets()
         total, rows = lag_of(kafka, hosts, "here")
-        assert (total["type"], total["state"], total["members"], total["lag"]) == (
-            "zookeeper",
-            "Stable",
-            1,
-            2,
-        )
+        shown = (total["type"], total["state"], total["members"], total["lag"])
+        assert shown == ("zookeeper", "Stable", 1, 2)
         assert (rows[0]["committed"], rows[0]["lag"], rows[0]["client_id"]) == (3, 2, group.id)
         assert rows[0]["client_host"]
         assert (rows[1]["committed"], rows[1]["lag"], rows[1]["reasons"]) == (None, None, "no_commit")
@@ -100,12 +96,8 @@ def test_a_group_that_commits_to_kafka_too_is_shown_once_as_kafka_has_it(
     assert (total["type"], rows[0]["committed"]) == ("classic", 5)
     with monitoring(kafka.bootstrap, "--zookeeper", hosts) as monitor:
         monitor.wait_until_ready()
-        shown = [
-            line
-            for line in monitor.get("/metrics")[1].splitlines()
-            if line.startswith("koff_group_lag{") and topic in line
-        ]
-        assert len(shown) == 1, shown
+        lines = monitor.get("/metrics")[1].splitlines()
+        assert sum(line.startswith("koff_group_lag{") and topic in line for line in lines) == 1
 
 
 def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
@@ -121,26 +113,26 @@ def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
     tree.create(f"/consumers/kept-in-zookeeper/offsets/{topic}/1", b"rubbish")
     with monitoring(kafka.bootstrap, "--zookeeper", hosts) as monitor:
         monitor.wait_until_ready()
-        wait_until(lambda: lag(monitor, topic) == {"0": 6}, what="the lag")
+        wait_until(lambda: lags(monitor) == {(topic, 0): 6}, what="the lag")
         commit(tree, "kept-in-zookeeper", topic, 0, 9)
-        wait_until(lambda: lag(monitor, topic) == {"0": 1}, what="the commit")
+        wait_until(lambda: lags(monitor) == {(topic, 0): 1}, what="the commit")
         commit(tree, "kept-in-zookeeper", topic, 1, 0)
-        wait_until(lambda: lag(monitor, topic) == {"0": 1, "1": 0}, what="another partition")
+        wait_until(lambda: lags(monitor) == {(topic, 0): 1, (topic, 1): 0}, what="another partition")
         zookeeper.restart()
         commit(tree, "kept-in-zookeeper", topic, 0, 10)
-        wait_until(lambda: lag(monitor, topic) == {"0": 0, "1": 0}, what="a restart to be survived")
+        wait_until(lambda: lags(monitor) == {(topic, 0): 0, (topic, 1): 0}, what="a restart to be survived")
         tree.delete(f"/consumers/kept-in-zookeeper/offsets/{topic}/1")
-        wait_until(lambda: lag(monitor, topic) == {"0": 0}, what="the partition to go")
+        wait_until(lambda: lags(monitor) == {(topic, 0): 0}, what="the partition to go")
         tree.delete("/consumers/kept-in-zookeeper", recursive=True)
-        wait_until(lambda: lag(monitor, topic) == {}, what="the group to go")
+        wait_until(lambda: lags(monitor) == {}, what="the group to go")
         assert "kept-in-zookeeper" not in monitor.get("/metrics")[1]
         commit(tree, "kept-in-zookeeper", topic, 0, 7)
-        wait_until(lambda: lag(monitor, topic) == {"0": 3}, what="the group to come again")
+        wait_until(lambda: lags(monitor) == {(topic, 0): 3}, what="the group to come again")
         with zookeeper.paused():
-            wait_until(lambda: lag(monitor, topic) == {}, timeout_s=60, what="what is stale to go")
+            wait_until(lambda: lags(monitor) == {}, timeout_s=60, what="what is stale to go")
             assert sum(monitor.metrics()["koff_rows_withheld"].values()) == 1
             wait_until(lambda: monitor.events("ZooKeeper lost"), timeout_s=60, what="the warning")
-        wait_until(lambda: lag(monitor, topic) == {"0": 3}, timeout_s=60, what="ZooKeeper to be back")
+        wait_until(lambda: lags(monitor) == {(topic, 0): 3}, timeout_s=60, what="ZooKeeper to be back")
         monitor.wait_until_ready()
 
 
@@ -153,11 +145,3 @@ def test_an_address_without_zookeeper_or_without_the_chroot_is_one_line(
         assert done.returncode == 2, done.stderr
         assert "has no /nothing" in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def lag(monitor: Monitor, topic: str) -> dict[str, float]:
-    return {
-        partition: value
-        for (_, group, at, partition), value in monitor.metrics().get("koff_group_lag", {}).items()
-        if (group, at) == ("kept-in-zookeeper", topic)
-    }

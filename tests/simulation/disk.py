@@ -8,20 +8,11 @@ import tempfile
 from pathlib import Path
 
 from koff.errors import KoffError
-from koff.monitor.requests import (
-    Done,
-    Failed,
-    ForgetSaved,
-    Input,
-    Load,
-    Loaded,
-    Save,
-    SaveFile,
-    SaveIndex,
-)
+from koff.monitor.duties.loading import Load
+from koff.monitor.duties.savings import Done, ForgetSaved, WriteRequest
+from koff.monitor.requests import Failed, Input
 from koff.monitor.state import StateDir
 
-Write = Save | SaveIndex | SaveFile | ForgetSaved
 MEMORY = Path("/dev/shm")
 """Files are forced to the disk after each write: in memory that takes no time."""
 
@@ -53,39 +44,19 @@ class Disk:
             half = self._rng.choice(files)
             half.with_name(half.name + ".new").write_bytes(half.read_bytes()[: self._rng.randrange(100)])
 
-    def write(self, request: Write) -> Input:
+    def write(self, request: WriteRequest) -> Input:
         """Carries out a request to write."""
         state = self._open()
         if self.is_full and not isinstance(request, ForgetSaved):
             return Failed(request.id, "No space left on device")
-        match request:
-            case ForgetSaved():
-                for partition in sorted(request.partitions):
-                    state.forget(partition)
-            case SaveIndex():
-                state.note(request.origin, request.positions, stamp=request.stamp)
-            case SaveFile():
-                state.save_file(request.name, request.origin, request.state, stamp=request.stamp)
-            case Save():
-                state.save(
-                    request.origin,
-                    request.partition,
-                    request.state,
-                    position=request.position,
-                    stamp=request.stamp,
-                    leader_epoch=request.leader_epoch,
-                )
+        request.write(state)
         return Done(request.id)
 
     def load(self, request: Load) -> Input:
         """What can be read of that origin."""
         state = self._open()
         try:
-            partitions = dict(state.load(request.origin))
-            ends = state.load_file("ends", request.origin)
-            if isinstance(ends, str):
-                return Loaded(request.id, partitions, ends)
-            return Loaded(request.id, partitions, ends[0], ends[1])
+            return request.load(state)
         except KoffError as error:
             return Failed(request.id, str(error))
 

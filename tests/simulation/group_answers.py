@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 
 from koff.client.groups import responses
 from koff.monitor.described import build_group
-from koff.monitor.requests import (
-    Failed,
-    FetchGroups,
-    FetchShareLags,
-    GroupsFetched,
-    Input,
-    ShareLagsFetched,
-)
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
+from koff.monitor.requests import Failed, Input
 from koff.tracker import Described, ShareLag
 from tests.simulation.cluster import OFFSETS, Cluster, DescribedGroup
 from tests.simulation.conditions import Conditions
@@ -150,7 +145,7 @@ class Coordinators:
         def deliver(_: float) -> None:
             open_parts.remove(part)
             is_final = not open_parts
-            self._deliver(ShareLagsFetched(request.id, lags, part, frozenset(incomplete), is_final))
+            self._deliver(ShareLagsFetched(request.id, lags, part, frozenset(incomplete), final=is_final))
 
         self._schedule(now_s if reached == brokers else now_s + PATIENCE_S, deliver)
 
@@ -231,8 +226,8 @@ class Coordinators:
                 {p: why for p, why in answer.incomplete.items() if p in answer.request.partitions},
                 {name: topic.id for name, topic in self._cluster.topics.items()},
                 answer.request.partitions,
-                not answer.open_parts,
                 frozenset(answer.elsewhere),
+                final=not answer.open_parts,
             )
         )
 

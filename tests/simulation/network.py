@@ -13,36 +13,18 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from koff.monitor.requests import (
-    Failed,
-    FetchGroups,
-    FetchOffsets,
-    FetchShareLags,
-    FetchStoredGroups,
-    FetchTopicConfigs,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    ForgetSaved,
-    Input,
-    Load,
-    Moment,
-    OffsetKind,
-    OffsetsFetched,
-    Read,
-    ReadFirstRecords,
-    ReadHistory,
-    RecordPlace,
-    Request,
-    Save,
-    SaveFile,
-    SaveIndex,
-    StopReading,
-    Topic,
-    TopicConfigsFetched,
-    TopicPartition,
-    TopicsFetched,
-)
+from koff.monitor.duties.groups import FetchGroups
+from koff.monitor.duties.history import ReadHistory
+from koff.monitor.duties.loading import Load
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
+from koff.monitor.duties.savings import WriteRequest
+from koff.monitor.duties.share_lags import FetchShareLags
+from koff.monitor.duties.stored_groups import FetchStoredGroups
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Failed, Input, OffsetKind, Read, StopReading, Topic, TopicPartition
 from koff.view.cluster_view import ClusterFacts
 from tests.simulation.cluster import Cluster
 from tests.simulation.conditions import Conditions, Effect, Kind
@@ -130,12 +112,12 @@ class Network:
         arrived, self._arrived = self._arrived, []
         return arrived
 
-    def send(self, requests: Sequence[Request], now_s: float) -> None:
+    def send(self, requests: Sequence[Command], now_s: float) -> None:
         """Takes requests of the core."""
         for request in requests:
             self._send(request, now_s)
 
-    def _send(self, request: Request, now_s: float) -> None:
+    def _send(self, request: Command, now_s: float) -> None:
         match request:
             case FetchTopics():
                 self._ask(request.id, "topics", now_s, lambda: self._list_topics(request))
@@ -157,7 +139,7 @@ class Network:
                 self._readers.read_history(request, now_s)
             case Load():
                 self._ask(request.id, "load", now_s, lambda: self.disk.load(request))
-            case Save() | SaveIndex() | SaveFile() | ForgetSaved():
+            case WriteRequest():
                 self._ask(request.id, "save", now_s, lambda: self.disk.write(request))
             case ReadFirstRecords():
                 self._ask(request.id, "records", now_s, lambda: self._read_first_records(request))
@@ -298,7 +280,7 @@ class Network:
 
     def _deliver_offsets(self, answer: _OffsetsAnswer, found: _Offsets) -> None:
         answer.parts -= 1
-        self._deliver(OffsetsFetched(answer.request.id, found, answer.parts == 0))
+        self._deliver(OffsetsFetched(answer.request.id, found, final=answer.parts == 0))
 
     # --- The model ------------------------------------------------------------------------------------
 

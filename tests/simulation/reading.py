@@ -6,16 +6,15 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.moment import Moment
 from koff.monitor.requests import (
     Failed,
-    HistoryRead,
     Input,
     Lost,
-    Moment,
     Polled,
     Read,
     ReadFailed,
-    ReadHistory,
     Records,
     StopReading,
     Watermarks,
@@ -318,7 +317,7 @@ class Readers:
                         [record.value for record in wanted],
                         [record.offset for record in wanted],
                         min(next_offset, request.until),
-                        final,
+                        final=final,
                     )
                 )
                 again_s = now_s + self._rng.uniform(0.001, self._conditions.latency_s)

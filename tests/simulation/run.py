@@ -12,17 +12,12 @@ from dataclasses import dataclass, replace
 
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.groups import GroupsFetched
+from koff.monitor.duties.loading import Loaded
+from koff.monitor.duties.topics import TopicsFetched
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Source
-from koff.monitor.requests import (
-    Failed,
-    GroupsFetched,
-    Input,
-    Loaded,
-    Moment,
-    ReadFailed,
-    Request,
-    TopicsFetched,
-)
+from koff.monitor.requests import Command, Failed, Input, ReadFailed
 from tests.simulation.cluster import OFFSETS, SHARE_STATE, Cluster
 from tests.simulation.conditions import Conditions
 from tests.simulation.contract import ContractBroken, check, check_not_hidden, check_recovered
@@ -276,7 +271,7 @@ class Simulation:
         self._steps += 1
         if given is not None and self._log is not None:
             self._note(f"  > {_shorten(given)}")
-        requests: Sequence[Request] = self._core.handle(given, self._clock.read())
+        requests: Sequence[Command] = self._core.handle(given, self._clock.read())
         self._due_s = self._core.next_due_s()
         if self._log is not None:
             for event in self._core.take_events():

@@ -16,7 +16,8 @@ from typing import Literal
 from koff.lag.verdict import Verdict
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
-from koff.monitor.requests import Input, Moment
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Input
 from koff.serve.events.changes import ClusterChanges, look_at
 from tests.simulation.catalog import BROKER_KINDS
 from tests.simulation.cluster import Cluster

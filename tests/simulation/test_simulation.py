@@ -12,28 +12,13 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    GroupsFetched,
-    HistoryRead,
-    Input,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    Read,
-    ReadFailed,
-    ReadFirstRecords,
-    ReadHistory,
-    RecordPlace,
-    Request,
-    Start,
-    StopReading,
-    TopicsFetched,
-)
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Command, Input, Polled, Read, ReadFailed, Start, StopReading
 from tests.simulation.catalog import BROKER_KINDS, Catalog
 from tests.simulation.cluster import EPOCH_MS, OFFSETS, Cluster, PlainLog
 from tests.simulation.conditions import Conditions, Disturbance
@@ -315,7 +300,7 @@ class Bench:
         """The partition of the offsets topic that had the most records at the start."""
         return self.cluster.topics[OFFSETS].partitions[self.partition]
 
-    def receive(self, seconds: float, *requests: Request) -> list[Input]:
+    def receive(self, seconds: float, *requests: Command) -> list[Input]:
         """Sends the requests; returns what arrives within so many seconds."""
         self.network.send(requests, self.cluster.now)
         until_s, arrived = self.cluster.now + seconds, []

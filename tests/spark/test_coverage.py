@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from koff.spark.source.ranges import Range, drop_covered
 from koff.spark.tables import coverage as module
-from koff.spark.tables.coverage import Coverage, Span, intersect_spans, merge_intervals, subtract_intervals
+from koff.spark.tables.coverage import (
+    Coverage,
+    Span,
+    drop_covered,
+    intersect_spans,
+    merge_intervals,
+    subtract_intervals,
+)
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.schemas import Tables
 
@@ -35,9 +41,9 @@ def test_intervals_are_those_of_the_sets_of_their_offsets() -> None:
             assert all(end < start for (_, end), (start, _) in pairwise(found)), seed
 
 
-def test_ranges_leave_out_what_is_covered() -> None:
-    ranges = [Range(0, 0, 10), Range(1, 5, 6)]
-    assert drop_covered(ranges, {0: [(2, 4)], 1: [(0, 9)]}) == [Range(0, 0, 2), Range(0, 4, 10)]
+def test_spans_leave_out_what_is_covered() -> None:
+    spans = [Span(0, 0, 10), Span(1, 5, 6)]
+    assert drop_covered(spans, {0: [(2, 4)], 1: [(0, 9)]}) == [Span(0, 0, 2), Span(0, 4, 10)]
 
 
 def test_spans_meet_intervals_in_the_offsets_that_both_have() -> None:
@@ -85,21 +91,3 @@ def test_a_span_is_begun_then_complete_for_its_topic_and_its_filter(
     assert tables.frame("coverage").count() < before
     assert load().list_complete() == {0: [(0, 5)], 1: [(0, 3)]}
     assert load().list_begun() == {0: [(5, 9)], 3: [(0, 9)]}
-
-
-def test_rows_of_an_older_koff_count_as_begun(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(spark, str(tmp_path / "t"))
-    tables.create_tables()
-    for name, partition, offset in (
-        ("commits", 0, 41),
-        ("commits", 0, 7),
-        ("groups", 0, 50),
-        ("groups", 1, 3),
-    ):
-        row = f"SELECT 'c' cluster, {partition} offsets_partition, {offset}L log_offset, current_date() day"
-        row += ", 'g' `group`" + (", 't' topic, 0 partition" if name == "commits" else ", false gone")
-        spark.sql(row).write.format("delta").mode("append").save(tables.path(name))
-    coverage = Coverage(tables, "c", Lease(tables, "c", "a test"), topic_id="id")
-    coverage.load()
-    assert coverage.list_complete() == {}
-    assert coverage.list_begun() == {0: [(0, 51)], 1: [(0, 4)]}

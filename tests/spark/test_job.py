@@ -179,7 +179,7 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
         job.wait_until(lambda: committed(tables, "simple") == [3, 4], "the commit")
         job.wait_until(lambda: line.replace(" 7", " 6") in get(f"{job.url}/metrics"), "the changed row")
         served = get(f"{job.url}/metrics")
-        assert 'koff_pipeline_stream_up{cluster="c"} 1.0' in served
+        assert 'koff_pipeline_stream_up{cluster="c"} 1\n' in served
         assert 'koff_pipeline_table_files{table="commits"} ' in served  # as of the start: none or some
         commit(broker, "simple", topic, 0, 5)  # in the batch that the stop cuts off, or in none
     rows = {

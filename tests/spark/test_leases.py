@@ -15,14 +15,15 @@ import pyarrow as pa
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.spark.job.batch_writer import BatchWriter, write_once
+from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.segments_backfill import backfill_segments
-from koff.spark.rows.packing import PACKED, PACKED_DDL, pack_batches
+from koff.spark.rows.packing import pack_batches
 from koff.spark.tables import leases as module
 from koff.spark.tables.coverage import Coverage, Span
 from koff.spark.tables.leases import ALL, Lease, LeaseHeld, LeaseLost, hold_leases
 from koff.spark.tables.maintenance import maintain_tables
 from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.tables.session_settings import write_once
 from tests.spark.test_decoding import decode_batch, raw
 from tests.spark.test_parity import golden
 from tests.unit.builders import commit
@@ -219,8 +220,7 @@ DERIVED = ("commits", "groups", "assignments", "quarantine", "current", "group_s
 def make_frame(tables: Tables, cluster: str, records: pa.RecordBatch) -> DataFrame:
     """The packed rows of raw records."""
     packed = pack_batches([decode_batch(records, cluster)])
-    rows = [[row[name] for name in PACKED.names] for batch in packed for row in batch.to_pylist()]
-    return tables.spark.createDataFrame(rows, PACKED_DDL)
+    return tables.spark.createDataFrame(pa.Table.from_batches(packed))
 
 
 def count_rows(tables: Tables, cluster: str) -> dict[str, int]:

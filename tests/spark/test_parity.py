@@ -154,7 +154,7 @@ def both(
         tracker = tracked(records, rounds(samples, ids))
         tracker.set_offsets_partitions(50)
         returned = [ShareLag(row.topic, "", row.partition, row.lag) for row in SHARES]
-        tracker.shares.describe({"rec-share": returned}, asked_ms=samples[-1][0])
+        tracker.shares.describe({"rec-share": returned}, requested_ms=samples[-1][0])
         yield tables, tracker, samples[-1][0]
 
 

@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 
 from koff.errors import ConfigError, ConnectError, KoffError
 from koff.spark import DataLost, decode, find_koff_error
-from koff.spark.source.ranges import Range, limit_offsets, split_ranges
+from koff.spark.source.shares import limit_offsets, split_spans
+from koff.spark.tables.coverage import Span, count_offsets
 from tests.spark.test_decoding import EVERY, decode_batch, raw
 from tests.unit.builders import commit
 
@@ -251,15 +252,15 @@ def test_a_batch_takes_so_many_offsets_in_all_and_as_many_of_each_partition_as_i
 
 
 def test_shares_hold_every_offset_once_and_are_alike_in_size():
-    ranges = [Range(0, 5, 1_000_005), Range(1, 0, 10), Range(2, 0, 300_000)]
-    shares = split_ranges(ranges, 8)
+    spans = [Span(0, 5, 1_000_005), Span(1, 0, 10), Span(2, 0, 300_000)]
+    shares = split_spans(spans, 8)
     assert len(shares) == 8
-    for whole in ranges:
+    for whole in spans:
         pieces = sorted(each for share in shares for each in share if each.partition == whole.partition)
         assert pieces[0].start == whole.start
         assert pieces[-1].end == whole.end
         assert all(a.end == b.start for a, b in pairwise(pieces))
-    sizes = [sum(map(len, share)) for share in shares]
+    sizes = [count_offsets(share) for share in shares]
     assert max(sizes) < 2 * min(sizes)
-    assert split_ranges([Range(0, 0, 3), Range(1, 0, 4)], 16) == [[Range(0, 0, 3), Range(1, 0, 4)]]
-    assert split_ranges([], 4) == []
+    assert split_spans([Span(0, 0, 3), Span(1, 0, 4)], 16) == [[Span(0, 0, 3), Span(1, 0, 4)]]
+    assert split_spans([], 4) == []

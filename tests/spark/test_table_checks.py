@@ -19,7 +19,6 @@ from koff.errors import KoffError
 from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.table_checks import (
     KEYS,
-    CoverageRow,
     check_against_log,
     check_freshness,
     check_groups,
@@ -28,6 +27,7 @@ from koff.spark.job.table_checks import (
     fetch_log_ends,
 )
 from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status, read_sizes
+from koff.spark.tables.coverage import CoverageRow
 from koff.spark.tables.leases import hold_leases
 from koff.spark.tables.maintenance_notes import MaintenanceNotes
 from koff.spark.tables.schemas import TABLES, Tables
@@ -44,8 +44,10 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
 
 
-def covered(start: int, end: int, *, complete: bool = True, partition: int = 0) -> CoverageRow:
-    return CoverageRow("id", partition, start, end, complete)
+def covered(
+    start: int, end: int, *, complete: bool = True, partition: int = 0, topic_id: str | None = "id"
+) -> CoverageRow:
+    return CoverageRow(topic_id, partition, start, end, complete, "", NOW)
 
 
 def test_offsets_between_others_that_were_never_read_fail() -> None:
@@ -55,7 +57,7 @@ def test_offsets_between_others_that_were_never_read_fail() -> None:
 
 
 def test_offsets_of_segments_close_a_gap_in_the_log_of_any_topic_id() -> None:
-    rows = [covered(0, 10), covered(20, 30), CoverageRow(None, 0, 8, 22, complete=True)]
+    rows = [covered(0, 10), covered(20, 30), covered(8, 22, topic_id=None)]
     assert check_offsets("c", rows, "").ok
 
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from koff.spark.tables import schemas as module
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
-from koff.spark.tables.layout import LAYOUTS, find_layout
+from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Tables, WrongTables
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_tables_say_what_they_hold_and_how_long_delta_keeps_their_log(
     for name in TABLES:
         assert read_definition(made, name) == (TABLE_TEXTS[name], column_texts(name), properties(name))
         nullable = {field.name for field in made.frame(name).schema if field.nullable}
-        assert nullable == set(column_texts(name)) - set(find_layout(name).required), name
+        assert nullable == set(column_texts(name)) - set(LAYOUTS[name].required), name
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_files_have_statistics_of_what_queries_filter_by_and_dictionaries_of_wha
     log = Path(tables.path("commits"), "_delta_log")
     actions = [json.loads(line) for line in max(log.glob("*.json")).read_text().splitlines()]
     (add,) = [action["add"] for action in actions if "add" in action]
-    assert json.loads(add["stats"])["minValues"].keys() == set(find_layout("commits").filtered)
+    assert json.loads(add["stats"])["minValues"].keys() == set(LAYOUTS["commits"].filtered)
     group = ParquetFile(Path(tables.path("commits"), unquote(add["path"]))).metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
     with_dictionary = {each.path_in_schema for each in columns if "RLE_DICTIONARY" in each.encodings}
@@ -173,7 +173,7 @@ def test_every_column_of_a_layout_exists_and_every_table_and_column_has_a_text(s
     assert TABLE_TEXTS.keys() == TABLES.keys()
     assert LAYOUTS.keys() <= TABLES.keys()
     for name in TABLES:
-        texts, layout = column_texts(name), find_layout(name)
+        texts, layout = column_texts(name), LAYOUTS[name]
         assert all(texts.values()), name
         assert {*layout.required, *layout.filtered} <= texts.keys()
         assert layout.sorted_by in ("", *layout.filtered)
@@ -191,7 +191,7 @@ def column_texts(name: str) -> dict[str, str]:
 
 
 def properties(name: str) -> dict[str, str]:
-    return {**find_layout(name).make_properties(), PROPERTY: str(VERSION)}
+    return {**LAYOUTS[name].make_properties(), PROPERTY: str(VERSION)}
 
 
 def read_definition(tables: Tables, name: str) -> tuple[str, dict[str, str], dict[str, str]]:

@@ -12,7 +12,7 @@ import pytest
 
 from koff.spark.job.table_checks import KEYS
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
-from koff.spark.tables.layout import find_layout
+from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.schemas import TABLES, Tables
 from tests.spark.test_table_checks import append
 
@@ -43,7 +43,7 @@ def render_tables() -> str:
         for column in split_columns(table.ddl):
             found = _NAME.match(column)
             assert found, column
-            kind = found[2] + (" NOT NULL" if found[1] in find_layout(name).required else "")
+            kind = found[2] + (" NOT NULL" if found[1] in LAYOUTS[name].required else "")
             parts.append(f"| `{found[1]}` | {kind} | {describe_column(name, found[1])} |\n")
         parts.append("\n")
     return "".join(parts)

@@ -25,7 +25,7 @@ from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
 from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, copy_error
-from koff.proto.requests import Api, Request, build_request, build_struct, encode_request, error_name
+from koff.proto.requests import Api, EncodedRequest, build_request, build_struct, encode_request, error_name
 
 T = TypeVar("T")
 
@@ -258,7 +258,7 @@ def _build_struct(api: Api, kind: str, /, **fields: Any) -> Any:
     return build_struct(api, _VERSIONS[api], kind, **fields)
 
 
-def _build_request(api: Api, connection: Connection, /, **fields: Any) -> Request[Any]:
+def _build_request(api: Api, connection: Connection, /, **fields: Any) -> EncodedRequest[Any]:
     version = choose_version(connection, api, (_VERSIONS[api], _VERSIONS[api]))
     try:
         return encode_request(build_request(api, version, **fields))

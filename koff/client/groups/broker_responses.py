@@ -23,7 +23,7 @@ from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.leaders import BrokerAddress, Layout
 from koff.client.groups.responses import DescribedGroup, ShareOffset
 from koff.client.wire.connection import MAX_REQUEST_BYTES, Connection, UnsupportedVersion
-from koff.proto.requests import Api, Request, encode_request, error_name
+from koff.proto.requests import Api, EncodedRequest, encode_request, error_name
 from koff.records.placement import group_partition
 
 COORDINATOR_ERRORS = frozenset(
@@ -114,7 +114,7 @@ class BrokerResponses:
         options: FetchOptions,
         fetched: Collection[str],
         described: Collection[str],
-    ) -> Iterator[tuple[Request[Any], Callable[[Any], None]]]:
+    ) -> Iterator[tuple[EncodedRequest[Any], Callable[[Any], None]]]:
         """The requests for what is missing of the listed groups, each with a function for its result."""
         listings = self.listings or ()
         missing = [listing for listing in listings if listing.name not in fetched]
@@ -140,7 +140,7 @@ class BrokerResponses:
 
 def _build_list_requests(
     connection: Connection, probes: Sequence[str], types: Sequence[str]
-) -> Iterator[Request[Any]]:
+) -> Iterator[EncodedRequest[Any]]:
     """The probes, then ListGroups: for groups of these types, or of all if there are none.
 
     A broker processes the requests of one connection in their order.
@@ -151,7 +151,7 @@ def _build_list_requests(
 
 def _build_offset_requests(
     connection: Connection, groups: Sequence[str]
-) -> Iterator[Request[offset_fetch.FetchedOffsets]]:
+) -> Iterator[EncodedRequest[offset_fetch.FetchedOffsets]]:
     version = min(connection.highest_version(Api.OFFSET_FETCH) or 0, offset_fetch.LAST_VERSION)
     if version < offset_fetch.FIRST_VERSION:
         raise UnsupportedVersion(f"Kafka at {connection.address} is older than Kafka 2.8: upgrade the broker")

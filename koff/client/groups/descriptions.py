@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from koff.client.groups.responses import Assigned, DescribedGroup, DescribedMember, ShareOffset
 from koff.client.wire.connection import Connection
-from koff.proto.requests import Api, Request, encode_request, error_name, format_topic_id
+from koff.proto.requests import Api, EncodedRequest, encode_request, error_name, format_topic_id
 from koff.records import Assignment, Subscription, decode_assignment, decode_subscription
 from koff.records.consumer_protocol import CONSUMER
 
@@ -66,7 +66,7 @@ def read_listings(response: Any) -> Iterator[GroupListing]:
 
 def build_describe_requests(
     connection: Connection, api: Api, groups: Sequence[GroupListing]
-) -> Iterator[Request[list[DescribedGroup]]]:
+) -> Iterator[EncodedRequest[list[DescribedGroup]]]:
     """Requests that describe the groups. `api` must be the `describe_api` of all of them."""
     listings = {group.name: group for group in groups}
     # DescribeGroups is older than the other requests and names its field differently.
@@ -81,7 +81,7 @@ def build_describe_requests(
 
 def build_share_offset_requests(
     connection: Connection, groups: Iterable[str]
-) -> Iterator[Request[list[tuple[str, str, list[ShareOffset]]]]]:
+) -> Iterator[EncodedRequest[list[tuple[str, str, list[ShareOffset]]]]]:
     """Requests for all offsets of share groups. A response holds each group's name, error and offsets."""
     api = Api.DESCRIBE_SHARE_GROUP_OFFSETS
     for names in _split_into_batches(groups):
@@ -93,9 +93,9 @@ def build_share_offset_requests(
         yield _convert_response(encode_request(request), _convert_share_offsets)
 
 
-def _convert_response(request: Request[Any], convert: Callable[[Any], Any]) -> Request[Any]:
+def _convert_response(request: EncodedRequest[Any], convert: Callable[[Any], Any]) -> EncodedRequest[Any]:
     """The same request, whose decoded response is passed through `convert`."""
-    return Request(
+    return EncodedRequest(
         request.api,
         request.version,
         request.body,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from koff.client.groups.responses import PackedOffsets
 from koff.proto.primitives import JAVA_REPLACEMENT, Malformed, read_uvarint, write_uvarint
-from koff.proto.requests import Api, Request, error_name, skip_tags
+from koff.proto.requests import Api, EncodedRequest, error_name, skip_tags
 
 FIRST_VERSION, LAST_VERSION = 7, 9
 BATCH_GROUPS = 1000
@@ -51,7 +51,7 @@ class FetchedOffsets:
 
 def build_requests(
     groups: Sequence[str], version: int, *, max_bytes: int
-) -> Iterator[Request[FetchedOffsets]]:
+) -> Iterator[EncodedRequest[FetchedOffsets]]:
     """Requests for all offsets of the groups.
 
     No request is larger than `max_bytes`, unless the name of a single group is.
@@ -70,17 +70,17 @@ def build_requests(
         entries.append(bytes(head) + name + all_topics)
         size += len(entries[-1])
         if version == _ONE_GROUP:
-            yield Request(Api.OFFSET_FETCH, version, entries.pop() + _REST, partial(decode_one, group))
+            yield EncodedRequest(Api.OFFSET_FETCH, version, entries.pop() + _REST, partial(decode_one, group))
     if entries:
         yield _build_request(entries, version)
 
 
-def _build_request(entries: list[bytes], version: int) -> Request[FetchedOffsets]:
+def _build_request(entries: list[bytes], version: int) -> EncodedRequest[FetchedOffsets]:
     body = bytearray()
     write_uvarint(body, len(entries) + 1)
     body += b"".join(entries)
     body += _REST
-    return Request(Api.OFFSET_FETCH, version, bytes(body), decode_response)
+    return EncodedRequest(Api.OFFSET_FETCH, version, bytes(body), decode_response)
 
 
 def decode_one(group: str, buffer: bytes, at: int) -> FetchedOffsets:

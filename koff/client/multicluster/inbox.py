@@ -132,16 +132,21 @@ class Inbox:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
-            while True:
-                self.check_open()
-                if batches := self._pop_batches(commit=commit):
-                    return [message for batch in batches for message in batch.messages]
-                if errors := self._take_errors():  # instead of waiting
-                    raise ReadErrors(errors, readers=len(self._subscriptions))
+            while not (messages := self.poll_messages(commit=commit)):
                 left_s = None if deadline is None else deadline - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     return []
                 self._changed.wait(left_s)
+            return messages
+
+    def poll_messages(self, *, commit: bool) -> list[Message]:
+        """The next messages of one cluster; [] if there are none now. Raises what `take_messages` does."""
+        with self.lock:
+            self.check_open()
+            batches = self._pop_batches(commit=commit)
+            if not batches and (errors := self._take_errors()):
+                raise ReadErrors(errors, readers=len(self._subscriptions))
+            return [message for batch in batches for message in batch.messages]
 
     def wait_for_room(self, subscriptions: Sequence[ReaderSubscription], timeout_s: float) -> int:
         """How many messages the queues of these subscriptions have room for.

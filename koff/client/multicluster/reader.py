@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf, OffsetSpec
@@ -15,7 +16,6 @@ from koff.client.multicluster.errors import CommitError, Unavailable
 from koff.client.multicluster.feed_stream import FeedStream
 from koff.client.multicluster.group_stream import GroupStream
 from koff.client.multicluster.inbox import Inbox
-from koff.client.multicluster.reading_threads import MessageStream
 from koff.client.multicluster.stats import ReaderStats
 from koff.client.multicluster.subscription import ReaderSubscription
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
@@ -43,12 +43,12 @@ class Reader(Closing):
             )
             for name, conf in list_subscriptions(clusters, confs)
         ]
-        self._inbox = Inbox(self._subscriptions)
+        self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
+        self._groups: dict[tuple[str, str], GroupStream] = {}
+        self._inbox = self._make_inbox()
         self._errors = ErrorQueue()
         for subscription in self._subscriptions:
             subscription.accept_acknowledgements(self._inbox.lock, self._report_passed_over)
-        self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
-        self._groups: dict[tuple[str, str], GroupStream] = {}
         _refuse_duplicates(self._subscriptions)
         try:
             for subscriptions in _group_by_client(self._subscriptions):
@@ -223,22 +223,29 @@ class Reader(Closing):
         except Closed:
             return
 
+    # A double of the reader has another inbox and other streams.
+
+    def _make_inbox(self) -> Inbox:
+        return Inbox(self._subscriptions)
+
+    def _make_stream(self, subscriptions: Sequence[ReaderSubscription]) -> Any:
+        is_group = bool(subscriptions[0].conf.group_id)
+        return (
+            GroupStream(subscriptions[0], self._inbox) if is_group else FeedStream(subscriptions, self._inbox)
+        )
+
     def _start_stream(self, subscriptions: Sequence[ReaderSubscription]) -> None:
-        stream: FeedStream | GroupStream
-        first = subscriptions[0]
+        stream, first = self._make_stream(subscriptions), subscriptions[0]
         if first.conf.group_id:
-            stream = GroupStream(first, self._inbox)
             self._groups[first.cluster, first.conf.topic] = stream
-        else:
-            stream = FeedStream(subscriptions, self._inbox)
         stream.start()
         self._streams.update(dict.fromkeys(subscriptions, stream))
 
     def _get_feed_stream(self, i: int) -> tuple[ReaderSubscription, FeedStream]:
         self._inbox.check_open()
         subscription = self._subscriptions[i]
-        stream: MessageStream = self._streams[subscription]
-        if not isinstance(stream, FeedStream):
+        stream: Any = self._streams[subscription]
+        if subscription.conf.group_id:
             raise Unavailable(
                 f"group {subscription.conf.group_id} keeps the offsets of reader {i}: use this method only "
                 "for readers without a group_id"

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from koff.client.cluster_conf import TopicPartition
 from koff.client.offsets.messages import MetadataResponse, TopicMetadata
 from koff.client.wire.pool import Address
+from koff.proto.primitives import ZERO_UUID
 from koff.proto.requests import error_name
-from koff.proto.schema import ZERO_UUID
 
 FETCH_AGAIN_S = 1.0
 """The metadata of a topic is not fetched again before so much time has passed."""

@@ -33,7 +33,7 @@ from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError, KoffError, copy_error
-from koff.proto.requests import Api, Request, error_name
+from koff.proto.requests import Api, EncodedRequest, error_name
 
 CHUNK = 2_000
 """The most partitions, or topics of metadata, in one request. It keeps the responses small."""
@@ -347,7 +347,9 @@ class _Query:
     isolation: Isolation
     deadline: float
 
-    def encode(self, connection: Connection, chunk: Iterable[TopicPartition]) -> Request[ListOffsetsResponse]:
+    def encode(
+        self, connection: Connection, chunk: Iterable[TopicPartition]
+    ) -> EncodedRequest[ListOffsetsResponse]:
         """The request for this broker. Raises `UnsupportedVersion`."""
         if isinstance(self.spec, int):
             timestamp = self.spec
@@ -361,7 +363,9 @@ class _Query:
         )
 
 
-def _encode_metadata(connection: Connection, topics: Collection[str] | None) -> Request[MetadataResponse]:
+def _encode_metadata(
+    connection: Connection, topics: Collection[str] | None
+) -> EncodedRequest[MetadataResponse]:
     return encode_metadata(choose_version(connection, Api.METADATA, METADATA_VERSIONS), topics)
 
 

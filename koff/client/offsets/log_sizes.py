@@ -15,7 +15,7 @@ from koff.client.offsets.messages import choose_version, decode_response
 from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import Connection
 from koff.errors import ConnectError, Denied
-from koff.proto.requests import Api, Request, error_name
+from koff.proto.requests import Api, EncodedRequest, error_name
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, array, field, nested, struct
 
 VERSIONS = (2, 4)
@@ -89,7 +89,7 @@ def fetch_log_sizes(brokers: Brokers, broker: Node, *, timeout_s: float) -> dict
     return dict(sizes)
 
 
-def _encode(connection: Connection) -> Request[DescribeLogDirsResponse]:
+def _encode(connection: Connection) -> EncodedRequest[DescribeLogDirsResponse]:
     version = choose_version(connection, Api.DESCRIBE_LOG_DIRS, VERSIONS)
     decode = partial(decode_response, DescribeLogDirsResponse, version)
-    return Request(Api.DESCRIBE_LOG_DIRS, version, _ALL_TOPICS, decode)
+    return EncodedRequest(Api.DESCRIBE_LOG_DIRS, version, _ALL_TOPICS, decode)

@@ -15,7 +15,7 @@ from koff.client.cluster_conf import TopicPartition
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.proto.primitives import Malformed, write_uvarint
 from koff.proto.readers import compile_struct_reader
-from koff.proto.requests import Api, Request
+from koff.proto.requests import Api, EncodedRequest
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, UUID, array, field, nested, nullable, struct
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class MetadataResponse:
 
 def encode_list_offsets(
     version: int, partitions: Mapping[str, Iterable[TopicPartition]], *, timestamp: int, read_committed: bool
-) -> Request[ListOffsetsResponse]:
+) -> EncodedRequest[ListOffsetsResponse]:
     """A request for the offset of each partition, by topic, at a time in ms, or `LATEST` or `EARLIEST`."""
     body = bytearray(numbers.pack(">ib", -1, read_committed))  # -1: the sender is no replica
     write_uvarint(body, len(partitions) + 1)
@@ -120,12 +120,12 @@ def encode_list_offsets(
         body += b"".join(rows)
         body += b"\0"  # no tags of the topic
     body += b"\0"  # no tags of the request
-    return Request(
+    return EncodedRequest(
         Api.LIST_OFFSETS, version, bytes(body), partial(decode_response, ListOffsetsResponse, version)
     )
 
 
-def encode_metadata(version: int, topics: Collection[str] | None) -> Request[MetadataResponse]:
+def encode_metadata(version: int, topics: Collection[str] | None) -> EncodedRequest[MetadataResponse]:
     """A request for the brokers, and for the leaders of these topics, or of all. It creates no topic."""
     body = bytearray()
     write_uvarint(body, 0 if topics is None else len(topics) + 1)
@@ -136,7 +136,9 @@ def encode_metadata(version: int, topics: Collection[str] | None) -> Request[Met
     # No topic is created, and no authorized operations are returned. Version 10 has one flag more.
     body += b"\0\0\0" if version == METADATA_VERSIONS[0] else b"\0\0"
     body += b"\0"
-    return Request(Api.METADATA, version, bytes(body), partial(decode_response, MetadataResponse, version))
+    return EncodedRequest(
+        Api.METADATA, version, bytes(body), partial(decode_response, MetadataResponse, version)
+    )
 
 
 def choose_version(connection: Connection, api: Api, versions: tuple[int, int]) -> int:

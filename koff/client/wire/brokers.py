@@ -17,7 +17,7 @@ from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
 from koff.errors import ConfigError, ConnectError, Denied, copy_error
-from koff.proto.requests import Request
+from koff.proto.requests import EncodedRequest
 
 T = TypeVar("T")
 PATIENCE_S = 1.0
@@ -45,7 +45,7 @@ class Brokers(Closing):
         # Each request has a deadline of its own.
         self._pool = ConnectionPool(replace(conf, request_timeout_s=float("inf")), token=token)
         self._members: dict[Address, None] = {}
-        self._asked_s: dict[Address, float] = {}
+        self._requested_s: dict[Address, float] = {}
         self._failed_s: dict[Address, float] = {}
 
     def close(self) -> None:
@@ -61,7 +61,9 @@ class Brokers(Closing):
         self._members = dict.fromkeys(addresses)
         kept = {*self._members, *self._bootstrap}
         self._pool.keep_only(kept)
-        self._asked_s = {at: asked_s for at, asked_s in self._asked_s.copy().items() if at in kept}
+        self._requested_s = {
+            at: requested_s for at, requested_s in self._requested_s.copy().items() if at in kept
+        }
         self._failed_s = {at: failed_s for at, failed_s in self._failed_s.copy().items() if at in kept}
 
     def list_candidates(self) -> list[Address]:
@@ -73,7 +75,7 @@ class Brokers(Closing):
 
         def rank(address: Address) -> tuple[bool, bool, float]:
             has_failed = now < self._failed_s.get(address, float("-inf")) + FAILED_S
-            return has_failed, address not in members, self._asked_s.get(address, float("-inf"))
+            return has_failed, address not in members, self._requested_s.get(address, float("-inf"))
 
         return sorted(members | dict.fromkeys(self._bootstrap), key=rank)
 
@@ -84,7 +86,7 @@ class Brokers(Closing):
     def ask(
         self,
         address: Address,
-        build: Callable[[Connection], Request[T]],
+        build: Callable[[Connection], EncodedRequest[T]],
         *,
         deadline: float,
         check: Callable[[T, Address], None] = _accept,
@@ -104,7 +106,7 @@ class Brokers(Closing):
 
     def ask_any(
         self,
-        build: Callable[[Connection], Request[T]],
+        build: Callable[[Connection], EncodedRequest[T]],
         *,
         deadline: float,
         candidates: Iterable[Address] | None = None,
@@ -125,7 +127,7 @@ class Brokers(Closing):
         while left or asking:
             if left:
                 address = left.pop(0)
-                self._asked_s[address] = time.monotonic()
+                self._requested_s[address] = time.monotonic()
                 asking[call_in_thread(ask, address)] = address
             left_s = deadline - time.monotonic()
             wait_s = min(PATIENCE_S, left_s) if left else left_s

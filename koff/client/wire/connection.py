@@ -34,7 +34,7 @@ from koff.client.wire.sasl import Refused
 from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
 from koff.proto.requests import (
     Api,
-    Request,
+    EncodedRequest,
     build_request,
     build_struct,
     encode_request,
@@ -171,13 +171,13 @@ class Connection(Closing):
         (response,) = self.send_requests([encode_request(request)])
         return response
 
-    def send_requests(self, requests: Iterable[Request[T]]) -> Iterator[T]:
+    def send_requests(self, requests: Iterable[EncodedRequest[T]]) -> Iterator[T]:
         """The responses in the order of the requests. At most `MAX_IN_FLIGHT` requests are under way.
 
         The caller must read all responses before it sends anything else.
         """
         # While the broker processes one request, the next request is already at the broker.
-        in_flight: deque[tuple[int, Request[T]]] = deque()
+        in_flight: deque[tuple[int, EncodedRequest[T]]] = deque()
         for request in requests:
             in_flight.append((self._send(request), request))
             if len(in_flight) == MAX_IN_FLIGHT:
@@ -185,7 +185,7 @@ class Connection(Closing):
         while in_flight:
             yield self._receive(*in_flight.popleft())
 
-    def post_request(self, request: Request[T]) -> Callable[[], T]:
+    def post_request(self, request: EncodedRequest[T]) -> Callable[[], T]:
         """Sends one request. The function that is returned waits for the response.
 
         It must be called before anything else is sent. `fileno` says when the response begins to come.
@@ -225,7 +225,9 @@ class Connection(Closing):
             f"Kafka at {self.address} does not return its API versions: check that it is a Kafka broker"
         )
 
-    def _receive_versions(self, correlation: int, request: Request[Any], oldest: Request[Any]) -> Any:
+    def _receive_versions(
+        self, correlation: int, request: EncodedRequest[Any], oldest: EncodedRequest[Any]
+    ) -> Any:
         buffer, at = self._receive_frame(correlation, request)
         # The version of the response is not in its header. The error code is the first field of the body in
         # every version, so it can be read before the version is known.
@@ -263,7 +265,7 @@ class Connection(Closing):
         self.close()
         return make_connect_error(self.address, [Fault(REFUSED, reason)])
 
-    def _send(self, request: Request[Any]) -> int:
+    def _send(self, request: EncodedRequest[Any]) -> int:
         """Sends the request. Returns the request's correlation id."""
         self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF  # an int32
         opened = self._get_socket()
@@ -273,11 +275,11 @@ class Connection(Closing):
         self.in_flight += 1
         return correlation
 
-    def _receive(self, correlation: int, request: Request[T]) -> T:
+    def _receive(self, correlation: int, request: EncodedRequest[T]) -> T:
         buffer, at = self._receive_frame(correlation, request)
         return self._decode(request, buffer, at)
 
-    def _receive_frame(self, correlation: int, request: Request[Any]) -> tuple[bytes, int]:
+    def _receive_frame(self, correlation: int, request: EncodedRequest[Any]) -> tuple[bytes, int]:
         """A whole response, and the position of its body behind the header."""
         until = time.monotonic() + self._timeout_s(time.monotonic())
         with self._close_on_error():
@@ -299,7 +301,7 @@ class Connection(Closing):
             at = self._decode(_HEADER_TAGS, buffer, at)
         return buffer, at
 
-    def _decode(self, request: Request[T], buffer: bytes, at: int) -> T:
+    def _decode(self, request: EncodedRequest[T], buffer: bytes, at: int) -> T:
         with self._close_on_error():
             try:
                 return request.decode(buffer, at)
@@ -364,7 +366,7 @@ def _map_errors(address: str) -> AbstractContextManager[None]:
     return map_foreign_errors(f"the connection to {address} failed", address)
 
 
-_HEADER_TAGS = Request(-1, 0, b"", skip_tags)
+_HEADER_TAGS = EncodedRequest(-1, 0, b"", skip_tags)
 
 
 def _open_socket(

@@ -13,7 +13,7 @@ from koff.client.cluster_conf import ClusterConf
 from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import TokenSource
 from koff.errors import Closed, ConnectError
-from koff.proto.requests import Request
+from koff.proto.requests import EncodedRequest
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -45,7 +45,7 @@ class ConnectionPool(Closing):
         self.keep_only(())
 
     def send_request(
-        self, address: Address, build: Callable[[Connection], Request[T]], *, deadline: float
+        self, address: Address, build: Callable[[Connection], EncodedRequest[T]], *, deadline: float
     ) -> T:
         """The response to a request that `build` makes for the connection, before `deadline` (monotonic).
 

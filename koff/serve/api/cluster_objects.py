@@ -138,7 +138,7 @@ TOPIC: JsonObject[TopicTotal] = JsonObject(
 PARTITION_OFFSETS: JsonObject[PartitionOffsets] = JsonObject(
     JsonField("partition", COUNT, "The partition.", attrgetter("partition")),
     JsonField("start", _OFFSET, "The log start offset. Null: not known.", attrgetter("start")),
-    JsonField("end", _OFFSET, "The end offset. Null: not current, or never answered.", attrgetter("end")),
+    JsonField("end", _OFFSET, "The end offset. Null: not current, or never returned.", attrgetter("end")),
     JsonField("produce_per_s", nullable(NUMBER), "Offsets per second.", attrgetter("produce_per_s")),
 )
 

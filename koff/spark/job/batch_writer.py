@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,31 +16,14 @@ from koff.spark.spark_session import count_tasks
 from koff.spark.tables.coverage import Coverage, Intervals, Span, select_offsets
 from koff.spark.tables.current import merge_commits
 from koff.spark.tables.merging import merge_rows
-from koff.spark.tables.schemas import TXN, Tables, quote_sql
+from koff.spark.tables.schemas import Tables, quote_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 _ROWS_PER_FILE = 250_000
 """A batch of commits is written into so few files that they need not be compacted soon: of a small batch into
 one, of a large one into files that are too large for Delta to compact them."""
-
-
-@contextmanager
-def write_once(spark: SparkSession, app: str, version: int | None) -> Iterator[None]:
-    """Inside this block, each table takes Spark's write of this application and version only once.
-
-    Delta ignores the write if the table already has that version or a later one. A `version` of None turns
-    this off. The settings belong to the session of `spark`: use a session that no other batch writes with.
-    """
-    if version is not None:
-        spark.conf.set(TXN + "AppId", app)
-        spark.conf.set(TXN + "Version", str(version))
-    try:
-        yield
-    finally:
-        for name in ("AppId", "Version"):
-            spark.conf.unset(TXN + name)
 
 
 class WrittenCounts(NamedTuple):

@@ -16,7 +16,7 @@ from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.batch_writer import BatchWriter, write_once
+from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.cluster_samples import ClusterSamples
 from koff.spark.job.end_offsets import EndOffsetSampler
 from koff.spark.job.log_progress import LogProgress
@@ -24,10 +24,11 @@ from koff.spark.job.share_lags import ShareLags, ShareRow
 from koff.spark.job.stream_source import load_coverage, make_source_options
 from koff.spark.source.kafka import MAX_OFFSETS
 from koff.spark.spark_session import count_tasks, persist_frame, tune_for_batch
-from koff.spark.tables.coverage import Coverage, Interval, intersect_spans
+from koff.spark.tables.coverage import Coverage, Interval, count_offsets, intersect_spans
 from koff.spark.tables.leases import Lease
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.schemas import Tables
+from koff.spark.tables.session_settings import write_once
 from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:
@@ -213,11 +214,7 @@ class ClusterStream:
             raise self._log.make_checkpoint_error(
                 f"it is of an offsets topic with the id {found}, not {known}"
             )
-        lacking = coverage.find_lacking(position.offsets)
-        if not found:
-            # An older koff wrote the checkpoint. It did not record which offsets it had written.
-            coverage.begin(lacking)
-        elif lacking:
+        if lacking := coverage.find_lacking(position.offsets):
             partition, start, end = lacking[0]
             raise self._log.make_checkpoint_error(
                 f"it is of other tables: these lack the offsets {start} to {end} of partition {partition}"
@@ -331,7 +328,7 @@ class ClusterStream:
         position, spans = self._log.begin_batch(batch), self._log.spans
         if self._is_first_batch and self.conf.sample:  # a backfill has the bar
             self._log_begin()
-        small = self._log.batch_offsets < SMALL_BATCH and self._samples.has_fewer_slots(SMALL_BATCH, tables)
+        small = count_offsets(spans) < SMALL_BATCH and self._samples.has_fewer_slots(SMALL_BATCH, tables)
         fresh, self._fresh = self._fresh, False
         begun = intersect_spans(self._begun, spans)
         writer = BatchWriter(

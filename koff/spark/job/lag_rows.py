@@ -44,23 +44,7 @@ Ints = NDArray[np.int64]
 _MOST_POINTS = 255  # of one partition: `Curves` counts points in 8 bits
 _VERDICTS = np.array([verdict.name for verdict in Verdict], object)
 _REASONS = pa.array([Reason(bits).names for bits in range(256)], pa.list_(pa.string()))
-_ARROW = {
-    "STRING": pa.string(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "DATE": pa.date32(),
-    "BOOLEAN": pa.bool_(),
-    "ARRAY<STRING>": pa.list_(pa.string()),
-}
-_SCHEMA = pa.schema(
-    [
-        (name.strip("`"), _ARROW[kind])
-        for name, kind in (column.split(" ") for column in TABLES["lag"].ddl.split(", "))
-    ]
-)
-"""The columns of the table `lag`. Workers have no Spark session that could give the schema."""
+_COLUMNS = [column.split(" ")[0].strip("`") for column in TABLES["lag"].ddl.split(", ")]
 _KEPT = ("cluster", "at", "group", "type", "state", "topic", "partition", "client_id", "client_host", "batch")
 
 
@@ -68,7 +52,7 @@ def lag_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     """Rows of the table `lag`, from rows of `join_lag_inputs`. For `DataFrame.mapInArrow`."""
     for batch in batches:
         if batch.num_rows:
-            yield pa.RecordBatch.from_pydict(_lag_columns(batch), schema=_SCHEMA)
+            yield pa.RecordBatch.from_pydict(_lag_columns(batch)).select(_COLUMNS)
 
 
 def _lag_columns(batch: pa.RecordBatch) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.errors import KoffError
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_position import LogPosition
-from koff.spark.tables.coverage import Span
+from koff.spark.tables.coverage import Span, count_offsets, make_spans
 from koff.spark.tables.schemas import Tables, filesystem, read_text
 
 
@@ -66,7 +66,7 @@ class LogProgress:
         # A batch that is not recorded as written is repeated.
         position = self._read_position(begun if begun == written else begun - 1)
         starts, ends = (self._read_position(number).offsets for number in (written - 1, written))
-        return position, [Span(p, starts.get(p, 0), end) for p, end in ends.items() if starts.get(p, 0) < end]
+        return position, make_spans(starts, ends)
 
     def make_checkpoint_error(self, why: str) -> WrongCheckpoint:
         """The error for a checkpoint that the stream must not continue from."""
@@ -90,7 +90,7 @@ class LogProgress:
         """
         ends = self._fetch_offsets(OffsetSpec.LATEST)
         self._check_truncation(ends)
-        return sum(max(0, end - self.positions.get(p, 0)) for p, end in ends.items())
+        return count_offsets(make_spans(self.positions, ends))
 
     def note_sample(self) -> None:
         """Fetches where the log ends now: a batch up to there has all commits before the sample.
@@ -102,18 +102,12 @@ class LogProgress:
     @property
     def spans(self) -> list[Span]:
         """The offsets of the batch."""
-        return [Span(p, self.starts.get(p, 0), end) for p, end in self.positions.items()]
-
-    @property
-    def batch_offsets(self) -> int:
-        """How many offsets the batch has."""
-        return sum(end - self.starts.get(p, 0) for p, end in self.positions.items())
+        return make_spans(self.starts, self.positions)
 
     @property
     def offsets_to_target(self) -> int:
         """How many offsets there are from the start of the batch to the target."""
-        starts = self.starts or self.log_starts
-        return sum(max(0, end - starts.get(p, 0)) for p, end in self.target.items())
+        return count_offsets(make_spans(self.starts or self.log_starts, self.target))
 
     @property
     def is_done(self) -> bool:
@@ -143,9 +137,8 @@ class LogProgress:
 
     def _count_offsets_to(self, ends: Mapping[int, int]) -> int:
         """How many offsets lie between the last counted batch and `ends`; beyond the target none counts."""
-        counted = self._counted_to or {}
-        left = {p: min(end, ends.get(p, 0)) - counted.get(p, 0) for p, end in self.target.items()}
-        return sum(max(0, offsets) for offsets in left.values())
+        within = {p: min(end, ends.get(p, 0)) for p, end in self.target.items()}
+        return count_offsets(make_spans(self._counted_to or {}, within))
 
     def _has_read(self, ends: Mapping[int, int]) -> bool:
         """Whether the tables have the log up to these offsets."""

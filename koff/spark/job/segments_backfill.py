@@ -7,12 +7,13 @@ not read files again whose offsets are all in the tables.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from koff.errors import KoffError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.batch_writer import BatchWriter, WrittenCounts, write_once
+from koff.spark.job.batch_writer import BatchWriter, WrittenCounts
 from koff.spark.source.kafka import make_recreated_error
 from koff.spark.source.log_segments import SegmentsOptions, make_batch_options
 from koff.spark.source.segment_files import Segments, list_logs, plan_batches, read_topic_id
@@ -20,6 +21,7 @@ from koff.spark.spark_session import count_tasks, persist_frame
 from koff.spark.tables.coverage import Coverage, intersect_spans
 from koff.spark.tables.leases import Lease, hold_leases
 from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.tables.session_settings import write_once
 from koff.spark.worker_errors import find_koff_error, summarize_error
 
 BYTES_PER_TASK = 64 << 20
@@ -80,54 +82,47 @@ def backfill_segments(
     return written
 
 
+@dataclass(frozen=True, slots=True)
 class _SegmentsWriter:
     """Writes batches of files."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        path: str,
-        cluster: str,
-        lease: Lease,
-        coverage: Coverage,
-        counter: ProgressCounter,
-    ) -> None:
-        self._tables, self._path, self._cluster = tables, path, cluster
-        self._lease, self._coverage, self._counter = lease, coverage, counter
+    tables: Tables
+    path: str
+    cluster: str
+    lease: Lease
+    coverage: Coverage
+    counter: ProgressCounter
 
     def write(self, batch: list[Segments], *, fresh: bool, first: bool) -> WrittenCounts:
         """Writes the batch and records that the tables have it. `first`, `fresh`: as in `BatchWriter`."""
-        spark = self._tables.spark
+        spark = self.tables.spark
         spans = [segments.span for segments in batch]
-        covered = intersect_spans(self._coverage.list_complete(), spans)
-        begun = intersect_spans(self._coverage.list_begun(), spans)
+        covered = intersect_spans(self.coverage.list_complete(), spans)
+        begun = intersect_spans(self.coverage.list_begun(), spans)
         options = make_batch_options(batch, covered) | {"packed": "true", "tasks": str(count_tasks(spark))}
-        rows = spark.read.format("koff.segments").options(cluster=self._cluster, **options)
+        rows = spark.read.format("koff.segments").options(cluster=self.cluster, **options)
         context = spark.sparkContext
-        context.setJobGroup(JOB_GROUP, f"segments of {self._cluster}")  # the counter looks at this group
+        context.setJobGroup(JOB_GROUP, f"segments of {self.cluster}")  # the counter looks at this group
         try:
-            frame = rows.load(self._path)
-            with (
-                persist_frame(frame),
-                write_once(spark, *self._lease.next_transaction()),
-            ):
+            frame = rows.load(self.path)
+            with persist_frame(frame), write_once(spark, *self.lease.next_transaction()):
                 writer = BatchWriter(
-                    self._tables,
-                    self._cluster,
+                    self.tables,
+                    self.cluster,
                     overlapping=bool(begun),
                     begun=begun,
                     first=first,
                     fresh=fresh,
-                    coverage=self._coverage,
-                    begin_step=self._counter.begin_step,
+                    coverage=self.coverage,
+                    begin_step=self.counter.begin_step,
                 )
                 written = writer.write(frame, {})
-            self._coverage.flush()
-            self._lease.check()
+            self.coverage.flush()
+            self.lease.check()
         except Exception as error:
             koff_error = find_koff_error(error)
             if koff_error is None:
-                raise KoffError(f"segments {self._path}: Spark failed: {summarize_error(error)}") from error
+                raise KoffError(f"segments {self.path}: Spark failed: {summarize_error(error)}") from error
             raise koff_error from error
         finally:
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it

@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.errors import KoffError
 from koff.spark.rows.group_changes import GROUP_DDL, describe_saved
 from koff.spark.spark_session import persist_frame
-from koff.spark.tables.coverage import Interval, merge_intervals, subtract_intervals
+from koff.spark.tables.coverage import CoverageRow, Interval, merge_intervals, subtract_intervals
 from koff.spark.tables.leases import ALL
 from koff.spark.tables.maintenance_notes import MaintenanceNotes
 
@@ -53,16 +53,6 @@ class CheckResult:
     text: str
 
 
-class CoverageRow(NamedTuple):
-    """A row of the table `coverage`, as far as checks need it."""
-
-    topic_id: str | None
-    partition: int
-    start: int
-    end: int
-    complete: bool
-
-
 def check_keys(tables: Tables) -> list[CheckResult]:
     """Fails for a table that has two rows with the same key."""
     from pyspark.sql import functions as f
@@ -78,9 +68,8 @@ def check_keys(tables: Tables) -> list[CheckResult]:
 
 def read_coverage(tables: Tables) -> dict[str, list[CoverageRow]]:
     """The rows of `coverage` by cluster."""
-    columns = ("topic_id", "offsets_partition", "from_offset", "to_offset", "complete")
     found: dict[str, list[CoverageRow]] = {}
-    for row in tables.frame("coverage").select("cluster", *columns).collect():
+    for row in tables.frame("coverage").select("cluster", *CoverageRow._fields).collect():
         found.setdefault(row[0], []).append(CoverageRow(*row[1:]))
     return found
 
@@ -207,7 +196,7 @@ def check_against_log(
     """Fails if the tables have offsets that the log has not, or are behind by more than `max_behind`."""
     read: dict[int, int] = {}
     for row in rows:
-        read[row.partition] = max(row.end, read.get(row.partition, 0))
+        read[row.offsets_partition] = max(row.to_offset, read.get(row.offsets_partition, 0))
     beyond = {p: (end, ends[p]) for p, end in read.items() if p in ends and end > ends[p]}
     behind = sum(max(0, end - read.get(p, 0)) for p, end in ends.items())
     ok = not beyond and behind <= max_behind
@@ -230,9 +219,8 @@ def _by_partition(rows: Iterable[CoverageRow]) -> Iterable[tuple[list[Interval],
     rows = list(rows)
     topics: set[str | None] = {row.topic_id for row in rows if row.topic_id}
     for topic_id in topics or {None}:
-        for partition in {row.partition for row in rows}:
-            own = [row for row in rows if row.partition == partition and row.topic_id in (topic_id, None)]
-            yield (
-                [(row.start, row.end) for row in own],
-                [(row.start, row.end) for row in own if row.complete],
-            )
+        for partition in {row.offsets_partition for row in rows}:
+            own = [
+                row for row in rows if row.offsets_partition == partition and row.topic_id in (topic_id, None)
+            ]
+            yield [row.interval for row in own], [row.interval for row in own if row.complete]

@@ -202,7 +202,7 @@ class TableView:
             for group, rows in done.shares.items()
         }
         self._tracker.set_offsets_partitions(done.offsets_partitions)
-        self._tracker.shares.describe(lags, asked_ms=time.time_ns() // 1_000_000)
+        self._tracker.shares.describe(lags, requested_ms=time.time_ns() // 1_000_000)
         self._unknown_shares = {row[:3] for rows in done.shares.values() for row in rows if row.not_current}
 
     def _assess_readiness(self, age_s: float | None, behind: int | None) -> Readiness:

@@ -95,23 +95,13 @@ SELECT cluster, `group`, kind, type, state, members, lag, commit_ms, changed_ms,
 FROM judged WHERE kind IS NOT NULL ORDER BY lag DESC, commit_ms, cluster, `group`"""
 
 
-def _add_steps(history: History, table: str) -> DataFrame:
-    """The rows before the period's end, with `step_ms`.
-
-    Rows from before the period are needed too: a change is a difference from the row before.
-    """
-    from pyspark.sql import functions as f
-
-    step = history.period.step_ms
-    return history.read_until_end(table).withColumn("step_ms", f.expr(f"at_ms - pmod(at_ms, {step}L)"))
-
-
 def compute_event_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
     """The tables of events: pairs of a name and rows.
 
     A table has the `worst` groups with the most events; a table named `_total` counts all groups.
     """
-    groups = _add_steps(history, "groups")
+    # Rows from before the period are needed too: a change is a difference from the row before.
+    groups = history.read_until_end("groups")
     args = {"since": history.period.since_ms}
     changes = history.run_sql(_CHANGES, args, groups=groups)
     yield from _collect_worst(history, "changes", changes, _CHANGES_BY_GROUP, "changes", worst)

@@ -70,28 +70,26 @@ class History:
             ) from error
 
     def read_until_end(self, table: str, *, time: str = "timestamp") -> DataFrame:
-        """The rows before the period's end, with their time as `at_ms`."""
+        """The rows before the period's end, with their time as `at_ms` and its step's begin as `step_ms`."""
         from pyspark.sql import functions as f
 
         rows = self.read_table(table).withColumn("at_ms", f.unix_millis(time))
         # `day` is a partition column: with it, Delta reads only the files of these days.
-        return rows.where(f.col("day") <= f.lit(self.period.until_day)).where(
-            f.col("at_ms") < self.period.until_ms
-        )
+        rows = rows.where(f.col("day") <= f.lit(self.period.until_day))
+        return self._add_steps(rows.where(f.col("at_ms") < self.period.until_ms))
 
     def read_period(self, table: str, *, time: str = "at") -> DataFrame:
-        """The rows of the period, with their time as `at_ms` and the begin of their step as `step_ms`."""
+        """The rows of the period, as `read_until_end` gives them."""
         from pyspark.sql import functions as f
 
         rows = self.read_until_end(table, time=time).where(f.col("day") >= f.lit(self.period.since_day))
-        return self._select_period(rows)
+        return rows.where(f.col("at_ms") >= self.period.since_ms)
 
-    def _select_period(self, rows: DataFrame) -> DataFrame:
+    def _add_steps(self, rows: DataFrame, *, time: str = "at_ms") -> DataFrame:
+        """The rows, with the begin of the step of a time in milliseconds as `step_ms`."""
         from pyspark.sql import functions as f
 
-        step = self.period.step_ms
-        rows = rows.where(f.col("at_ms").between(self.period.since_ms, self.period.until_ms - 1))
-        return rows.withColumn("step_ms", f.expr(f"at_ms - pmod(at_ms, {step}L)"))
+        return rows.withColumn("step_ms", f.expr(f"{time} - pmod({time}, {self.period.step_ms}L)"))
 
     def read_lag(self) -> DataFrame:
         """The rows of `lag` in the period, one for each slot and sample, as `read_period` gives rows.
@@ -110,7 +108,7 @@ class History:
             for name in ("lag", "samples")
         )
         held = hold_rows(lag, samples).withColumn("at_ms", f.unix_millis("at"))
-        return self._select_period(held).where(f.col("at_ms") >= period.since_ms)
+        return self._add_steps(held.where(f.col("at_ms").between(period.since_ms, period.until_ms - 1)))
 
     def read_hours(self) -> DataFrame:
         """The rows of groups in `lag_hourly` in the period, with the begin of their step as `step_ms`.
@@ -119,7 +117,7 @@ class History:
         """
         from pyspark.sql import functions as f
 
-        period, step = self.period, self.period.step_ms
+        period = self.period
         hour_ms = f.unix_millis(f.date_trunc("HOUR", "at"))
         lag, samples = self.read_table("lag"), self.read_table("samples")
         days = f.col("day").between(f.lit(period.since_day), f.lit(period.until_day))
@@ -141,9 +139,7 @@ class History:
             mine = f.col("cluster") == cluster
             rows = compute_hours(lag.where(mine), samples.where(within & mine), since, begin, end)
             hours = hours.union(rows.where(f.col("topic").isNull()).select(*hours.columns))
-        return hours.withColumn("hour_ms", f.unix_millis("hour")).withColumn(
-            "step_ms", f.expr(f"hour_ms - pmod(hour_ms, {step}L)")
-        )
+        return self._add_steps(hours.withColumn("hour_ms", f.unix_millis("hour")), time="hour_ms")
 
     def run_sql(self, query: str, args: Mapping[str, Any] | None = None, /, **frames: DataFrame) -> DataFrame:
         """The result of a Spark SQL query. The query names `frames` in braces, and `args` after a colon."""

@@ -49,10 +49,10 @@ SELECT cluster, `group`, max(lag) largest_lag, cast(round(sum(sum_lag) / sum(sam
 FROM {steps} GROUP BY cluster, `group`"""
 
 # A group that is not among the worst joins as null, so that all others form one row for each step.
-_LAG_OVER_TIME = """
-SELECT w.cluster, w.`group`, s.step_ms, sum(s.lag) lag, max(s.time_lag_s) time_lag_s
-FROM {steps} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
-GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
+_OVER_TIME = """
+SELECT w.cluster, w.`group`, s.step_ms, {values}
+FROM {{steps}} s LEFT JOIN {{worst}} w ON s.cluster = w.cluster AND s.`group` = w.`group`
+GROUP BY w.cluster, w.`group`, s.step_ms {having} ORDER BY s.step_ms, w.cluster, w.`group`"""
 
 # How far offsets moved since the end of the step before; in the first step, since its first sample.
 _FLOW = """
@@ -68,11 +68,6 @@ steps AS (
   FROM ends WINDOW slot AS (PARTITION BY cluster, `group`, topic, partition ORDER BY step_ms))
 SELECT cluster, `group`, step_ms, sum(consumed) consumed, sum(produced) produced
 FROM steps GROUP BY cluster, `group`, step_ms"""
-
-_FLOW_OVER_TIME = """
-SELECT w.cluster, w.`group`, s.step_ms, sum(s.consumed) consumed, sum(s.produced) produced
-FROM {flow} s LEFT JOIN {worst} w ON s.cluster = w.cluster AND s.`group` = w.`group`
-GROUP BY w.cluster, w.`group`, s.step_ms ORDER BY s.step_ms, w.cluster, w.`group`"""
 
 _FLOW_OF_HOURS = """
 SELECT cluster, `group`, step_ms, sum(consumed) consumed, sum(produced) produced
@@ -103,11 +98,6 @@ _LOST_BY_GROUP_OF_HOURS = """
 SELECT cluster, `group`, sum(newly) lost, min(at_ms) first_ms, max(at_ms) last_ms,
        max(lost_partitions) partitions
 FROM {lost} GROUP BY cluster, `group`"""
-
-_LOST_OVER_TIME = """
-SELECT w.cluster, w.`group`, l.step_ms, sum(l.newly) lost
-FROM {lost} l LEFT JOIN {worst} w ON l.cluster = w.cluster AND l.`group` = w.`group`
-GROUP BY w.cluster, w.`group`, l.step_ms HAVING sum(l.newly) > 0 ORDER BY l.step_ms, w.cluster, w.`group`"""
 
 # `one` is by topic id: end offsets of a topic that was created again begin at 0.
 _TOPICS = """
@@ -209,14 +199,14 @@ class LagNumbers:
 
     def lag_over_time(self) -> Rows:
         """Lag and time lag in each step, of the worst groups by lag, and the sum of the others."""
-        return self._collect_worst(_LAG_OVER_TIME, "largest_lag", steps=self._steps)
+        return self._collect_over_time(self._steps, "sum(lag) lag, max(time_lag_s) time_lag_s")
 
     def flow_over_time(self) -> Rows:
         """Offsets consumed and produced in each step, of the worst groups by lag, and the sum of the others.
 
         A rewind counts as 0 consumed. Records that are read again after it count again.
         """
-        return self._collect_worst(_FLOW_OVER_TIME, "largest_lag", flow=self._flow)
+        return self._collect_over_time(self._flow, "sum(consumed) consumed, sum(produced) produced")
 
     def lost_by_group(self) -> Rows:
         """Records that left the log in the period before their group committed them."""
@@ -224,8 +214,8 @@ class LagNumbers:
 
     def lost_over_time(self) -> Rows:
         """Records that left the log before their group committed them, in each step that has some."""
-        worst = select_top(self._losing_groups, "lost", self._worst).select("cluster", "group")
-        return collect_rows(self._history.run_sql(_LOST_OVER_TIME, lost=self._lost, worst=worst))
+        worst = select_top(self._losing_groups, "lost", self._worst)
+        return self._collect_over_time(self._lost, "sum(newly) lost", worst, having="HAVING sum(newly) > 0")
 
     def hot_partitions(self) -> Rows:
         """The busiest partition of each topic, as a multiple of its mean; the most uneven topics first."""
@@ -243,10 +233,13 @@ class LagNumbers:
         args = {"most": RETENTION_DAYS * 24}
         return collect_rows(self._history.run_sql(_RETENTION, args, lag=recent).limit(self._worst))
 
-    def _collect_worst(self, query: str, column: str, **frames: DataFrame) -> Rows:
-        """The result of `query`, in which `{worst}` are the worst groups by `column`."""
-        worst = select_top(self._groups, column, self._worst).select("cluster", "group")
-        return collect_rows(self._history.run_sql(query, worst=worst, **frames))
+    def _collect_over_time(
+        self, steps: DataFrame, values: str, worst: DataFrame | None = None, *, having: str = ""
+    ) -> Rows:
+        """The values of each step of the `worst` groups (None: by lag), and of the others together."""
+        worst = worst if worst is not None else select_top(self._groups, "largest_lag", self._worst)
+        query = _OVER_TIME.format(values=values, having=having)
+        return collect_rows(self._history.run_sql(query, steps=steps, worst=worst.select("cluster", "group")))
 
 
 def compute_lag_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:

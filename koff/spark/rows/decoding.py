@@ -60,12 +60,6 @@ SCHEMA = pa.schema(
 """The columns that `decode_batch` returns. A field is null if the record does not have it.
 
 `key` and `value` are set for every record except offset commits."""
-DDL = (
-    "cluster STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, kind STRING, "
-    "tombstone BOOLEAN, group STRING, topic STRING, partition INT, committed BIGINT, leader_epoch INT, "
-    "metadata STRING, commit_timestamp TIMESTAMP, topic_id STRING, key BINARY, value BINARY, reason STRING"
-)
-"""The columns of `SCHEMA` as Spark's DDL."""
 COMMITS = ("OffsetCommit", "LegacyOffsetCommit")
 """The values of `kind` that are offset commits."""
 

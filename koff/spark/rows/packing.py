@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import ipc
 
-from koff.spark.rows.decoding import COMMITS, DDL, SCHEMA
+from koff.spark.rows.decoding import COMMITS, SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +28,6 @@ COMMIT, GROUP, UNDECODED = "commit", "group", "undecoded"
 records that could not be decoded."""
 EXTENT = "extent"
 """One more content: no rows, but an `Extent`."""
-PACKED_DDL = "what STRING, records BIGINT, first_ms BIGINT, last_ms BIGINT, packed BINARY"
 PACKED = pa.schema(
     [
         ("what", pa.string()),
@@ -40,7 +39,6 @@ PACKED = pa.schema(
 )
 """A row for each packed batch. `records` is the number of its rows, `first_ms` and `last_ms` bound their
 timestamps (null: no row has one). `packed` is an Arrow IPC stream; of EXTENT, JSON."""
-BUCKETED_DDL = "bucket INT, packed BINARY"
 BUCKETED = pa.schema([("bucket", pa.int32()), ("packed", pa.binary())])
 """A row for each part of a batch of commits, as `pack_buckets` splits it."""
 _AT = ("offsets_partition", "log_offset", "timestamp")
@@ -55,7 +53,6 @@ COLUMNS = {
 }
 """The columns of each content's packed rows."""
 COMMIT_ROWS = pa.schema([SCHEMA.field(name) for name in _COMMIT])
-_DDL = {column.split()[0]: column for column in DDL.split(", ")}
 _OPTIONS = ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -158,5 +155,7 @@ def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 
 def unpack_frame(frame: DataFrame, content: str) -> DataFrame:
     """The decoded rows of one content in a packed frame, with that content's columns."""
-    ddl = ", ".join(_DDL[name] for name in COLUMNS[content])
-    return frame.where(frame["what"] == content).select("packed").mapInArrow(unpack_batches, ddl)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    columns = from_arrow_schema(pa.schema([SCHEMA.field(name) for name in COLUMNS[content]]))
+    return frame.where(frame["what"] == content).select("packed").mapInArrow(unpack_batches, columns)

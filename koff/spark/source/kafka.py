@@ -22,18 +22,18 @@ import numpy as np
 import pyarrow as pa
 import structlog
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from koff.client.batches import RecordRun
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf, Isolation, OffsetSpec, TopicPartition
 from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.rows.decoding import DDL, RAW, TIME, DataLost, Decoder, RecordFilter, to_arrow
-from koff.spark.rows.packing import PACKED_DDL, pack_batches
+from koff.spark.rows.decoding import RAW, SCHEMA, TIME, DataLost, Decoder, RecordFilter, to_arrow
+from koff.spark.rows.packing import PACKED, pack_batches
 from koff.spark.source.log_position import LogPosition
 from koff.spark.source.log_segments import SegmentsSource
-from koff.spark.source.range_reader import ReadOrigin, read_ranges
-from koff.spark.source.ranges import Range, drop_covered, limit_offsets, make_ranges, split_ranges
+from koff.spark.source.shares import limit_offsets, split_spans
 from koff.spark.source.source_options import (
     check_options,
     parse_filter,
@@ -41,7 +41,8 @@ from koff.spark.source.source_options import (
     parse_number,
     parse_offset,
 )
-from koff.spark.tables.coverage import Intervals
+from koff.spark.source.span_reader import ReadOrigin, read_spans
+from koff.spark.tables.coverage import Intervals, Span, drop_covered, make_spans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +53,8 @@ TASKS = 16
 """The default of the option `tasks`."""
 MAX_OFFSETS = 10_000_000
 """The default of the option `maxOffsetsPerBatch`."""
-RAW_DDL = "offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
+RAW_ROWS = RAW.set(RAW.names.index("timestamp_ms"), pa.field("timestamp", TIME))
+"""The columns of rows with the option `raw`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +112,16 @@ _NAMES = frozenset(
 
 @dataclass
 class KafkaTask(InputPartition):
-    """The ranges that one task reads. `leader_epochs`: see `read_ranges`."""
+    """The spans that one task reads. `leader_epochs`: see `read_spans`."""
 
-    ranges: list[Range]
+    spans: list[Span]
     leader_epochs: dict[tuple[int, int], int]
 
     def __init__(
-        self, ranges: Sequence[Range], leader_epochs: Mapping[tuple[int, int], int] | None = None
+        self, spans: Sequence[Span], leader_epochs: Mapping[tuple[int, int], int] | None = None
     ) -> None:
-        super().__init__(tuple(ranges))
-        self.ranges, self.leader_epochs = list(ranges), dict(leader_epochs or {})
+        super().__init__(tuple(spans))
+        self.spans, self.leader_epochs = list(spans), dict(leader_epochs or {})
 
 
 class OffsetsLog:
@@ -196,9 +198,9 @@ class OffsetsLog:
         return self._cluster
 
     def read_rows(self, task: KafkaTask) -> Iterator[pa.RecordBatch]:
-        """The rows of the task's ranges, in the columns that the options ask for."""
+        """The rows of the task's spans, in the columns that the options ask for."""
         options = self.options
-        runs = read_ranges(options.origin, task.ranges, task.leader_epochs)
+        runs = read_spans(options.origin, task.spans, task.leader_epochs)
         if options.raw:
             return map(_build_raw_batch, runs)
         decoded = _decode(runs, Decoder(options.origin.cluster))
@@ -218,12 +220,10 @@ def _number_rows(run: RecordRun) -> tuple[pa.Int32Array, pa.Int64Array]:
 
 
 def _build_raw_batch(run: RecordRun) -> pa.RecordBatch:
-    """The columns `RAW_DDL`."""
+    """The columns `RAW_ROWS`."""
     times = pa.array(run.timestamps_ms, pa.timestamp("ms", "UTC")).cast(TIME)
     columns = [*_number_rows(run), times, to_arrow(run.keys), to_arrow(run.values)]
-    return pa.RecordBatch.from_arrays(
-        columns, names=["offsets_partition", "log_offset", "timestamp", "key", "value"]
-    )
+    return pa.RecordBatch.from_arrays(columns, schema=RAW_ROWS)
 
 
 class BatchReader(DataSourceReader):
@@ -249,9 +249,8 @@ class BatchReader(DataSourceReader):
                 f"cluster {options.origin.cluster}: partitions {sorted(missing)} of {options.origin.topic} "
                 "have no leader: try again when they have one"
             )
-        # For an empty list, Spark would make one task and pass None to `read`: return one task without
-        # ranges.
-        shares = split_ranges(make_ranges(starts, ends), options.tasks) or [[]]
+        # For an empty list, Spark would make one task and pass None to `read`: return one task without spans.
+        shares = split_spans(make_spans(starts, ends), options.tasks) or [[]]
         return [KafkaTask(share) for share in shares]
 
     def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
@@ -329,9 +328,9 @@ class StreamReader(DataSourceStreamReader):
         if new:
             log_starts = self._log.resolve_offsets(OffsetSpec.EARLIEST)
             starts |= {p: log_starts.get(p, 0) for p in new}
-        ranges = drop_covered(make_ranges(starts, ends), self._log.options.covered)
+        spans = drop_covered(make_spans(starts, ends), self._log.options.covered)
         epochs = {(p, starts[p]): epoch for p, epoch in begin.leader_epochs.items() if p in starts}
-        return [KafkaTask(share, epochs) for share in split_ranges(ranges, self._log.options.tasks)]
+        return [KafkaTask(share, epochs) for share in split_spans(spans, self._log.options.tasks)]
 
     def read(self, partition: KafkaTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
         """The rows of one task, on a worker."""
@@ -362,10 +361,10 @@ class KoffSource(DataSource):
         """The name of the source for `format(...)`."""
         return "koff"
 
-    def schema(self) -> str:
-        """The columns as DDL; `koff.spark.rows.decoding` explains them."""
+    def schema(self) -> StructType:
+        """The columns; `koff.spark.rows.decoding` explains them."""
         options = KafkaOptions.parse(self.options)
-        return RAW_DDL if options.raw else PACKED_DDL if options.packed else DDL
+        return from_arrow_schema(RAW_ROWS if options.raw else PACKED if options.packed else SCHEMA)
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader for `spark.read`."""
@@ -404,4 +403,4 @@ def decode(df: DataFrame, cluster: str = "") -> DataFrame:
         for batch in batches:
             yield decoder(pa.RecordBatch.from_arrays(batch.columns, schema=RAW))
 
-    return records.mapInArrow(decode_batches, DDL)
+    return records.mapInArrow(decode_batches, from_arrow_schema(SCHEMA))

@@ -28,9 +28,9 @@ class LogPosition:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> LogPosition:
-        """The position that `to_json` wrote. Before version 2 of the tables, it had only offsets."""
+        """The position that `to_json` wrote."""
         return cls(
             {int(name): offset for name, offset in stored.items() if name.isdigit()},
-            stored.get("topic_id", ""),
-            {int(partition): epoch for partition, epoch in stored.get("leader_epochs", {}).items()},
+            stored["topic_id"],
+            {int(partition): epoch for partition, epoch in stored["leader_epochs"].items()},
         )

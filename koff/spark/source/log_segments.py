@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from koff.errors import ConfigError
 from koff.records.segments import Damage, SegmentRecords, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.rows.decoding import DDL, SCHEMA, Decoder, RecordFilter
-from koff.spark.rows.packing import PACKED_DDL, Extent, pack_batches
+from koff.spark.rows.decoding import SCHEMA, Decoder, RecordFilter
+from koff.spark.rows.packing import PACKED, Extent, pack_batches
 from koff.spark.source.segment_files import (
     ChosenFiles,
     Segments,
@@ -134,10 +135,9 @@ class SegmentsSource(DataSource):
         """The name of the source for `format(...)`."""
         return "koff.segments"
 
-    def schema(self) -> str:
-        """The columns as DDL; `koff.spark.rows.decoding` explains them."""
-        options = SegmentsOptions.parse(self.options)
-        return PACKED_DDL if options.packed else DDL
+    def schema(self) -> StructType:
+        """The columns; `koff.spark.rows.decoding` explains them."""
+        return from_arrow_schema(PACKED if SegmentsOptions.parse(self.options).packed else SCHEMA)
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """The reader for `spark.read`."""

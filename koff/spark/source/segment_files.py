@@ -13,6 +13,7 @@ import structlog
 from pyarrow import fs
 
 from koff.errors import ConfigError
+from koff.spark.source.shares import share_out
 from koff.spark.tables.coverage import Intervals, Span, subtract_intervals
 
 log = structlog.get_logger(component="spark.source.segment_files")
@@ -226,15 +227,7 @@ def _log_reach(segments: Segments) -> tuple[str, int]:
 def split_logs(logs: Sequence[Segments], tasks: int) -> list[list[Segments]]:
     """Splits logs into at most `tasks` shares of about equal size; large logs are cut between files."""
     share = sum(whole.size for whole in logs) / tasks
-    pieces = [piece for whole in logs for piece in _cut_log(whole, share)]
-    shares: list[list[Segments]] = [[] for _ in range(tasks)]
-    sizes = [0] * tasks
-    # Largest piece first, each to the share that is smallest so far.
-    for piece in sorted(pieces, key=lambda piece: -piece.size):
-        smallest = sizes.index(min(sizes))
-        shares[smallest].append(piece)
-        sizes[smallest] += piece.size
-    return [pieces for pieces in shares if pieces]
+    return share_out((piece for whole in logs for piece in _cut_log(whole, share)), tasks)
 
 
 def _cut_log(whole: Segments, share: float) -> Iterator[Segments]:

@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from koff.spark.tables.leases import Lease
-from koff.spark.tables.schemas import TABLES, Tables, quote_sql
+from koff.spark.tables.schemas import Tables, quote_sql
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
 
 Interval = tuple[int, int]
 """Offsets from the first up to the second, without the second."""
@@ -31,6 +31,21 @@ class Span(NamedTuple):
     partition: int
     start: int
     end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.start
+
+
+def make_spans(starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Span]:
+    """The span of each partition from its start (0 if not given) to its end; empty spans are left out."""
+    return [Span(p, starts.get(p, 0), end) for p, end in sorted(ends.items()) if end > starts.get(p, 0)]
+
+
+def count_offsets(spans: Iterable[Span]) -> int:
+    """How many offsets the spans have."""
+    return sum(span.size for span in spans)
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
@@ -67,6 +82,15 @@ def intersect_spans(intervals: Intervals, spans: Iterable[Span]) -> dict[int, li
     return found
 
 
+def drop_covered(spans: Iterable[Span], covered: Intervals) -> list[Span]:
+    """The offsets of the spans that are not in `covered`."""
+    return [
+        Span(partition, *left)
+        for partition, start, end in spans
+        for left in subtract_intervals([(start, end)], covered.get(partition, ()))
+    ]
+
+
 def select_offsets(intervals: Intervals) -> Column:
     """The condition that a row (`offsets_partition`, `log_offset`) is in one of the intervals."""
     from pyspark.sql import functions as f
@@ -79,7 +103,7 @@ def select_offsets(intervals: Intervals) -> Column:
     return selected
 
 
-class _Row(NamedTuple):
+class CoverageRow(NamedTuple):
     """A row of the table, without the cluster. `topic_id` and `filter` as in `Coverage`."""
 
     topic_id: str | None
@@ -89,6 +113,11 @@ class _Row(NamedTuple):
     complete: bool
     filter: str
     at: datetime
+
+    @property
+    def interval(self) -> Interval:
+        """The offsets of the row."""
+        return self.from_offset, self.to_offset
 
 
 class Coverage:
@@ -112,22 +141,16 @@ class Coverage:
         self.topic_id, self._filter = topic_id or None, filter_text
         self._pending: list[Span] = []
         """The spans that were begun last: complete when the caller says so, recorded with the next write."""
-        self._rows: list[_Row] = []
+        self._rows: list[CoverageRow] = []
 
     def load(self, *, fresh: bool = False) -> None:
-        """Reads the table. `fresh`: the table is new and has no rows.
-
-        Tables of koff before version 2 have rows without coverage: all offsets up to the newest of each
-        partition are then recorded as begun.
-        """
+        """Reads the table. `fresh`: the table is new and has no rows."""
         self._rows = []
         if fresh:
             return
-        frame = self._tables.cluster_frame("coverage", self._cluster).select(*_Row._fields)
-        self._rows = [_Row(*row) for row in frame.collect()]
-        if not self._rows:
-            self._append([(span, False) for span in self._find_older_spans()])
-        elif len(self._rows) > MOST_ROWS:
+        frame = self._tables.cluster_frame("coverage", self._cluster).select(*CoverageRow._fields)
+        self._rows = [CoverageRow(*row) for row in frame.collect()]
+        if len(self._rows) > MOST_ROWS:
             self._rewrite()
 
     def list_complete(self) -> dict[int, list[Interval]]:
@@ -143,8 +166,7 @@ class Coverage:
     def find_lacking(self, ends: Mapping[int, int]) -> list[Span]:
         """The offsets up to these ends, by partition, that come after all offsets in the table."""
         known = self._list_intervals(complete=False)
-        starts = {p: known[p][-1][1] if known.get(p) else 0 for p in ends}
-        return [Span(p, starts[p], end) for p, end in ends.items() if starts[p] < end]
+        return make_spans({p: parts[-1][1] for p, parts in known.items() if parts}, ends)
 
     def find_other_topic(self) -> str | None:
         """The id of an offsets topic of which the tables have rows, and which is not the present one."""
@@ -172,7 +194,7 @@ class Coverage:
         The caller knows that all tables have their rows: a process that was killed did not record it.
         """
         own = [row for row in self._rows if row.filter == self._filter and row.topic_id == self.topic_id]
-        known = {(Span(row.offsets_partition, row.from_offset, row.to_offset), row.complete) for row in own}
+        known = {(Span(row.offsets_partition, *row.interval), row.complete) for row in own}
         self.complete(span for span in spans if (span, False) in known and (span, True) not in known)
         self.flush()
 
@@ -187,24 +209,15 @@ class Coverage:
             if self.topic_id and row.topic_id and row.topic_id != self.topic_id:
                 continue
             if not complete or (row.complete and row.filter in ("", self._filter)):
-                found.setdefault(row.offsets_partition, []).append((row.from_offset, row.to_offset))
+                found.setdefault(row.offsets_partition, []).append(row.interval)
         return {partition: merge_intervals(intervals) for partition, intervals in found.items()}
-
-    def _find_older_spans(self) -> list[Span]:
-        from pyspark.sql import functions as f
-
-        commits, groups, quarantine = (
-            self._tables.cluster_frame(name, self._cluster).select("offsets_partition", "log_offset")
-            for name in ("commits", "groups", "quarantine")
-        )
-        rows = commits.union(groups).union(quarantine).groupBy("offsets_partition")
-        return [Span(row[0], 0, row[1] + 1) for row in rows.agg(f.max("log_offset")).collect()]
 
     def _append(self, spans: Iterable[tuple[Span, bool]]) -> None:
         now = datetime.now(UTC)
-        rows = [_Row(self.topic_id, *span, complete, self._filter, now) for span, complete in spans]
+        rows = [CoverageRow(self.topic_id, *span, complete, self._filter, now) for span, complete in spans]
         if rows:
-            self._tables.append_rows("coverage", self._make_frame(rows), self._lease.next_transaction())
+            frame = self._tables.make_frame("coverage", self._cluster, rows)
+            self._tables.append_rows("coverage", frame, self._lease.next_transaction())
             # Delta ignores a process that lost the lease, without an error. Rows of offsets that are not
             # recorded as begun must not be written.
             self._lease.check()
@@ -215,20 +228,14 @@ class Coverage:
         merged: dict[tuple[str | None, int, bool, str], list[Interval]] = {}
         for row in self._rows:
             kind = (row.topic_id, row.offsets_partition, row.complete, row.filter)
-            merged.setdefault(kind, []).append((row.from_offset, row.to_offset))
+            merged.setdefault(kind, []).append(row.interval)
         now = datetime.now(UTC)
         rows = [
-            _Row(topic_id, partition, *interval, complete, kept, now)
+            CoverageRow(topic_id, partition, *interval, complete, kept, now)
             for (topic_id, partition, complete, kept), intervals in merged.items()
             for interval in merge_intervals(intervals)
         ]
+        frame = self._tables.make_frame("coverage", self._cluster, rows)
         of_cluster = f"cluster = {quote_sql(self._cluster)}"
-        transaction = self._lease.next_transaction()
-        self._tables.replace_rows("coverage", self._make_frame(rows), of_cluster, transaction)
+        self._tables.replace_rows("coverage", frame, of_cluster, self._lease.next_transaction())
         self._rows = rows
-
-    def _make_frame(self, rows: Sequence[_Row]) -> DataFrame:
-        from pyspark.sql import functions as f
-
-        frame = self._tables.spark.createDataFrame(list(rows), TABLES["coverage"].columns)
-        return frame.coalesce(1).withColumn("cluster", f.lit(self._cluster))

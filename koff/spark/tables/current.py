@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from koff.lag.window import WINDOW
-from koff.spark.rows.newest import STALE_MS, coalesce_batches, derive_slot_updates, keep_newest
-from koff.spark.rows.packing import BUCKETED_DDL, COMMIT, COMMIT_ROWS, pack_buckets, unpack_batches
+from koff.spark.rows.newest import SLOT_UPDATES, STALE_MS, coalesce_batches, derive_slot_updates, keep_newest
+from koff.spark.rows.packing import BUCKETED, COMMIT, COMMIT_ROWS, pack_buckets, unpack_batches
 from koff.spark.tables.coverage import Intervals, select_offsets
 from koff.spark.tables.merging import merge_rows
 from koff.spark.tables.schemas import Tables, quote_sql
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 _SLOT = ("group", "topic", "partition")
 _ITEMS = "ARRAY<STRUCT<at_ms: BIGINT, committed: BIGINT, lag: BIGINT>>"
-_UPDATES_DDL = (
-    "`group` STRING, topic STRING, partition INT, committed BIGINT, commit_timestamp TIMESTAMP, "
-    "topic_id STRING, offsets_partition INT, log_offset BIGINT, timestamp TIMESTAMP, deleted BOOLEAN, "
-    f"cleared BIGINT, more {_ITEMS}"
-)
 # SQL of the MERGE: `t` is the row in the table, `s` the row of `SLOT_UPDATES`.
 _NONE = f"CAST(array() AS {_ITEMS})"
 _MORE = f"coalesce(s.more, {_NONE})"
@@ -56,11 +51,12 @@ def merge_commits(
     At most `buckets` tasks derive the rows. `begun` are offsets whose commits in `commits` count too.
     """
     from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     # Bring all commits and end offsets of a topic partition into one task, by bucket: a bucket for each task.
     def bucket_rows(frame: DataFrame, read_commits: _ReadCommits) -> DataFrame:
         pack = partial(_pack_into_buckets, read_commits, buckets)
-        return frame.mapInArrow(pack, BUCKETED_DDL)
+        return frame.mapInArrow(pack, from_arrow_schema(BUCKETED))
 
     commits = packed.where(f.col("what") == COMMIT).select("packed")
     rows = bucket_rows(commits, _unpack_newest)
@@ -71,7 +67,11 @@ def merge_commits(
         rows = rows.union(bucket_rows(written, _read_written))
     if span_ms is not None:
         rows = rows.union(bucket_rows(_read_ends(tables, cluster, *span_ms), _convert_ends))
-    updates = rows.repartition("bucket").select("packed").mapInArrow(_derive_updates, _UPDATES_DDL)
+    updates = (
+        rows.repartition("bucket")
+        .select("packed")
+        .mapInArrow(_derive_updates, from_arrow_schema(SLOT_UPDATES))
+    )
     updates = updates.withColumn("cluster", f.lit(cluster)).alias("s")
     if into_empty:
         tables.append_rows("current", updates.withColumn("recent", f.expr(_MORE)))

@@ -83,8 +83,3 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
 }
 """By table."""
-
-
-def find_layout(table: str) -> Layout:
-    """The layout of a table; the default one if no other is given."""
-    return LAYOUTS.get(table, Layout())

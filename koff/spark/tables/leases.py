@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 import structlog
@@ -30,9 +30,6 @@ from koff.spark.tables.conflicts import is_conflict, retry_conflicts
 from koff.spark.tables.log_store import is_single_driver
 from koff.spark.tables.schemas import TABLES, Tables, for_each_table, quote_sql
 from koff.spark.worker_errors import is_java_gone, summarize_error
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 log = structlog.get_logger(component="spark.tables.leases")
 LEASE_S, HEARTBEAT_S = 60.0, 15.0
@@ -217,9 +214,8 @@ class Lease:
         place = (self._owner, socket.gethostname(), os.getpid(), self._nonce)
         row = _Row(self._sequence, *place, released, datetime.now(UTC))
         try:
-            write = self._make_frame([row]).write.format("delta").mode("append")
-            write = write.option("txnAppId", self._lease_app).option("txnVersion", row.sequence)
-            write.save(self._tables.path("leases"))
+            frame = self._tables.make_frame("leases", self.cluster, [row])
+            self._tables.append_rows("leases", frame, (self._lease_app, row.sequence))
         except Exception as error:
             if not is_conflict(error):
                 raise
@@ -257,13 +253,6 @@ class Lease:
             f"{of}{other.owner} on {other.host} (process {other.process}) writes into {self._tables.root}: "
             f"stop it first; if it was killed, wait {LEASE_S:g} s"
         )
-
-    def _make_frame(self, rows: Sequence[_Row]) -> DataFrame:
-        from pyspark.sql import functions as f
-
-        frame = self._tables.spark.createDataFrame(list(rows), TABLES["leases"].columns)
-        frame = frame.coalesce(1).withColumn("cluster", f.lit(self.cluster))
-        return frame.select("cluster", *_Row._fields)
 
 
 @contextmanager

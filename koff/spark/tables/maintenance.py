@@ -4,19 +4,19 @@ deletes files that no version needs."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from koff.spark.tables.conflicts import retry_conflicts
-from koff.spark.tables.layout import find_layout
+from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.leases import ALL, hold_leases
 from koff.spark.tables.maintenance_notes import MaintenanceNotes, TableNotes
 from koff.spark.tables.retention import Retention, select_expired
-from koff.spark.tables.schemas import TABLES, TXN, NextTransaction, Tables, quote_sql
-from koff.spark.tables.session_settings import change_settings
+from koff.spark.tables.schemas import TABLES, NextTransaction, Tables, quote_sql
+from koff.spark.tables.session_settings import write_once
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -125,7 +125,7 @@ class _Maintenance:
 
         before = _count_files(delta)
         deleted = self._delete_expired(name, delta, keep_days) if keep_days is not None else 0
-        if find_layout(name).sorted_by:
+        if LAYOUTS[name].sorted_by:
             self._sort_past_days(name, delta)
         if changed or deleted:
             small = delta.optimize().where(self._of_scope) if self._of_scope else delta.optimize()
@@ -133,7 +133,7 @@ class _Maintenance:
         replaced = notes.version != (version := _read_version(delta))
         if self._conf.vacuum and (replaced or self._is_vacuum_due(notes)):
             delta.vacuum()
-            kept = timedelta(days=find_layout(name).replaced_files_days)
+            kept = timedelta(days=LAYOUTS[name].replaced_files_days)
             notes.vacuum_ms = _to_ms(self._now + kept) if replaced else None
             version = _read_version(delta)
 
@@ -151,11 +151,8 @@ class _Maintenance:
         expired = select_expired(self._tables, name, keep_days, self._now, self._of_scope)
         rows = f"{self._of_scope} AND {expired}" if self._of_scope else expired
         version = _read_version(delta)
-        with ExitStack() as settings:
-            if self._next_transaction is not None:
-                app, number = self._next_transaction()
-                fence = {f"{TXN}AppId": app, f"{TXN}Version": str(number)}
-                settings.enter_context(change_settings(self._tables.spark, fence))
+        spark, begin = self._tables.spark, self._next_transaction
+        with write_once(spark, *begin()) if begin is not None else nullcontext():
             retry_conflicts(lambda: delta.delete(rows))
         # A DELETE that matches nothing adds no version. Other processes may add versions at the same time.
         history = delta.history(20).select("version", "operation", "operationMetrics").collect()
@@ -172,7 +169,7 @@ class _Maintenance:
             if notes.sorted_to:
                 days += f" AND day >= DATE'{notes.sorted_to}'"
             past = delta.optimize().where(f"cluster = {quote_sql(cluster)} AND {days}")
-            by = find_layout(name).sorted_by
+            by = LAYOUTS[name].sorted_by
             retry_conflicts(partial(past.executeZOrderBy, by))
             notes.sorted_to = self._today
             self._notes[cluster].save()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from koff.errors import ConfigError
-from koff.spark.tables.layout import find_layout
+from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.schemas import TABLES, Tables, quote_sql
 
 Retention = Mapping[str, int]
@@ -68,7 +68,7 @@ def select_expired(tables: Tables, name: str, days: int, now: datetime, of_clust
     if deleted := _WITHOUT_TIME.get(name):
         return f"{deleted} AND (timestamp IS NULL OR timestamp < TIMESTAMP'{oldest:%Y-%m-%d %H:%M:%S}Z')"
     conditions = [f"day < DATE'{oldest:%Y-%m-%d}'"]
-    if "day" not in find_layout(name).required:
+    if "day" not in LAYOUTS[name].required:
         clusters = _find_expired_undated(tables, name, oldest, of_cluster)
         conditions += [f"(day IS NULL AND cluster = {quote_sql(cluster)})" for cluster in clusters]
     return f"({' OR '.join(conditions)})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from koff.errors import KoffError
 from koff.spark.requirements import check_writable
 from koff.spark.tables.conflicts import is_conflict
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
-from koff.spark.tables.layout import find_layout
+from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.log_store import is_single_driver
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ CHECKPOINTS, MAINTENANCE = "_checkpoints", "_maintenance"
 """The folders beside the tables."""
 NextTransaction = Callable[[], tuple[str, int]]
 """Returns the application and the version of a new transaction of Delta, as `Lease.next_transaction` does."""
-TXN = "spark.databricks.delta.write.txn"
-"""The prefix of Delta's settings `AppId` and `Version`: a table takes one write of each version of an
-application."""
 _BEGUN = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 """Delta's errors when it is to create a table in a folder in which a creation was begun."""
 _CREATED_WITHIN_S = 10.0
@@ -171,12 +168,10 @@ class Tables:
     def append_rows(self, name: str, frame: DataFrame, transaction: tuple[str, int] | None = None) -> None:
         """Appends rows that have all columns of the table, in any order.
 
-        `transaction`: the application and the version for Delta, instead of those of the session.
+        `transaction`: the application and the version for Delta, instead of those of the session. A table
+        takes one write of each version of an application.
         """
-        write = frame.select(*self.frame(name).columns).write.format("delta").mode("append")
-        if transaction is not None:
-            write = write.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
-        write.save(self.path(name))
+        self._write_rows(name, frame, "append", {}, transaction)
 
     def replace_rows(
         self, name: str, frame: DataFrame, where: str, transaction: tuple[str, int] | None = None
@@ -185,11 +180,27 @@ class Tables:
 
         `frame` has all columns of the table, in any order. `transaction` is as in `append_rows`.
         """
-        write = frame.select(*self.frame(name).columns).write.format("delta").mode("overwrite")
-        write = write.option("replaceWhere", where)
+        self._write_rows(name, frame, "overwrite", {"replaceWhere": where}, transaction)
+
+    def _write_rows(
+        self,
+        name: str,
+        frame: DataFrame,
+        mode: str,
+        options: Mapping[str, str],
+        transaction: tuple[str, int] | None,
+    ) -> None:
+        write = frame.select(*self.frame(name).columns).write.format("delta").mode(mode).options(**options)
         if transaction is not None:
             write = write.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
         write.save(self.path(name))
+
+    def make_frame(self, name: str, cluster: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+        """A few rows of a cluster, without `cluster` and `day`, as a frame that has the cluster."""
+        from pyspark.sql import functions as f
+
+        frame = self.spark.createDataFrame(list(rows), TABLES[name].columns)
+        return frame.coalesce(1).withColumn("cluster", f.lit(cluster))
 
     def find_version(self, name: str, app: str) -> int:
         """The largest version of the application's transactions that the table has now; 0 without one."""
@@ -370,7 +381,7 @@ def _define_columns(name: str) -> Any:
     """The columns of a new table as a `StructType`, with comments, and NOT NULL where that holds."""
     from pyspark.sql.types import StructType
 
-    required = find_layout(name).required
+    required = LAYOUTS[name].required
     columns = StructType()
     for field in parse_columns(TABLES[name]):
         metadata = {"comment": describe_column(name, field.name)}
@@ -380,7 +391,7 @@ def _define_columns(name: str) -> Any:
 
 def make_properties(name: str) -> dict[str, str]:
     """The properties of a table, with the version of its schema."""
-    return {**find_layout(name).make_properties(), PROPERTY: str(VERSION)}
+    return {**LAYOUTS[name].make_properties(), PROPERTY: str(VERSION)}
 
 
 def filesystem(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
-from koff.cli.options import check_brokers
 from koff.cli.text_table import format_table
+from koff.client.addresses import check_addresses
 from koff.errors import ConfigError
 from koff.lag import Reason
 from koff.records import encode
@@ -112,7 +112,7 @@ def test_bad_options_end_with_code_2_and_say_which(args):
 )
 def test_a_character_that_no_address_of_a_broker_has_is_refused(address):
     with pytest.raises(ConfigError, match="is not an address: write HOST:PORT"):
-        check_brokers(f"localhost, {address}")
+        check_addresses(f"localhost, {address}")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_character_that_no_address_of_a_broker_has_is_refused(address):
     ],
 )
 def test_addresses_of_brokers_may_have_a_protocol_and_spaces_around_them(address):
-    check_brokers(f" {address} , localhost:9092,")  # raises nothing
+    check_addresses(f" {address} , localhost:9092,")  # raises nothing
 
 
 def test_options_come_from_the_environment():

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from koff.cli import main
-from koff.config.keys import build_schema
+from koff.config.settings import build_schema
 
 FILE = """
 clusters:

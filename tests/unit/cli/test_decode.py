@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from koff.cli import main
-from koff.cli.times import When
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -77,22 +76,3 @@ def test_nulls_and_empty_bytes_are_told_apart():
     assert lines[0].startswith("group ")
     assert "deleted" in lines[0]
     assert all(line.startswith("bad ") for line in lines[1:])
-
-
-@pytest.mark.parametrize(
-    ("text", "ms"),
-    [
-        ("2026-01-31T12:00", 1769860800000),
-        ("2026-01-31T12:00:00+01:00", 1769857200000),
-        ("1769860800123", 1769860800123),
-    ],
-)
-def test_times_are_iso_8601_in_utc_or_milliseconds(text, ms):
-    assert When().convert(text, None, None) == ms
-
-
-def test_times_may_be_relative():
-    hour, day = (When().convert(text, None, None) for text in ("-1h", "-1d"))
-    assert isinstance(hour, int)
-    assert isinstance(day, int)
-    assert abs(hour - day - 23 * 3600 * 1000) < 1000

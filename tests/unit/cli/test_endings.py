@@ -209,7 +209,7 @@ def test_a_message_that_cannot_be_written_changes_neither_the_output_nor_the_exi
 
 def test_a_log_line_that_cannot_be_written_ends_nothing():
     work = (
-        "from koff.cli.options import set_up_logs",
+        "from koff.cli.log_lines import set_up_logs",
         "import structlog",
         "set_up_logs()",
         "structlog.get_logger(component='test').warning('lost')",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -129,3 +131,33 @@ def test_the_address_is_that_of_the_monitor_s_own_variable(
     assert ask() == (0, "ok")
     monkeypatch.setenv("KOFF_HEALTH_LISTEN", "127.0.0.1:1")
     assert ask()[1].startswith("no response from koff monitor at 127.0.0.1:1: ")
+
+
+FORBIDDEN = {
+    *("confluent_kafka", "http.client", "kio", "numpy", "pydantic", "rich", "ssl", "starlette", "structlog"),
+    *("koff.client", "koff.monitor", "koff.serve.access", "koff.serve.listening", "koff.tracker", "textual"),
+    *("uvicorn", "yaml"),
+}
+PROBE = f"""
+import sys, time
+from koff.cli import main
+try:
+    main.main(["health", "--listen", "127.0.0.1:1"])
+except SystemExit:
+    with open("/proc/self/status") as status:
+        (peak,) = [line.split()[1] for line in status if line.startswith("VmHWM:")]
+    print("imported:", *{FORBIDDEN} & {{*sys.modules}})
+    print(peak, time.process_time())
+"""
+"""Ends with the names of forbidden modules, the highest memory in KiB, and the seconds of CPU."""
+
+
+def test_a_probe_costs_little() -> None:
+    """Kubernetes runs it every few seconds, in a container with little CPU and memory."""
+    shown = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    response, imported, used = shown.stdout.splitlines()
+    assert "Connection refused" in response
+    assert imported == "imported:"
+    memory_kib, cpu_s = map(float, used.split())
+    assert memory_kib < 20 << 10
+    assert cpu_s < 0.4  # 0.06 s on a machine that does nothing else

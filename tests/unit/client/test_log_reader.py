@@ -136,7 +136,7 @@ def test_each_response_has_the_watermarks_of_a_moment_after_its_request(
 ) -> None:
     Reading(reader, 0).until_read(p0=300)
     since_s, end = time.monotonic(), None
-    while end is None or end.asked_s < since_s:
+    while end is None or end.requested_s < since_s:
         end = reader.fetch(1.0).ends.get(0)
     assert end[:2] == (300, 300)
     topic.logs[0] += log(320, 300)
@@ -362,11 +362,11 @@ def test_the_leader_says_now_and_then_where_the_log_ends_while_a_follower_is_rea
     conf = replace(brokers.conf, properties={"client.rack": "a"})
     with OffsetLister(conf) as lister, LogReader(lister, TOPIC, ends_s=0.1) as reader:
         reading = Reading(reader, 0).until_read(p0=300)
-        asked_s: set[float] = set()
+        requested_s: set[float] = set()
 
         def has_three_ends() -> bool:
-            asked_s.update(end.asked_s for end in reader.fetch(0.05).ends.values())
-            return len(asked_s) >= 3
+            requested_s.update(end.requested_s for end in reader.fetch(0.05).ends.values())
+            return len(requested_s) >= 3
 
         wait_until(has_three_ends, every_s=0.001, what="ends of the log")
         topic.logs[0] += log(320, 300)
@@ -393,7 +393,7 @@ def test_a_follower_in_the_same_rack_is_read_and_the_leader_when_it_fails(
 def test_a_broker_that_hangs_is_given_up_and_others_are_read_meanwhile(
     brokers: FakeBrokers, topic: FakeTopic, reader: LogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "RESPONSE_S", 2.0)
+    monkeypatch.setattr(log_reader, "RESPONSE_S", 0.5)
     brokers[1].hangs = {Api.FETCH}
     reading = Reading(reader, 0, 1).until_read(p1=300)
     reading.until(lambda: brokers[1].count(Api.FETCH) >= 2)
@@ -624,7 +624,7 @@ def test_any_byte_that_is_changed_is_read_or_gives_a_known_error(reader: LogRead
     part = pack_fetched(0, ErrorCode.none, 3, None, batch(0, 2) + batch(2, 1))
     body = struct.pack(">ihi", 0, 0, 0) + b"\2\2t\2" + part + b"\0\0"
     leader = object.__new__(log_reader._Leader)
-    leader.asked_s = 0.0
+    leader.requested_s = 0.0
     for at in range(len(body)):
         for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
             broken = body[:at] + bytes([byte]) + body[at + 1 :]

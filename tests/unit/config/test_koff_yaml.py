@@ -10,16 +10,14 @@ import pytest
 
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster, list_watched_clusters
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, WEBHOOK_KEYS, build_schema
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, override, read_koff_yaml
-from koff.config.label_names import OWN_LABELS
-from koff.config.monitors import build_metrics_conf, find_setting, list_monitors
+from koff.config.monitors import build_metrics_conf, list_monitors
+from koff.config.settings import CLUSTER_SETTINGS, NAMING_SETTINGS
 from koff.errors import ConfigError
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
-from koff.serve.families import FAMILIES
 from koff.tracker import Rule, ShownNames
 
 
@@ -80,7 +78,7 @@ clusters:
     assert [each.partition("koff.yaml, ")[2] for each in raised.value.errors] == [
         "line 3: clusters[0] has no brokers",
         "line 4: clusters[0] has the unknown key broker: use "
-        + ", ".join(sorted(key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS)),
+        + ", ".join(sorted(each.name for each in NAMING_SETTINGS + CLUSTER_SETTINGS)),
         "line 7: clusters[1].groups is not a regular expression: missing ), unterminated subpattern at "
         "position 0",
         "line 8: clusters[1].properties.sasl.password: set the environment variable MISSING",
@@ -141,7 +139,7 @@ def test_a_file_makes_one_monitor_for_each_cluster(tmp_path):
     assert (other.start, other.source, other.end_interval_s) == ("resume", "auto", 5.0)
     assert other.state_dir == Path("/var/lib/koff/cluster-a%2F..%2Fb")
     assert other.display.labels == {"team": "platform", "region": "none"}
-    assert [find_setting(file, name) for name in ("listen", "log_level", "log_format")] == [
+    assert [file.settings[name] for name in ("listen", "log_level", "log_format")] == [
         ":9999",
         "debug",
         "auto",
@@ -154,7 +152,7 @@ def test_options_override_the_file_for_all_clusters(tmp_path):
     )
     monitors = list_monitors(file, {}, shares_state_dir=True)
     assert [(conf.source, conf.start) for conf in monitors] == [("coordinators", "snapshot")] * 2
-    assert find_setting(file, "listen") == ":1"
+    assert file.settings["listen"] == ":1"
 
 
 def test_options_that_name_one_cluster_override_a_file_with_one_only(tmp_path):
@@ -228,7 +226,8 @@ def test_resume_needs_a_folder(tmp_path):
         ),
         (
             "name: x",
-            "defaults has the unknown key name: use " + ", ".join(sorted(key.name for key in DEFAULTS_KEYS)),
+            "defaults has the unknown key name: use "
+            + ", ".join(sorted(each.name for each in CLUSTER_SETTINGS)),
         ),
     ],
 )
@@ -278,7 +277,7 @@ def test_wait_is_true_or_false(tmp_path):
     assert list_errors(tmp_path, "wait: maybe\nclusters: [{name: a, brokers: b}]") == [
         "line 1: wait must be true or false"
     ]
-    assert parse(tmp_path, "wait: True\nclusters: [{name: a, brokers: b}]").settings == {"wait": True}
+    assert parse(tmp_path, "wait: True\nclusters: [{name: a, brokers: b}]").settings["wait"] is True
 
 
 def test_a_secret_may_be_in_a_file_of_its_own(tmp_path):
@@ -286,24 +285,6 @@ def test_a_secret_may_be_in_a_file_of_its_own(tmp_path):
     text = "clusters: [{name: a, brokers: b, properties: {sasl.password: 'file:${DIR}/password'}}]"
     (cluster,) = parse(tmp_path, text, DIR=str(tmp_path)).clusters
     assert cluster["properties"] == {"sasl.password": "hush"}
-
-
-def test_the_schema_and_the_documentation_have_every_key():
-    schema = build_schema()
-    cluster = schema["properties"]["clusters"]["items"]
-    assert list(cluster["properties"]) == [key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS]
-    assert cluster["required"] == ["name", "brokers"]
-    webhook = schema["properties"]["webhooks"]["items"]
-    assert list(webhook["properties"]) == [key.name for key in WEBHOOK_KEYS]
-    assert {"clusters", "defaults"} | {key.name for key in TOP_KEYS} == schema["properties"].keys()
-    documented = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
-    for key in (*CLUSTER_KEYS, *DEFAULTS_KEYS, *TOP_KEYS, *WEBHOOK_KEYS):
-        assert f"| `{key.name}` |" in documented
-
-
-def test_no_label_of_a_cluster_may_be_one_that_koff_sets():
-    own = {label for family in FAMILIES if family.name != "koff_build_info" for label in family.labels}
-    assert own < OWN_LABELS
 
 
 @pytest.mark.parametrize("value", ["koff_nothing", "[default, koff_nothing]", "default, koff_nothing"])

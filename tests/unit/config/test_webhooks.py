@@ -7,8 +7,7 @@ from click.testing import CliRunner
 
 from koff.cli import main
 from koff.config.koff_yaml import override
-from koff.config.monitors import list_monitors
-from koff.config.webhooks import list_webhooks
+from koff.config.monitors import list_monitors, list_webhooks
 from koff.errors import ConfigError
 from koff.serve.events.event import Severity
 from koff.serve.events.webhook import WebhookConf
@@ -63,7 +62,7 @@ def test_each_error_has_its_line_and_no_secret(tmp_path):
     lines = list_errors(tmp_path, CLUSTERS + text)
     assert [line.partition(":")[0] for line in lines] == [f"line {n}" for n in (3, 3, 4, 5, 6, 7, 8, 9, 10)]
     assert lines[0] == "line 3: webhooks[0] has no url"
-    assert lines[1] == "line 3: webhooks[0].min_severity must be one of info, warning, error"
+    assert lines[1] == "line 3: webhooks[0].min_severity must be info, warning or error"
     assert "webhooks[1].url is wrong: the URL of a webhook must be" in lines[2]
     assert "webhooks[1].kinds must be one of incident_opened," in lines[3]
     assert "webhooks[2] must be a mapping" in lines[6]

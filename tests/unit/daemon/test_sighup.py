@@ -49,13 +49,13 @@ def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Pa
         assert "No such file" in hang_up(monitor, WRONG)
         file.mkdir()
         assert "Is a directory" in hang_up(monitor, WRONG)
-        assert monitor.metrics()["koff_up"] == {("c", "a"): 0}
+        assert monitor.metrics()["koff_up"] == {("a", "c"): 0}
 
         # The next file that is right is applied.
         shutil.rmtree(file)
         file.write_text(right.replace("b: c", "b: d"))
         hang_up(monitor, "the configuration was read again")
-        wait_until(lambda: monitor.metrics()["koff_up"] == {("d", "a"): 0}, what="the new label")
+        wait_until(lambda: monitor.metrics()["koff_up"] == {("a", "d"): 0}, what="the new label")
         assert monitor.stop() == 0, monitor.text
     # Each error was one line of the log.
     assert all(json.loads(line) for line in monitor.text.splitlines())

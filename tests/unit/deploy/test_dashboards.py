@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from koff.serve.families import BY_NAME
+from koff.serve.metrics.families import BY_NAME
 
 FOLDER = Path(__file__).parents[3] / "grafana"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}

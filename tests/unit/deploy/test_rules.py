@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koff.serve.families import BY_NAME
+from koff.serve.metrics.families import BY_NAME
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "deploy" / "prometheus" / "koff-rules.yml"

@@ -10,7 +10,8 @@ from koff.client import ClusterConf, Isolation, Metadata, OffsetSpec, PartitionM
 from koff.client.cluster_conf import ListedOffset
 from koff.client.log_reader import LogRead, LogStart
 from koff.kafkatest import wait_until
-from koff.monitor.requests import Input, Moment
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Input
 
 
 def at(second: float) -> Moment:

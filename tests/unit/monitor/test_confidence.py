@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.commit_history import Replayed
 from koff.monitor.confidence import build_view
+from koff.monitor.duties.history import Replayed
+from koff.monitor.duties.stored_groups import SHARD as STORED_GROUPS_SHARD
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.known_facts import (
@@ -22,12 +23,12 @@ from koff.monitor.known_facts import (
     StoredFacts,
     ViewFacts,
 )
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Replay
-from koff.monitor.requests import Display, Moment, Topic
-from koff.monitor.stored_groups import SHARD as STORED_GROUPS_SHARD
+from koff.monitor.requests import Display, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
-from koff.serve.exposition import Exposition
+from koff.serve.metrics.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
 from koff.view.cluster_view import ClusterView
@@ -67,7 +68,7 @@ class Known:
             ShareFacts(),
             StoredFacts(),
             ListFacts(undoubted=FRESH),
-            MonitorProgress(ends_answered=True, was_ready=True),
+            MonitorProgress(ends_known=True, was_ready=True),
         )
 
     def commit(self, shard: int, group: str, topic: str, partition: int, offset: int | None = 5) -> None:
@@ -145,8 +146,8 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
     [
         ({}, "ready"),
         ({"stored_are_known": False}, "not ready: the groups of ZooKeeper are not known yet"),
-        ({"progress_ends_answered": False}, "not ready: end offsets are not known yet"),
-        ({"progress_ends_answered": False, "progress_failure": "no route"}, "not ready: no route"),
+        ({"progress_ends_known": False}, "not ready: end offsets are not known yet"),
+        ({"progress_ends_known": False, "progress_failure": "no route"}, "not ready: no route"),
         ({"logs_offsets": follow("o", 2, None)}, "not ready: 0 offsets of o are to be read, of 2 partitions"),
         ({"logs_offsets": FollowedLog("o", lambda *_: None)}, "not ready: looking for o"),
         ({"logs_share": follow("s", 1, None)}, "not ready: 0 offsets of s are to be read, of 1 partitions"),
@@ -176,7 +177,7 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
     known.facts.logs.offsets.partitions[0].current = OLD
     assert known.readiness() == "ready"
     known.facts.logs.offsets.partitions[1].current = OLD
-    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not answer"
+    assert known.readiness() == "not ready: none of 2 lags is current: the cluster does not respond"
     known.facts.logs.offsets.denied = "no READ"
     assert known.readiness().endswith("no READ")
 
@@ -184,7 +185,7 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
 def test_koff_is_not_ready_at_the_start_if_no_row_may_be_served(known: Known) -> None:
     known.sample(ms=1)
     view = known.view(progress_was_ready=False)
-    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not answer"
+    assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not respond"
     assert not view.stats.up
 
 
@@ -264,7 +265,7 @@ def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_r
 
 
 def render(view: ClusterView) -> str:
-    return "".join(Exposition(EVERYTHING).render_chunks(view))
+    return b"".join(Exposition(EVERYTHING).render_chunks(view)).decode()
 
 
 def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known: Known) -> None:

@@ -4,45 +4,37 @@ from __future__ import annotations
 
 import gc
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
-from koff.monitor.core import HOLD_S, TIMEOUT_S, Core
+from koff.monitor.core import HOLD_S, Core
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.end_offsets import TIMEOUT_S
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.history import HistoryRead, ReadHistory
+from koff.monitor.duties.loading import Load, Loaded
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
+from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
 from koff.monitor.requests import (
+    Command,
     Display,
     Failed,
-    FetchGroups,
-    FetchOffsets,
-    FetchStoredGroups,
-    FetchTopicConfigs,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    GroupsFetched,
-    HistoryRead,
-    Load,
-    Loaded,
     Lost,
-    Moment,
-    OffsetsFetched,
-    Origin,
     Polled,
     Read,
     ReadFailed,
-    ReadFirstRecords,
-    ReadHistory,
-    RecordPlace,
     Records,
-    Request,
-    Saved,
-    StoredGroupsFetched,
     Topic,
-    TopicConfigsFetched,
-    TopicsFetched,
     Watermarks,
 )
+from koff.monitor.saved import Origin, Saved
 from koff.tracker import Group, Shard, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.view.cluster_view import ClusterFacts, TopicFacts
@@ -58,7 +50,7 @@ class Driven:
     def __init__(self, **conf: Any) -> None:
         self.second, self.wall_step_ms = 0.0, 0
         self.core = Core(CoreConf(start=conf.pop("start", "replay"), **conf), self.now())
-        self.sent: list[Request] = list(self.core.handle(None, self.now()))
+        self.sent: list[Command] = list(self.core.handle(None, self.now()))
 
     def now(self) -> Moment:
         return Moment(self.second, 1_000_000 + self.wall_step_ms + round(self.second * 1000))
@@ -405,6 +397,8 @@ def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch: pytest.Monk
     keys, values = [key, b"poison", other], [value, b"", offset]
     driven.give(HistoryRead(request.id, keys, values, [0, 1, 2], request.until, final=True))
     assert driven.groups() == {"a", "b"}
+    hidden = {"count": 1, "groups": ["b"]}  # the coordinators did not describe it
+    assert [event.is_warning for event in driven.core.take_events() if event.details == hidden] == [True]
 
 
 def test_saved_states_are_let_go_once_they_are_restored() -> None:
@@ -506,3 +500,14 @@ def test_a_view_has_the_labels_of_the_newest_configuration() -> None:
     driven.give(Display(labels={"region": "eu"}, group_labels=patterns))
     view = driven.core.take_view(driven.now())
     assert (view.labels, view.group_labels) == ({"region": "eu"}, patterns)
+
+
+def test_the_core_loads_nothing_that_does_io() -> None:
+    """Requests import the client when they are carried out."""
+    code = "import sys, koff.monitor.core; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    names = {name.partition(".")[0] for name in loaded.split()} | {
+        ".".join(n.split(".")[:2]) for n in loaded.split()
+    }
+    assert "koff.tracker" in names
+    assert not names & {"koff.client", "structlog", "confluent_kafka", "kio", "asyncio"}

@@ -7,26 +7,18 @@ from typing import Any
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.fetching import Fetching
-from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    FetchTopics,
-    GroupsFetched,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    Records,
-    Topic,
-    TopicsFetched,
-)
-from koff.monitor.topic_list import AGREEING, TopicList
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.topics import AGREEING, FetchTopics, TopicList, TopicsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Polled, Records, Topic
+from koff.monitor.workers import Workers, WorkersConf
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
 from koff.view.cluster_view import ClusterFacts
 from tests.unit.builders import commit
-from tests.unit.monitor.fakes import FakeCluster
+from tests.unit.monitor.fakes import FakeCluster, Inbox
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
 END = 100
@@ -54,7 +46,7 @@ class Watched(Driven):
     def answer(self) -> None:
         """Responds to all open requests, but not to those for groups."""
         self.report_ends()
-        for ask in self.core.outbox.of_kind(FetchOffsets):
+        for ask in self.core.outbox.list_open(FetchOffsets):
             request, denied = ask.request, "TOPIC_AUTHORIZATION_FAILED"
             log = 0 if request.kind == "start" else self.commits
             self.give(
@@ -195,6 +187,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_gone_once_lists_that_may_say_so_a
 def test_brokers_are_asked_by_name_about_wanted_topics_that_are_not_listed() -> None:
     cluster: Any = FakeCluster({"a": [1]})
     cluster.denied = {"hidden", "a"}
-    fetched = Fetching(cluster).fetch(FetchTopics(1, frozenset({"a", "hidden", "deleted"})))
+    workers = Workers(WorkersConf(cluster.conf, ()), cluster, Inbox().post)
+    fetched = FetchTopics(1, frozenset({"a", "hidden", "deleted"})).carry_out(workers)
     assert isinstance(fetched, TopicsFetched)
     assert fetched.facts.denied == {"hidden"}

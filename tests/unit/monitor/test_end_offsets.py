@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.end_offsets import EndOffsets
-from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.requests import FetchOffsets, Topic
-from koff.monitor.topic_list import TopicList
+from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.topics import TopicList
+from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.requests import Topic
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.fakes import at
@@ -22,7 +23,9 @@ class Sampled:
         self.tracker, self.topics, self.outbox = Tracker(), TopicList(), Outbox()
         apply(self.tracker, commit("g", "t", 0, 5))
         self.topics.note({"t": Topic("", 2)}, at(0), wanted=(), alive=())
-        self.ends = EndOffsets(self.tracker, self.topics, self.outbox, start_interval_s=60.0)
+        self.ends = EndOffsets(
+            self.tracker, self.topics, self.outbox, lambda now: round(now.at_s * 1000), 60.0
+        )
 
     def requested(self) -> list[tuple[object, set[tuple[str, int]]]]:
         return [
@@ -32,13 +35,13 @@ class Sampled:
         ]
 
     def respond_to_all(self, offsets: dict[tuple[str, int], int | str]) -> None:
-        for ask in self.outbox.of_kind(FetchOffsets):
+        for ask in self.outbox.list_open(FetchOffsets):
             self.outbox.close(ask.request.id)
-            self.ends.receive(ask, offsets, round(ask.asked.at_s * 1000))
+            self.ends.receive(OffsetsFetched(ask.request.id, offsets), ask, ask.requested)
 
     def answer(self, end: int | str, second: float) -> int | None:
-        ask = Ask(FetchOffsets(0, "end", frozenset({T0})), at(second), second + 10)
-        self.ends.receive(ask, {T0: end}, round(second * 1000))
+        ask = Pending(FetchOffsets(0, "end", frozenset({T0})), self.ends, at(second), second + 10)
+        self.ends.receive(OffsetsFetched(0, {T0: end}), ask, at(second))
         (row,) = self.tracker.take_snapshot().rows()
         return row.end
 
@@ -63,7 +66,7 @@ def test_offsets_that_change_slowly_are_requested_again_soon_if_they_failed(samp
     sampled.ends.sample(at(6), everything=True)
     assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
     for ask in sampled.outbox.remove_late(at(20)):
-        sampled.ends.give_up(ask)  # type: ignore[arg-type]  # all requests here are for offsets
+        sampled.ends.give_up(ask, "late", at(20))
     sampled.ends.sample(at(20), everything=True)
     assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor import end_times
-from koff.monitor.end_offsets import SampledEnd
-from koff.monitor.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
-from koff.monitor.outbox import Ask, Outbox
+from koff.monitor.duties import end_times
+from koff.monitor.duties.end_offsets import SampledEnd
+from koff.monitor.duties.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.past_ends import LOST_MS, NO_RECORD
-from koff.monitor.requests import FetchOffsets, Moment, OffsetsFetched, TopicPartition
+from koff.monitor.requests import TopicPartition
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 from tests.unit.monitor.test_core import OFFSETS, Driven
@@ -20,12 +22,24 @@ DAY_MS = 24 * 3_600_000
 STEP_S = 2 * GATHER_S
 
 
+class FakeEnds:
+    """The sampled end offsets."""
+
+    def __init__(self) -> None:
+        self.believed: dict[TopicPartition, SampledEnd] = {}
+        self.doubted: tuple[TopicPartition, ...] = ()
+
+    def take_dropped(self) -> set[TopicPartition]:
+        return set()
+
+
 class Dated:
     """A tracker with commits to t-0, with 100 records. The last one is an hour old when the test begins."""
 
     def __init__(self, *committed: int) -> None:
         self.tracker, self.outbox = Tracker(), Outbox()
-        self.times = EndTimes(self.tracker, self.outbox, gap_ms=25_000)
+        self.ends = FakeEnds()
+        self.times = EndTimes(self.tracker, self.ends, self.outbox, lambda now: now.wall_ms, gap_ms=25_000)  # type: ignore[arg-type]  # a double
         self.second = 0.0
         self.broker_ahead_ms = 0
         for number, offset in enumerate(committed):
@@ -44,14 +58,14 @@ class Dated:
         return Moment(self.second, self.now_ms)
 
     def sample(self, *, final: bool = True, end: int = 100) -> None:
-        self.end, self.sampled = end, {T0: SampledEnd(end, 0, self.now_ms)}
+        self.end, self.ends.believed = end, {T0: SampledEnd(end, 0, self.now_ms)}
         self.tracker.add_samples(ends={T0: end}, starts={T0: 0}, at_ms=self.now_ms)
         self.times.note_samples(self.now(), final=final)
 
     def step(self, after_s: float = STEP_S) -> list[FetchOffsets]:
         """Time passes. Returns the requests that are sent."""
         self.second += after_s
-        self.times.request(self.now(), self.now_ms, self.sampled)
+        self.times.request(self.now())
         return [r for r in self.outbox.take_requests() if isinstance(r, FetchOffsets)]
 
     def receive(
@@ -60,11 +74,12 @@ class Dated:
         """The response to a request."""
         ask = self.outbox.close(request.id)
         assert ask is not None
-        asked: Ask[FetchOffsets] = ask  # type: ignore[assignment]  # all requests here are for offsets
+        given, self.ends.doubted = OffsetsFetched(request.id, {T0: offset}), doubted
         if isinstance(request.kind, int):
-            self.times.receive(asked, {T0: offset}, self.now(), self.now_ms, final=True)
+            self.times.receive(given, ask, self.now())
         else:
-            self.times.receive_bounds(asked, {T0: offset}, self.now(), doubted=doubted, final=True)
+            self.times.receive_bounds(given, ask, self.now())
+        self.ends.doubted = ()
 
     def offset_at(self, kafka_ms: int) -> int:
         """What a broker responds: a record was written each hour."""
@@ -110,7 +125,7 @@ def test_results_count_only_after_the_bounds_of_the_log_were_requested_again() -
     assert dated.hours() == [None]
     dated.receive(request, 0)
     assert dated.hours() == [None]
-    (ask,) = dated.outbox.of_kind(FetchOffsets)
+    (ask,) = dated.outbox.list_open(FetchOffsets)
     dated.receive(ask.request, 100)
     assert dated.hours() == [pytest.approx(1, rel=0.2)]
 
@@ -192,7 +207,8 @@ def test_results_that_come_close_together_cause_one_round_of_requests() -> None:
     first_s = dated.second
     assert first_s < dated.times.due_s <= first_s + SHORTEST_PAUSE_S
     due_s, dated.second = dated.times.due_s, first_s + 0.001
-    dated.times.receive(Ask(request, dated.now(), 0.0), {}, dated.now(), dated.now_ms, final=False)
+    ask = Pending(request, dated.times, dated.now(), 0.0)
+    dated.times.receive_bounds(OffsetsFetched(request.id, {}, final=False), ask, dated.now())
     assert dated.times.due_s == due_s
 
 
@@ -274,7 +290,7 @@ def test_times_are_those_of_the_brokers(ahead_ms: int) -> None:
 def respond_to_all(driven: Driven, by_time: int | str) -> int:
     """Responds to all requests for offsets, of t: 0 to 10. Returns how many were by time."""
     driven.report_ends()
-    asks = list(driven.core.outbox.of_kind(FetchOffsets))
+    asks = list(driven.core.outbox.list_open(FetchOffsets))
     for ask in asks:
         kind = ask.request.kind
         offset = by_time if isinstance(kind, int) else 0 if kind == "start" else 10

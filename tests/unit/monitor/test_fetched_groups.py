@@ -8,11 +8,18 @@ import pytest
 
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups, ShareOffset, join_columns
-from koff.monitor import fetched_groups
-from koff.monitor.fetched_groups import fetch_share_lags
-from koff.monitor.requests import FetchShareLags, ShareLagsFetched
+from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
+from koff.monitor.workers import Workers, WorkersConf
 from koff.tracker import ShareLag
-from tests.unit.monitor.fakes import FakeCluster
+from tests.unit.monitor.fakes import FakeCluster, Inbox
+
+
+def fetch(request: FetchShareLags) -> ShareLagsFetched:
+    cluster: Any = FakeCluster()
+    inbox = Inbox()
+    request.carry_out(Workers(WorkersConf(cluster.conf, ()), cluster, inbox.post))
+    (fetched,) = inbox.of_kind(ShareLagsFetched)
+    return fetched
 
 
 def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_partial(
@@ -20,7 +27,7 @@ def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_par
 ) -> None:
     asked: list[FetchOptions] = []
 
-    def fetch(conf: Any, options: FetchOptions) -> FetchedGroups:
+    def respond(lister: Any, options: FetchOptions) -> FetchedGroups:
         asked.append(options)
         return FetchedGroups(
             offsets=join_columns([]),
@@ -35,10 +42,8 @@ def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_par
             ),
         )
 
-    monkeypatch.setattr(fetched_groups, "fetch_from_coordinators", fetch)
-    cluster: Any = FakeCluster()
-    request = FetchShareLags(5, frozenset({1, 4}), 6)
-    assert fetch_share_lags(cluster, request) == ShareLagsFetched(
+    monkeypatch.setattr("koff.client.groups.coordinators.fetch_from_coordinators", respond)
+    assert fetch(FetchShareLags(5, frozenset({1, 4}), 6)) == ShareLagsFetched(
         5,
         {
             "a": [ShareLag("t", "id", 0, 7), ShareLag("t", "id", 1, None)],
@@ -51,14 +56,14 @@ def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_par
     )
     assert asked[-1].partitions == frozenset({1, 4})
     assert asked[-1].share_offsets == "only"
-    fetch_share_lags(cluster, FetchShareLags(5, frozenset({0}), 1))  # the offsets topic is hidden
+    fetch(FetchShareLags(5, frozenset({0}), 1))  # the offsets topic is hidden
     assert asked[-1].partitions is None
 
 
 def test_a_group_is_partial_without_the_lag_of_a_partition_that_it_has_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fetch(conf: Any, options: FetchOptions) -> FetchedGroups:
+    def respond(lister: Any, options: FetchOptions) -> FetchedGroups:
         return FetchedGroups(
             offsets=join_columns([]),
             groups=(DescribedGroup("a", "share", "Stable", "share"),),
@@ -71,9 +76,8 @@ def test_a_group_is_partial_without_the_lag_of_a_partition_that_it_has_read(
             ),
         )
 
-    monkeypatch.setattr(fetched_groups, "fetch_from_coordinators", fetch)
-    cluster: Any = FakeCluster()
-    fetched = fetch_share_lags(cluster, FetchShareLags(5, frozenset({0}), 1))
+    monkeypatch.setattr("koff.client.groups.coordinators.fetch_from_coordinators", respond)
+    fetched = fetch(FetchShareLags(5, frozenset({0}), 1))
     assert fetched.lags == {"a": [ShareLag("t", "id", 1, 7)]}
     assert fetched.partial == frozenset({"a"})
     assert fetched.why == "a: the coordinator returned no lag, as brokers before Kafka 4.2 do"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.requests import FetchOffsets, FetchTopics, OffsetsFetched
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.topics import FetchTopics
 from tests.unit.monitor.test_core import OFFSETS, Driven, pass_time
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from koff.monitor.log_sizes import SHOWN, TIMEOUT_S, LogSizes
-from koff.monitor.outbox import Outbox
-from koff.monitor.requests import FetchLogSizes, LogSizesFetched, Moment
+from koff.monitor.duties.log_sizes import SHOWN, TIMEOUT_S, FetchLogSizes, LogSizes, LogSizesFetched
+from koff.monitor.moment import Moment
+from koff.monitor.outbox import Outbox, Pending
 
 
 class Asked:
@@ -23,9 +23,9 @@ class Asked:
     def answer(
         self, second: float, broker: int | None, sizes: dict[str, int] | str, *, final: bool = False
     ) -> None:
-        self.sizes.receive(
-            LogSizesFetched(1, broker, sizes, final=final), Moment(second, 0), Moment(second, 0)
-        )
+        now = Moment(second, 0)
+        ask = Pending(FetchLogSizes(1), self.sizes, now, second + 1)
+        self.sizes.receive(LogSizesFetched(1, broker, sizes, final=final), ask, now)
 
     def current(self, second: float) -> dict[int, dict[str, int]]:
         return {broker: dict(sizes) for broker, sizes in self.sizes.list_current(Moment(second, 0)).items()}

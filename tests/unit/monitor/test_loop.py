@@ -17,9 +17,12 @@ from koff.kafkatest import wait_until
 from koff.monitor import clock, view_budget
 from koff.monitor import loop as loop_module
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.savings import Done
+from koff.monitor.duties.topics import FetchTopics
 from koff.monitor.loop import Loop
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Event
-from koff.monitor.requests import Display, Done, FetchTopics, Input, Moment, Request
+from koff.monitor.requests import Command, Display, Input
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness
 
@@ -31,7 +34,7 @@ class FakeCore:
 
     def __init__(self) -> None:
         self.given: list[Input | None] = []
-        self.requests: list[Request] = []
+        self.requests: list[Command] = []
         self.events: list[Event] = []
         self.views = 0
         self.fault: Exception | None = None
@@ -45,7 +48,7 @@ class FakeCore:
         self.may_handle.set()
         self.may_view.set()
 
-    def handle(self, given: Input | None, now: Moment) -> list[Request]:
+    def handle(self, given: Input | None, now: Moment) -> list[Command]:
         self.may_handle.wait()
         self.given.append(given)
         if self.fault is not None:
@@ -71,7 +74,7 @@ class FakeCore:
         self.views += 1
         return ClusterView("c", Tracker().take_snapshot(0), Readiness(True, "ready"), MonitorStats())
 
-    def stop(self, now: Moment) -> list[Request]:
+    def stop(self, now: Moment) -> list[Command]:
         if self.stop_fault is not None:
             raise self.stop_fault
         return [FetchTopics(99)]
@@ -98,7 +101,7 @@ def loop(core: FakeCore) -> Loop:
 
 
 @contextmanager
-def running(loop: Loop, send: Callable[[Request], None] = lambda request: None) -> Iterator[threading.Thread]:
+def running(loop: Loop, send: Callable[[Command], None] = lambda request: None) -> Iterator[threading.Thread]:
     """The loop runs in a thread. Its core must not hang at the end."""
     done = threading.Event()
     thread = threading.Thread(target=loop.run, args=(send, done.is_set))
@@ -157,7 +160,7 @@ class Askers:
 
 
 def test_inputs_reach_the_core_in_order_and_what_it_wants_is_sent(core: FakeCore, loop: Loop) -> None:
-    sent: list[Request] = []
+    sent: list[Command] = []
     applied: list[int] = []
     core.requests = [FetchTopics(1), FetchTopics(2)]
     with running(loop, sent.append):
@@ -224,9 +227,9 @@ def test_a_fault_in_the_time_until_which_to_wait_does_not_end_the_loop(core: Fak
 
 
 def test_a_request_that_cannot_be_sent_does_not_hold_up_the_others(core: FakeCore, loop: Loop) -> None:
-    sent: list[Request] = []
+    sent: list[Command] = []
 
-    def send(request: Request) -> None:
+    def send(request: Command) -> None:
         if request == FetchTopics(1):
             raise RuntimeError("can't start new thread")
         sent.append(request)
@@ -375,7 +378,7 @@ def test_all_who_ask_while_a_view_is_taken_learn_that_it_failed(
 
 
 def test_after_a_stop_nobody_waits_for_a_view(core: FakeCore, loop: Loop) -> None:
-    sent: list[Request] = []
+    sent: list[Command] = []
     core.may_view.clear()
     with running(loop):
         askers = Askers(loop, 2)
@@ -482,7 +485,7 @@ def test_one_view_that_could_not_be_built_is_no_stall_however_long_ago(
 
 
 def test_a_real_core_asks_for_the_topics_and_is_not_ready() -> None:
-    sent: list[Request] = []
+    sent: list[Command] = []
     loop = Loop(CoreConf(cluster_id="abc"))
     with running(loop, sent.append):
         view = loop.take_view()

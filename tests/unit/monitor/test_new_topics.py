@@ -7,24 +7,14 @@ from typing import Any
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.core import TIMEOUT_S
-from koff.monitor.requests import (
-    FetchGroups,
-    FetchOffsets,
-    FetchTopics,
-    FirstRecord,
-    FirstRecordsRead,
-    GroupsFetched,
-    Load,
-    Loaded,
-    Moment,
-    OffsetsFetched,
-    Polled,
-    ReadFirstRecords,
-    Records,
-    Topic,
-    TopicsFetched,
-)
+from koff.monitor.duties.end_offsets import TIMEOUT_S
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.loading import Load, Loaded
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Polled, Records, Topic
 from koff.tracker import Group, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
@@ -55,7 +45,7 @@ class Watched(Driven):
     def answer(self, *, without: tuple[str, ...] = ()) -> None:
         """Responds to the open requests for offsets, but not to those of the kinds in `without`."""
         self.report_ends()
-        for ask in self.core.outbox.of_kind(FetchOffsets):
+        for ask in self.core.outbox.list_open(FetchOffsets):
             if str(ask.request.kind) not in without:
                 self.respond(ask.request)
 
@@ -80,7 +70,7 @@ class Watched(Driven):
         return row
 
     def open_requests(self, kind: str) -> list[FetchOffsets]:
-        asks = self.core.outbox.of_kind(FetchOffsets)
+        asks = self.core.outbox.list_open(FetchOffsets)
         return [ask.request for ask in asks if ask.request.kind == kind and T0 in ask.request.partitions]
 
     def create_again(self) -> None:
@@ -143,9 +133,8 @@ def test_an_end_offset_that_was_requested_earlier_does_not_replace_a_newer_one()
     while not (late := watched.open_requests("end")):
         watched.give(None, after_s=1)
     watched.give(None, after_s=TIMEOUT_S / 2)
-    watched.core._ends._outbox.send(
-        newer := FetchOffsets(watched.core.outbox.next_id(), "end", frozenset({T0})), watched.now(), TIMEOUT_S
-    )
+    newer = FetchOffsets(watched.core.outbox.next_id(), "end", frozenset({T0}))
+    watched.core.outbox.send(newer, watched.core._ends, watched.now(), TIMEOUT_S)
     watched.bounds = BOUNDS | {"end": 200}
     watched.respond(newer)
     before = watched.row().end, watched.core.tracker.take_snapshot().partitions.sampled_at.tolist()

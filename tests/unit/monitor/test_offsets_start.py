@@ -6,22 +6,13 @@ from typing import Any
 
 import pytest
 
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.retention import FetchTopicConfigs
+from koff.monitor.duties.savings import ForgetSaved
+from koff.monitor.duties.topics import FetchTopics
 from koff.monitor.offsets_start import MOVING_S
-from koff.monitor.requests import (
-    Failed,
-    FetchGroups,
-    FetchOffsets,
-    FetchTopicConfigs,
-    FetchTopics,
-    ForgetSaved,
-    GroupsFetched,
-    Lost,
-    OffsetsFetched,
-    Polled,
-    Read,
-    ReadFailed,
-    Records,
-)
+from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Records
 from koff.records.placement import group_partition
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns

@@ -13,7 +13,7 @@ def events(outbox: Outbox) -> list[str]:
 def test_a_failure_counts_only_if_no_request_was_answered_that_was_sent_later() -> None:
     """One broker of three that does not respond fails late what was sent long ago."""
     outbox = Outbox()
-    outbox.note_answer(at(5))
+    outbox.note_response(at(5))
     outbox.note_failure("no response in time", at(0))
     assert outbox.failure is None
     outbox.note_failure("no response in time", at(6))
@@ -25,7 +25,7 @@ def test_that_no_broker_can_be_reached_says_more_than_the_error_of_a_request() -
     outbox.note_unreachable("cannot reach Kafka", at(1))
     outbox.note_failure("_NOENT", at(2))
     assert outbox.failure == "cannot reach Kafka"
-    outbox.note_answer(at(3))
+    outbox.note_response(at(3))
     assert outbox.failure is None
 
 
@@ -33,14 +33,14 @@ def test_the_loss_of_the_brokers_and_their_return_are_one_event_each_and_a_short
     outbox = Outbox()
     outbox.note_failure("no leader", at(1))
     outbox.report_reach(at(1))
-    outbox.note_answer(at(2))
+    outbox.note_response(at(2))
     outbox.report_reach(at(2))
     assert events(outbox) == []
     for second in range(10, 20):
         outbox.note_failure("no response", at(second))
         outbox.report_reach(at(second))
     assert events(outbox) == ["brokers lost"]
-    outbox.note_answer(at(21))
+    outbox.note_response(at(21))
     outbox.report_reach(at(21))
     outbox.report_reach(at(22))
     assert events(outbox) == ["brokers back"]
@@ -52,5 +52,5 @@ def test_the_request_that_any_broker_could_answer_says_best_why_none_does() -> N
     outbox.note_unreachable("every connection was lost", at(2))
     outbox.note_failure("no response in time", at(3))
     assert outbox.failure == "the certificate is not trusted"
-    outbox.note_answer(at(2))
+    outbox.note_response(at(2))
     assert outbox.failure == "no response in time"

@@ -234,15 +234,15 @@ def test_an_end_that_has_not_moved_for_long_enough_is_as_old_as_is_asked_for():
 
 @pytest.mark.parametrize("written_ms", [NOW_MS - 1_000_000, NOW_MS + 10_000])
 def test_that_no_record_was_so_late_says_nothing_of_later_records(written_ms):
-    plan, asked_ms = PastEnds(), []
+    plan, requested_ms = PastEnds(), []
     ((first_ms, _),) = plan.wanted({AT: [5]}, NOW_MS)
     plan.note({AT: NO_RECORD}, first_ms)
     now_ms = NOW_MS + 60_000
     while wanted := plan.wanted({AT: [9]}, now_ms):
         ((at_ms, _),) = wanted
-        asked_ms.append(at_ms)
+        requested_ms.append(at_ms)
         plan.note({AT: 9 if at_ms <= written_ms else NO_RECORD}, at_ms)
-    needed = [at_ms for at_ms in (first_ms, *asked_ms) if plan.is_needed(AT, at_ms)]
+    needed = [at_ms for at_ms in (first_ms, *requested_ms) if plan.is_needed(AT, at_ms)]
     assert min(needed) <= written_ms < max(needed)
 
 

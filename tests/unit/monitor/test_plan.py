@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from koff.monitor.moment import Moment
 from koff.monitor.plan import Bounds, Plan, Replay, Resume, Seed, Way, plan_start
-from koff.monitor.requests import Moment, Saved
+from koff.monitor.saved import Saved
 from koff.tracker import State
 
 NOW = Moment(1000.0, 1_000_000, "boot")

@@ -18,18 +18,9 @@ from koff.errors import ConnectError, Denied
 from koff.kafkatest import wait_until
 from koff.monitor import readers as readers_module
 from koff.monitor.clock import read_moment
+from koff.monitor.duties.history import HistoryRead, ReadHistory
 from koff.monitor.readers import HistoryReader, TopicReader
-from koff.monitor.requests import (
-    Failed,
-    HistoryRead,
-    Lost,
-    Polled,
-    Read,
-    ReadFailed,
-    ReadHistory,
-    Start,
-    StopReading,
-)
+from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Start, StopReading
 from koff.proto.buffers import Binary
 from tests.unit.monitor.fakes import FakeCluster, FakeLog, Inbox
 
@@ -153,7 +144,7 @@ def test_what_a_leader_returns_of_an_idle_partition_is_reported_with_the_time_of
     assert not polled.records
     (ends,) = polled.ends.values()
     assert (ends.attempt, ends.end, ends.stable) == (4, 9, 7)
-    assert began.at_s <= ends.asked.at_s <= read_moment().at_s
+    assert began.at_s <= ends.requested.at_s <= read_moment().at_s
 
 
 @pytest.mark.parametrize(

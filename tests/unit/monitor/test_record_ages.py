@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from koff.lag import NO_RECORD
-from koff.monitor.end_offsets import EndOffsets
-from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.record_ages import (
+from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import (
     AT_ONCE,
     DENIED_S,
     IDLE_PAUSE_S,
@@ -18,18 +18,15 @@ from koff.monitor.record_ages import (
     PAUSE_S,
     RETRY_S,
     TIMEOUT_S,
-    RecordAges,
-)
-from koff.monitor.requests import (
-    FetchOffsets,
     FirstRecord,
     FirstRecordsRead,
-    Moment,
-    OffsetsFetched,
     ReadFirstRecords,
+    RecordAges,
     RecordPlace,
 )
-from koff.monitor.topic_list import TopicList
+from koff.monitor.duties.topics import TopicList
+from koff.monitor.moment import Moment
+from koff.monitor.outbox import Outbox, Pending
 from koff.tracker import Tracker
 from koff.tracker.topic_partitions import LATE_S
 from tests.unit.builders import apply, commit, list_statuses, note_records
@@ -57,17 +54,19 @@ class Reading:
     def __init__(self, *commits: Any, per_s: int | None = 50) -> None:
         self.second = 0.0
         self.tracker, self.outbox = tracked(*commits, ends=END), Outbox()
-        ends = EndOffsets(self.tracker, TopicList(), self.outbox, 60.0)  # nothing is watched: all is answered
+        ends = EndOffsets(
+            self.tracker, TopicList(), self.outbox, lambda now: now.wall_ms, 60.0
+        )  # nothing is watched: all is answered
         self.ages = RecordAges(per_s, self.tracker, ends, self.outbox, lambda now: now.wall_ms)
 
     def now(self) -> Moment:
         return Moment(self.second, NOW_MS + round(self.second * 1000))
 
-    def ask(self, *, after_s: float = 0.0) -> Ask[ReadFirstRecords] | None:
+    def ask(self, *, after_s: float = 0.0) -> Pending[ReadFirstRecords] | None:
         """The open request, once it was time for one."""
         self.second += after_s
         self.ages.request(self.now())
-        return next(self.outbox.of_kind(ReadFirstRecords), None)
+        return next(self.outbox.list_open(ReadFirstRecords), None)
 
     def places(self, *, after_s: float = 0.0) -> set[RecordPlace]:
         ask = self.ask(after_s=after_s)
@@ -78,7 +77,7 @@ class Reading:
     ) -> set[RecordPlace]:
         """Answers the open request: records a minute old; `why` and `denied`: there are none."""
         self.second += after_s
-        ask = next(self.outbox.of_kind(ReadFirstRecords))
+        ask = next(self.outbox.list_open(ReadFirstRecords))
         record: FirstRecord | str
         records = {}
         for place in ask.request.places:
@@ -194,7 +193,7 @@ def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_sett
     for _ in range(10):
         driven.give(None, after_s=0.1)
     assert not any(isinstance(request, ReadFirstRecords) for request in driven.sent)
-    for ask in driven.core.outbox.of_kind(FetchOffsets):
+    for ask in driven.core.outbox.list_open(FetchOffsets):
         if ("t", 0) in ask.request.partitions:
             driven.give(OffsetsFetched(ask.request.id, dict.fromkeys(ask.request.partitions, 10), final=True))
     driven.give(None, after_s=0.2)
@@ -214,7 +213,7 @@ def test_places_that_failed_are_read_again_later(is_late: bool) -> None:
         assert ask is not None
         assert ask.deadline_s == TIMEOUT_S
         reading.outbox.close(ask.request.id)
-        reading.ages.give_up(ask, reading.now())
+        reading.ages.give_up(ask, "late", reading.now())
     else:
         reading.answer(why="timed out")
     assert reading.places(after_s=RETRY_S - 0.1) == set()
@@ -272,7 +271,7 @@ def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_do
     at_marker(reading, LATE_S + 5)
     marker, waits = RecordPlace("t", 0, END - 1), RecordPlace("t", 1, END - 1)
     assert reading.places() == {marker, waits}
-    ask = next(reading.outbox.of_kind(ReadFirstRecords))
+    ask = next(reading.outbox.list_open(ReadFirstRecords))
     reading.outbox.close(ask.request.id)
     found = {marker: FirstRecord(END, NO_RECORD), waits: FirstRecord(END - 1, NOW_MS - 3_600_000)}
     reading.ages.receive(FirstRecordsRead(ask.request.id, found, frozenset()), ask, reading.now())

@@ -6,19 +6,21 @@ from math import inf, isnan, nan
 
 import pytest
 
-from koff.monitor import record_retention
-from koff.monitor.outbox import Ask, Outbox
-from koff.monitor.record_retention import (
+from koff.monitor.duties import retention
+from koff.monitor.duties.retention import (
     AGAIN_S,
     DENIED_S,
     LOOK_S,
     PAUSE_S,
     RETRY_S,
     SETTINGS,
+    FetchTopicConfigs,
     RecordRetention,
+    TopicConfigsFetched,
     read_retention_s,
 )
-from koff.monitor.requests import FetchTopicConfigs, Moment, TopicConfigsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.outbox import Outbox, Pending
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 
@@ -30,12 +32,12 @@ class Asked:
         self.topics, self.tracker, self.outbox = {"t", "u"}, Tracker(), Outbox()
         apply(self.tracker, *(commit("group", topic, 0, 5) for topic in sorted(self.topics)))
         self.retention = RecordRetention(self.tracker, self.outbox, lambda: self.topics)
-        self.asks: list[Ask[FetchTopicConfigs]] = []
+        self.asks: list[Pending[FetchTopicConfigs]] = []
 
     def request(self, second: float) -> tuple[str, ...]:
         """The topics that are asked."""
         self.retention.request(Moment(second, 0))
-        self.asks += [ask for ask in self.outbox.of_kind(FetchTopicConfigs) if ask not in self.asks]
+        self.asks += [ask for ask in self.outbox.list_open(FetchTopicConfigs) if ask not in self.asks]
         sent = [request for request in self.outbox.take_requests() if isinstance(request, FetchTopicConfigs)]
         assert all(request.names == SETTINGS for request in sent)
         return sent[0].topics if sent else ()
@@ -75,7 +77,7 @@ def test_what_is_not_known_any_more_stays_and_is_asked_again() -> None:
     asked.answer(100 + AGAIN_S, t="TOPIC_AUTHORIZATION_FAILED")
     assert asked.known() == {"t": 60, "u": 60}
     assert asked.request(100 + AGAIN_S + RETRY_S) == ("u",)
-    asked.retention.give_up(asked.asks[-1], Moment(800, 0))
+    asked.retention.give_up(asked.asks[-1], "late", Moment(800, 0))
     assert asked.request(800 + RETRY_S - 1) == ()
     assert asked.request(800 + RETRY_S + LOOK_S) == ("u",)
     asked.answer(900, u=keep(30_000))
@@ -96,7 +98,7 @@ def test_it_is_settled_when_all_was_answered() -> None:
 
 
 def test_many_topics_are_asked_one_request_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_retention, "AT_ONCE", 1)
+    monkeypatch.setattr(retention, "AT_ONCE", 1)
     asked = Asked()
     assert [asked.request(100), asked.request(100 + PAUSE_S)] == [("t",), ("u",)]
 

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koff.monitor.requests import Moment, Saved
+from koff.monitor.moment import Moment
 from koff.monitor.resume_rules import (
     is_pause_too_long,
     newest_stamp,
     reason_not_to_restore_ends,
     reason_not_to_resume,
 )
+from koff.monitor.saved import Saved
 from koff.tracker import State
 
 HOUR_MS = 3_600_000

@@ -6,23 +6,12 @@ from typing import Any
 
 import pytest
 
-from koff.monitor.requests import (
-    Failed,
-    FetchOffsets,
-    FetchShareLags,
-    FetchTopicConfigs,
-    FetchTopics,
-    FirstRecordsRead,
-    OffsetsFetched,
-    Polled,
-    Read,
-    ReadFailed,
-    ReadFirstRecords,
-    Records,
-    ShareLagsFetched,
-    Topic,
-    TopicsFetched,
-)
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecordsRead, ReadFirstRecords
+from koff.monitor.duties.retention import FetchTopicConfigs
+from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.requests import Failed, Polled, Read, ReadFailed, Records, Topic
 from koff.records import encode
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import PartitionLag, ShareLag
@@ -179,7 +168,7 @@ def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say() -> None:
     go_on(driven, 29)
     assert why_missing(driven) == SILENT
     go_on(driven, 41)
-    assert why_missing(driven) == "no answer in time"
+    assert why_missing(driven) == "no response in time"
     respond(driven, 7)
     assert why_missing(driven) is None
 

@@ -28,7 +28,8 @@ from structlog.testing import capture_logs
 
 from koff.errors import ConfigError, KoffError
 from koff.monitor import state as statedir
-from koff.monitor.requests import Moment, Origin, Saved
+from koff.monitor.moment import Moment
+from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
 from koff.tracker.saved_ends import save_ends
@@ -137,15 +138,6 @@ def test_bytes_behind_the_end_and_bytes_of_something_else_are_refused(tmp_path):
         assert reason in found
 
 
-def test_a_file_that_cannot_be_read_is_refused_with_a_reason(tmp_path):
-    file = saved(tmp_path)
-    file.unlink()
-    file.mkdir()
-    found = one(tmp_path)
-    assert isinstance(found, str)
-    assert "cannot be read" in found
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -242,7 +234,7 @@ def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_siz
 
 
 def test_a_huge_file_is_checked_in_little_memory(tmp_path):
-    size = 1 << 28
+    size = 1 << 26
     with (tmp_path / "partition-00001").open("wb") as file:  # a file with a hole, and no checksum
         file.write(statedir._FRONT.pack(b"koff\0st\n", 2, size - 100, size))
         file.truncate(size)
@@ -682,7 +674,8 @@ def test_only_this_user_can_read_what_is_saved(tmp_path):
 SAVE_FOR_EVER = """
 import itertools, os, sys
 import numpy as np
-from koff.monitor.requests import Moment, Origin
+from koff.monitor.moment import Moment
+from koff.monitor.saved import Origin
 from koff.monitor.state import StateDir
 from koff.tracker import State
 

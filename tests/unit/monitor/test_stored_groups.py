@@ -6,9 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
+from koff.monitor.duties.stored_groups import (
+    FetchStoredGroups,
+    StoredGroups,
+    StoredGroupsFetched,
+    describe_refused,
+)
+from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox
-from koff.monitor.requests import FetchStoredGroups, Moment, StoredGroupsFetched
-from koff.monitor.stored_groups import StoredGroups, describe_refused
 from koff.tracker import Tracker
 
 LIMIT_S = 25.0
@@ -20,22 +25,22 @@ class Polled:
     def __init__(self, interval_s: float) -> None:
         self.second = 0.0
         self.outbox = Outbox()
-        self.stored = StoredGroups(interval_s, Tracker(), self.outbox, limit_s=LIMIT_S)
+        self.stored = StoredGroups(interval_s, Tracker(), self.outbox, lambda now: 0, limit_s=LIMIT_S)
 
     def poll(self, seconds: float, *, fails: bool = False, refused: Mapping[str, str] = {}) -> float:
         """One request that takes so long. Returns how long after the one before it was sent."""
         before = self.second
         self.second = max(self.second, self.stored.due_s)
         self.stored.request(Moment(self.second, 0))
-        (ask,) = self.outbox.of_kind(FetchStoredGroups)
+        (ask,) = self.outbox.list_open(FetchStoredGroups)
         self.second += seconds
         self.outbox.close(ask.request.id)
         if fails:
-            self.stored.give_up(ask.asked, "no response", Moment(self.second, 0))
+            self.stored.give_up(ask, "no response", Moment(self.second, 0))
         else:
             given = StoredGroupsFetched(ask.request.id, {}, {}, refused)
-            self.stored.receive(given, ask.asked, Moment(self.second, 0), 0)
-        return ask.asked.at_s - before
+            self.stored.receive(given, ask, Moment(self.second, 0))
+        return ask.requested.at_s - before
 
 
 @pytest.mark.parametrize("interval_s", [1.0, 5.0, 60.0])

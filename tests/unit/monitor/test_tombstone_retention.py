@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.outbox import Outbox
-from koff.monitor.requests import (
-    Failed,
-    FetchOffsets,
-    FetchTopicConfigs,
-    FetchTopics,
-    Moment,
-    OffsetsFetched,
-    Read,
-    Topic,
-    TopicConfigsFetched,
-    TopicsFetched,
-)
-from koff.monitor.tombstone_retention import (
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.retention import (
     AGAIN_S,
     ASSUMED_RETENTION_MS,
-    RETRY_S,
     SETTING,
+    TOMBSTONE_RETRY_S,
+    FetchTopicConfigs,
     TombstoneRetention,
+    TopicConfigsFetched,
 )
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.moment import Moment
+from koff.monitor.outbox import Outbox
+from koff.monitor.requests import Failed, Read, Topic
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, pass_time
 
@@ -47,14 +41,18 @@ def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then()
     retention.request(Moment(retention.due_s, 0))
     assert len(outbox.take_requests()) == 1
     assert retention.retention_ms == ASSUMED_RETENTION_MS
-    retention.receive(TopicConfigsFetched(1, {"t": {SETTING: "5000"}}))
+    ask = next(outbox.list_open(FetchTopicConfigs))
+    retention.receive(TopicConfigsFetched(1, {"t": {SETTING: "5000"}}), ask, ask.requested)
     sent_s = retention.due_s - AGAIN_S
-    assert (retention.retention_ms, sent_s) == (5000, RETRY_S)
+    assert (retention.retention_ms, sent_s) == (5000, TOMBSTONE_RETRY_S)
     retention.request(Moment(retention.due_s - 1, 0))
     assert not outbox.take_requests()
     retention.request(Moment(retention.due_s, 0))
     assert len(outbox.take_requests()) == 1
-    assert (retention.retention_ms, retention.due_s) == (5000, RETRY_S + AGAIN_S + RETRY_S)
+    assert (retention.retention_ms, retention.due_s) == (
+        5000,
+        TOMBSTONE_RETRY_S + AGAIN_S + TOMBSTONE_RETRY_S,
+    )
 
 
 @pytest.mark.parametrize(("share_retention_s", "is_lost"), [(2 * DAY_S, False), (3600, True)])
@@ -77,7 +75,7 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
 def test_a_retention_that_was_lowered_decides_which_partitions_are_read_anew() -> None:
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
-    pass_time(driven, round(RETRY_S) + 2)
+    pass_time(driven, round(TOMBSTONE_RETRY_S) + 2)
     know_retention(driven, OFFSETS, DAY_S * 1000)
     driven.give(None, after_s=AGAIN_S)
     assert list(driven.core.logs.offsets.reading())

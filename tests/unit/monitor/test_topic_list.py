@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from koff.monitor.requests import Moment, Topic
-from koff.monitor.topic_list import TopicList
+from koff.monitor.duties.topics import TopicList
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Topic
 
 ORDERS = Topic("id-of-orders", 4)
 
@@ -49,9 +50,9 @@ def test_a_new_unknown_topic_is_looked_for_soon_although_another_never_gets_a_na
 def test_an_unknown_topic_is_unanswered_until_a_later_list_shows_that_it_has_no_name() -> None:
     topics = TopicList()
     listed_at(topics, 1)
-    assert topics.find_unanswered({"an id"}) == {"an id"}
+    assert topics.find_unlisted({"an id"}) == {"an id"}
     for second in (2, 5):
         topics.list_again_s({"an id"}, 2.0, Moment(second, 0))
-        assert topics.find_unanswered({"an id"}) == {"an id"}
+        assert topics.find_unlisted({"an id"}) == {"an id"}
     listed_at(topics, 3)
-    assert topics.find_unanswered({"an id", "another"}) == {"another"}
+    assert topics.find_unlisted({"an id", "another"}) == {"another"}

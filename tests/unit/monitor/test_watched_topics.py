@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from koff.monitor.requests import (
-    Display,
-    Failed,
-    FetchOffsets,
-    FetchTopicConfigs,
-    FetchTopics,
-    Topic,
-    TopicsFetched,
-)
-from koff.serve.exposition import Exposition
-from koff.serve.metrics_conf import MetricsConf
+from koff.monitor.duties.offsets import FetchOffsets
+from koff.monitor.duties.retention import FetchTopicConfigs
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
+from koff.monitor.requests import Display, Failed, Topic
+from koff.serve.metrics.conf import MetricsConf
+from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Rule, ShownNames
 from tests.unit.builders import commit
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, answer_offsets
@@ -54,7 +49,7 @@ class Watching(Driven):
 
     def render(self) -> str:
         exposition = Exposition(MetricsConf(families=("all",)))
-        return "".join(exposition.render_chunks(self.core.take_view(self.now())))
+        return b"".join(exposition.render_chunks(self.core.take_view(self.now()))).decode()
 
 
 def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_and_served() -> None:

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,43 +21,24 @@ from koff.client.record_times import FirstRecord as ReadRecord
 from koff.errors import ConnectError, Denied, KoffError
 from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
-from koff.monitor import fetching, first_records, in_order
+from koff.monitor import in_order
 from koff.monitor import workers as workers_module
-from koff.monitor.fetching import Fetching
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.loading import Load, Loaded
+from koff.monitor.duties.log_sizes import FetchLogSizes, LogSizesFetched
+from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords, RecordPlace
+from koff.monitor.duties.savings import Done, ForgetSaved, Save, SaveFile, SaveIndex
+from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
+from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.in_order import InOrder, carry_out
-from koff.monitor.requests import (
-    Answered,
-    Done,
-    Failed,
-    FetchGroups,
-    FetchLogSizes,
-    FetchOffsets,
-    FetchShareLags,
-    FetchStoredGroups,
-    FetchTopics,
-    FirstRecord,
-    ForgetSaved,
-    GroupsFetched,
-    Input,
-    Load,
-    Loaded,
-    LogSizesFetched,
-    Moment,
-    OffsetsFetched,
-    Origin,
-    ReadFirstRecords,
-    RecordPlace,
-    Save,
-    Saved,
-    SaveFile,
-    SaveIndex,
-    ShareLagsFetched,
-    StoredGroupsFetched,
-    Topic,
-    TopicsFetched,
-)
+from koff.monitor.means import Means
+from koff.monitor.moment import Moment
+from koff.monitor.requests import Failed, Request, Result, Topic
+from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
-from koff.monitor.workers import Workers, WorkersConf, write_or_load
+from koff.monitor.workers import Workers, WorkersConf
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
@@ -106,11 +88,10 @@ def fetch_topics(workers: Workers, inbox: Inbox) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_every_error_becomes_a_result(error: Exception, result: Failed) -> None:
-    def fail(request: Answered) -> Input:
-        raise error
-
+    cluster = FakeCluster()
+    cluster.fault = error
     with capture_logs() as logs:
-        assert carry_out(fail, FetchTopics(1)) == result
+        assert carry_out(FetchTopics(1), make_workers(cluster, Inbox())) == result
     assert bool(logs) is not isinstance(error, KoffError)  # only faults of koff are logged, with their place
 
 
@@ -119,8 +100,7 @@ def test_every_error_becomes_a_result(error: Exception, result: Failed) -> None:
 
 def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
     cluster = FakeCluster({"a": [1, -1, 2], "b": [1]})
-    given: Any = cluster
-    fetched = Fetching(given).fetch(FetchTopics(1))
+    fetched = FetchTopics(1).carry_out(make_workers(cluster, Inbox()))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.topics == {"a": Topic("id of a", 3, frozenset({1})), "b": Topic("id of b", 1, frozenset())}
 
@@ -146,7 +126,7 @@ def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs(
 ) -> None:
     cluster, inbox, sizes = FakeCluster(), Inbox(), FakeSizes()
     cluster.metadata = Metadata("id", 1, tuple(Node(number, "host", 9092) for number in (1, 2, 3, 4)), {})
-    monkeypatch.setattr("koff.monitor.workers.fetch_log_sizes", sizes.fetch)
+    monkeypatch.setattr("koff.client.offsets.log_sizes.fetch_log_sizes", sizes.fetch)
     workers = make_workers(cluster, inbox)
     workers.send(FetchLogSizes(1))
     # No broker is known yet.
@@ -157,12 +137,12 @@ def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs(
         fetched = inbox.wait(LogSizesFetched, 4)[1:]
         assert {each.broker: (each.sizes, each.final) for each in fetched} == {
             2: ("grant DESCRIBE", False),
-            3: ("AssertionError('odd')", False),
+            3: ("AssertionError: odd", False),
             4: ({"t": 4}, False),
         }
         sizes.release.set()
         assert inbox.wait(LogSizesFetched, 5)[-1] == LogSizesFetched(2, 1, {"t": 1}, final=True)
-    assert [each["event"] for each in logs] == ["log sizes cannot be fetched"]
+    assert [each["event"] for each in logs] == ["a request failed"]
     workers.close()
 
 
@@ -174,8 +154,7 @@ def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
     }
     cluster = FakeCluster({"t": [1, -1], "__consumer_offsets": [2, -1]})
     cluster.metadata = Metadata("id", 1, nodes, topics)
-    given: Any = cluster
-    fetched = Fetching(given).fetch(FetchTopics(1))
+    fetched = FetchTopics(1).carry_out(make_workers(cluster, Inbox()))
     assert isinstance(fetched, TopicsFetched)
     assert fetched.facts == ClusterFacts(
         2,
@@ -302,24 +281,21 @@ def test_nothing_is_posted_after_the_final_result() -> None:
             may_post.wait()
         posted.append(given.final)
 
-    results = workers_module._PartResults(2, post)
-    first, second = (
-        threading.Thread(
-            target=results.post, args=(partial(OffsetsFetched, 1, {("t", p): 1}),), kwargs={"ends_part": True}
-        )
-        for p in (0, 1)
+    workers = make_workers(FakeCluster(), Inbox())
+    workers._post = post
+    fetching = threading.Thread(
+        target=workers.fetch_parts, args=([[0], [1]], lambda p: OffsetsFetched(1, {("t", p): 1}), None)
     )
-    first.start()
+    fetching.start()
     assert is_posting.wait(60)
-    second.start()
     may_post.set()
-    for thread in (first, second):
-        thread.join(60)
+    fetching.join(60)
+    wait_until(lambda: len(posted) == 2, what="both results")
     assert posted == [False, True]
 
 
 def test_many_partitions_of_a_leader_are_asked_for_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "CHUNK", 4)
+    monkeypatch.setattr("koff.monitor.duties.offsets.CHUNK", 4)
     cluster, inbox = FakeCluster({"t": [1] * 10}), Inbox()
     workers = make_workers(cluster, inbox)
     workers.send(FetchOffsets(1, "end", frozenset(("t", p) for p in range(10))))
@@ -332,14 +308,16 @@ def test_many_partitions_of_a_leader_are_asked_for_in_chunks(monkeypatch: pytest
 def test_a_leader_that_has_taken_all_the_time_is_not_asked_for_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(workers_module, "CHUNK", 1)
+    monkeypatch.setattr("koff.monitor.duties.offsets.CHUNK", 1)
     cluster, inbox = FakeCluster({"t": [1] * 3}), Inbox()
     workers = make_workers(cluster, inbox)
-    monkeypatch.setattr(workers_module, "OFFSETS_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(workers_module, "FETCH_S", -1.0)
     workers.send(FetchOffsets(1, "end", frozenset(("t", p) for p in range(3))))
     results = inbox.wait(OffsetsFetched, 3)
-    assert not cluster.calls
-    assert {offset for result in results for offset in result.offsets.values()} == {"no response in time"}
+    assert len(cluster.calls) == 1
+    assert [offset for result in results for offset in result.offsets.values()][1:] == [
+        "no response in time"
+    ] * 2
     assert [result.final for result in results] == [False, False, True]
 
 
@@ -360,12 +338,12 @@ def test_more_leaders_than_threads_are_all_asked_though_one_hangs(monkeypatch: p
 def test_each_coordinator_is_asked_for_its_own_groups_and_one_that_fails_hides_only_these(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fetch(cluster: Any, request: FetchGroups, *, quiet: bool) -> GroupsFetched:
-        if 1 in request.partitions:
+    def fetch(request: FetchGroups, means: Means, partitions: frozenset[int]) -> GroupsFetched:
+        if 1 in partitions:
             raise ConnectError("no broker")
-        return GroupsFetched(request.id, CommitColumns.from_offsets({}), {}, partitions=request.partitions)
+        return GroupsFetched(request.id, CommitColumns.from_offsets({}), {}, partitions=partitions)
 
-    monkeypatch.setattr(fetching, "fetch_described_groups", fetch)
+    monkeypatch.setattr(FetchGroups, "_fetch", fetch)
     cluster, inbox = FakeCluster({OFFSETS_TOPIC: [1, 2, 1]}), Inbox()
     workers = make_workers(cluster, inbox)
     workers.send(FetchTopics(1))
@@ -384,14 +362,14 @@ def test_each_coordinator_is_asked_for_the_lags_of_its_share_groups_and_one_that
 ) -> None:
     lags = {"s": [ShareLag("t", "id", 0, 7)]}
 
-    def fetch(cluster: Any, request: FetchShareLags) -> ShareLagsFetched:
-        if 1 in request.partitions:
+    def fetch(request: FetchShareLags, means: Means, partitions: frozenset[int]) -> ShareLagsFetched:
+        if 1 in partitions:
             raise ConnectError("no broker")
-        if 3 in request.partitions:
+        if 3 in partitions:
             raise ValueError("odd")
-        return ShareLagsFetched(request.id, lags, request.partitions)
+        return ShareLagsFetched(request.id, lags, partitions)
 
-    monkeypatch.setattr(fetching, "fetch_share_lags", fetch)
+    monkeypatch.setattr(FetchShareLags, "_fetch", fetch)
     cluster, inbox = FakeCluster({OFFSETS_TOPIC: [1, 2, 1, 3]}), Inbox()
     workers = make_workers(cluster, inbox)
     fetch_topics(workers, inbox)
@@ -404,9 +382,7 @@ def test_each_coordinator_is_asked_for_the_lags_of_its_share_groups_and_one_that
         frozenset({1}): {},
         frozenset({3}): {},
     }
-    assert [each["event"] for each in logs if each["log_level"] == "error"] == [
-        "lags of share groups cannot be fetched"
-    ]
+    assert [each["event"] for each in logs if each["log_level"] == "error"] == ["a request failed"]
 
 
 def test_a_request_for_no_partition_has_a_result_too() -> None:
@@ -489,6 +465,20 @@ def test_a_system_without_a_thread_to_give_fails_the_request(monkeypatch: pytest
 # --- Requests that are carried out in order ----------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Call(Request):
+    """A request that calls a function."""
+
+    work: Callable[[int], Result] = Done
+
+    def carry_out(self, means: Means) -> Result:
+        return self.work(self.id)
+
+
+def in_order_for(inbox: Inbox, on_end: Callable[[], None] = lambda: None) -> InOrder:
+    return InOrder("disk", make_workers(FakeCluster(), inbox), inbox.post, on_end)
+
+
 @contextmanager
 def started(worker: InOrder) -> Iterator[InOrder]:
     worker.start()
@@ -502,14 +492,14 @@ def started(worker: InOrder) -> Iterator[InOrder]:
 def test_requests_are_carried_out_in_order_also_after_an_exception() -> None:
     inbox = Inbox()
 
-    def work(request: Answered) -> Input:
-        if request.id == 2:
+    def work(request_id: int) -> Result:
+        if request_id == 2:
             raise OSError("odd")
-        return Done(request.id)
+        return Done(request_id)
 
-    with capture_logs(), started(InOrder("disk", work, inbox.post)) as worker:
+    with capture_logs(), started(in_order_for(inbox)) as worker:
         for number in range(1, 5):
-            worker.send(FetchTopics(number))
+            worker.send(Call(number, work))
     assert inbox.inputs == [Done(1), Failed(2, "OSError: odd"), Done(3), Done(4)]
 
 
@@ -521,22 +511,22 @@ def test_the_end_comes_after_all_requests_and_frees_what_the_thread_used() -> No
         assert len(inbox.inputs) == 10
         ended.append(threading.current_thread().name)
 
-    with started(InOrder("disk", lambda request: Done(request.id), inbox.post, on_end)) as worker:
+    with started(in_order_for(inbox, on_end)) as worker:
         for number in range(10):
-            worker.send(FetchTopics(number))
+            worker.send(Call(number))
     assert ended == ["koff-disk"]
 
 
 def test_finish_does_not_wait_for_a_disk_that_hangs() -> None:
     inbox, release = Inbox(), threading.Event()
 
-    def work(request: Answered) -> Input:
+    def work(request_id: int) -> Result:
         release.wait()
-        return Done(request.id)
+        return Done(request_id)
 
-    worker = InOrder("disk", work, inbox.post)
+    worker = in_order_for(inbox)
     worker.start()
-    worker.send(FetchTopics(1))
+    worker.send(Call(1, work))
     worker.finish(0.02)
     assert worker._thread.is_alive()
     release.set()
@@ -549,26 +539,26 @@ def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(
 ) -> None:
     inbox, is_working, release = Inbox(), threading.Event(), threading.Event()
 
-    def work(request: Answered) -> Input:
+    def work(request_id: int) -> Result:
         is_working.set()
         release.wait()
-        return Done(request.id)
+        return Done(request_id)
 
-    with started(InOrder("disk", work, inbox.post)) as worker:
-        worker.send(FetchTopics(1))
+    with started(in_order_for(inbox)) as worker:
+        worker.send(Call(1, work))
         assert is_working.wait(60)
-        worker.send(FetchTopics(2))  # it does not hang yet
+        worker.send(Call(2, work))  # it does not hang yet
         monkeypatch.setattr(in_order, "HANG_S", 0.0)
-        worker.send(FetchTopics(3))
+        worker.send(Call(3))
         assert [given.id for given in inbox.of_kind(Failed)] == [3]
         release.set()
         assert inbox.wait(Done, 2) == [Done(1), Done(2)]
-        worker.send(FetchTopics(4))  # nothing is under way
+        worker.send(Call(4))  # nothing is under way
         inbox.wait(Done, 3)
 
 
 def test_a_thread_that_was_never_started_can_be_closed() -> None:
-    InOrder("disk", lambda request: Done(request.id), Inbox().post).finish(1)
+    in_order_for(Inbox()).finish(1)
     workers = make_workers(FakeCluster(), Inbox())
     workers.close()
 
@@ -578,10 +568,10 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
 ) -> None:
     inbox, is_working, release = Inbox(), threading.Event(), threading.Event()
 
-    def hang(zookeeper: Any, request: Answered) -> Input:
+    def hang(zookeeper: Any) -> Any:
         is_working.set()
         release.wait()
-        return StoredGroupsFetched(request.id, {}, {})
+        return {}, {}, {}
 
     monkeypatch.setattr("koff.monitor.zookeeper.ZooKeeper.fetch_groups", hang)
     with StateDir(tmp_path).lock() as state_dir:
@@ -618,6 +608,10 @@ def test_without_a_state_directory_a_request_to_it_fails() -> None:
 def state_dir(tmp_path: Path) -> Iterator[StateDir]:
     with StateDir(tmp_path / "state").lock() as state_dir:
         yield state_dir
+
+
+def write_or_load(state_dir: StateDir, request: Request) -> Result | None:
+    return carry_out(request, make_workers(FakeCluster(), Inbox(), state_dir=state_dir))
 
 
 def make_state() -> State:
@@ -663,29 +657,6 @@ def test_what_was_forgotten_is_not_loaded(state_dir: StateDir) -> None:
     assert [isinstance(found, Saved) for found in load(state_dir).partitions.values()] == [True, False, False]
 
 
-def test_a_full_disk_is_a_reason_and_the_old_file_stays(
-    state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_or_load(state_dir, save(position=5))
-
-    def fill(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("os.fsync", fill)
-        for request in (
-            save(2, position=6),
-            SaveIndex(3, ORIGIN, {}, NOW),
-            SaveFile(4, "ends", ORIGIN, NOW, make_state()),
-        ):
-            result = carry_out(lambda request: write_or_load(state_dir, request), request)
-            assert isinstance(result, Failed)
-            assert "No space left on device" in result.why
-    found = load(state_dir).partitions[1]
-    assert isinstance(found, Saved)
-    assert found.position == 5
-
-
 def test_a_folder_that_is_gone_is_made_again_and_that_is_said(state_dir: StateDir) -> None:
     shutil.rmtree(state_dir.path)
     with capture_logs() as logs:
@@ -716,7 +687,7 @@ class FakeRecordTimes:
 @pytest.fixture(autouse=True)
 def record_times(monkeypatch: pytest.MonkeyPatch) -> FakeRecordTimes:
     times = FakeRecordTimes()
-    monkeypatch.setattr(first_records, "read_record_times", times.read)
+    monkeypatch.setattr("koff.client.record_times.read_record_times", times.read)
     return times
 
 
@@ -729,9 +700,9 @@ def test_what_was_read_is_said_in_the_terms_of_the_core(record_times: FakeRecord
         Place("u", 1, 5): Unread("no response"),
         Place("v", 0, 5): Unread("the partition does not exist"),
     }
-    lister: Any = None
     asked = frozenset(RecordPlace(*place) for place in record_times.answers)
-    result = first_records.read_first_records(lister, ReadFirstRecords(1, asked), lambda: False)
+    result = ReadFirstRecords(1, asked).carry_out(make_workers(FakeCluster(), Inbox()))
+    assert isinstance(result, FirstRecordsRead)
     assert result.records == {
         RecordPlace("t", 0, 5): FirstRecord(6, 1_000),
         RecordPlace("t", 1, 5): FirstRecord(5, NO_TIMESTAMP),

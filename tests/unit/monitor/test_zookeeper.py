@@ -15,7 +15,7 @@ from koff.client.zookeeper.stored_groups import StoredGroup
 from koff.client.zookeeper.znodes import Registration
 from koff.errors import ConfigError, ConnectError, Denied
 from koff.monitor import zookeeper as zookeeper_module
-from koff.monitor.requests import FetchStoredGroups, StoredGroupsFetched
+from koff.monitor.duties.stored_groups import StoredGroupsFetched
 from koff.monitor.zookeeper import ZooKeeper, ZooKeeperConf, build_group
 from koff.tracker import Group, Member, Tracker
 
@@ -74,7 +74,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
 
 
 def fetch(zookeeper: ZooKeeper) -> StoredGroupsFetched:
-    return zookeeper.fetch_groups(FetchStoredGroups(7))
+    return StoredGroupsFetched(7, *zookeeper.fetch_groups())
 
 
 def fetch_tree(nodes: dict[str, bytes]) -> StoredGroupsFetched:

@@ -9,7 +9,6 @@ from koff.proto.primitives import (
     format_uuid,
     parse_uuid,
     read_uvarint,
-    to_java_int,
     write_tags,
     write_uvarint,
 )
@@ -39,10 +38,6 @@ def test_a_varint_of_six_bytes_is_an_error() -> None:
 def test_a_varint_that_does_not_end_is_one_past_the_buffer(data: str) -> None:
     with pytest.raises(IndexError):
         read_uvarint(bytes.fromhex(data), 0)
-
-
-def test_numbers_of_2_31_and_above_are_negative_to_java() -> None:
-    assert (to_java_int(2**31 - 1), to_java_int(2**31), to_java_int(2**32 - 1)) == (2**31 - 1, -(2**31), -1)
 
 
 @pytest.mark.parametrize(

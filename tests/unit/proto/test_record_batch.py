@@ -7,21 +7,14 @@ import pytest
 
 from koff.proto import record_batch
 from koff.proto.slices import PAD
-
-
-def zigzag(number: int) -> bytes:
-    value, written = number << 1 if number >= 0 else (-number << 1) - 1, bytearray()
-    while value >= 128:
-        written.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*written, value))
+from tests.record_batches import varint
 
 
 def build(sizes: list[int]) -> tuple[bytes, list[int]]:
     """Records of these sizes, and where they end. Their bytes are those of lengths, to mislead a guess."""
     data, ends = bytearray(), []
     for size in sizes:
-        data += zigzag(size) + (zigzag(size) * (size + 1))[:size]
+        data += varint(size) + (varint(size) * (size + 1))[:size]
         ends.append(len(data))
     return bytes(data), ends
 
@@ -54,7 +47,23 @@ def test_a_batch_with_one_wrong_length_is_bad(size):
     for row in (1, 2, 40, 99):
         at = ends[row - 1]
         for wrong in (size - 1, size + 1, size + 64, -1):
-            changed = data[:at] + zigzag(wrong) + data[at + len(zigzag(wrong)) :]
+            changed = data[:at] + varint(wrong) + data[at + len(varint(wrong)) :]
             assert find(changed, 100).bad.all(), (row, wrong)
     for count in (99, 101):
         assert find(data, count).bad.all()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [0, -1, 1, 63, 64, -64, -65, 2**31, -(2**31), 2**55 - 1, -(2**55), 2**55, 2**62, 2**63 - 1, -(2**63)],
+)
+def test_varints_of_any_length_are_read(number: int) -> None:
+    written = varint(number)
+    data = np.frombuffer(written + b"\xff" * 9, np.uint8)
+    found, behind, ok = record_batch.read_varints(data, np.array([0]))
+    assert (found[0], behind[0], ok[0]) == (number, len(written), True)
+
+
+def test_a_varint_without_an_end_is_none() -> None:
+    _, _, ok = record_batch.read_varints(np.frombuffer(b"\xff" * 20, np.uint8), np.array([0, 3]))
+    assert not ok.any()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from koff.proto.json_data import kafka_data
-from koff.proto.primitives import Malformed, Truncated
+from koff.proto.primitives import ZERO_UUID, Malformed, Truncated
 from koff.proto.readers import READ_ERRORS, compile_value_reader
 from koff.proto.schema import (
     BYTES,
@@ -17,7 +17,6 @@ from koff.proto.schema import (
     STRING,
     UINT16,
     UUID,
-    ZERO_UUID,
     Tag,
     array,
     field,

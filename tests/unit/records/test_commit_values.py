@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koff.records import OffsetCommit, OffsetCommitValue, decode, decode_commit_values, encode
+from koff.records import OffsetCommit, OffsetCommitValue, decode_commit_values, encode
+from tests.unit.records import test_columns as batches
 from tests.unit.records.decoding import golden
 
 KEY, _ = encode(OffsetCommit(group="g", topic="t", partition=0, value=None))
@@ -24,29 +25,12 @@ def value_of(version: int, **fields: Any) -> bytes:
 
 def assert_agrees(values: list[bytes]) -> np.ndarray:
     columns = decode_commit_values(values)
-    for row, data in enumerate(values):
-        if not columns.ok[row]:
-            continue
-        record = decode(KEY, data).record
-        assert isinstance(record, OffsetCommit), data.hex()
-        assert record.value is not None
-        topic_id = columns.topic_id[row].tobytes() if columns.topic_id is not None else bytes(16)
-        assert (
-            columns.offset[row],
-            columns.leader_epoch[row],
-            columns.commit_timestamp[row],
-            columns.expire_timestamp[row],
-        ) == (
-            record.value.offset,
-            record.value.leader_epoch,
-            record.value.commit_timestamp,
-            record.value.expire_timestamp,
-        )
-        again = OffsetCommitValue(
-            version=4, offset=0, metadata="", commit_timestamp=0, topic_id=record.value.topic_id
-        )
-        encoded = encode(OffsetCommit(group="g", topic="t", partition=0, value=again))[1] or b""
-        assert topic_id == (encoded[-16:] if any(topic_id) else bytes(16))
+    with_keys = batches.assert_agrees([(KEY, value) for value in values])
+    for name in ("offset", "leader_epoch", "commit_timestamp", "expire_timestamp"):
+        assert (getattr(columns, name) == getattr(with_keys, name))[columns.ok].all(), name
+    none = np.zeros((len(values), 16), np.uint8)
+    ids, expected = (none if each is None else each for each in (columns.topic_id, with_keys.topic_id))
+    assert (ids == expected)[columns.ok].all()
     return columns.ok
 
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from koff.records.placement import group_partition, hash_groups, java_hash, share_state_partition
-from tests.unit.records.decoding import decoded, golden, key_and_value
+from koff.records.placement import group_partition, hash_groups, java_hash
+from tests.unit.records.decoding import golden
 
 
 def test_groups_are_where_the_broker_put_them() -> None:
@@ -13,16 +13,6 @@ def test_groups_are_where_the_broker_put_them() -> None:
     assert len(cases) == 244
     for case in cases:
         assert group_partition(case["group"], 50) == case["partition"]
-
-
-def test_share_state_is_where_the_broker_put_it() -> None:
-    cases = [case for case in golden("golden") if case["topic"] == "__share_group_state"]
-    assert len(cases) == 3
-    for case in cases:
-        record = decoded(*key_and_value(case), share_state=True).record
-        assert (
-            share_state_partition(record.group_id, record.topic_id, record.partition, 50) == case["partition"]
-        )
 
 
 @pytest.mark.parametrize(

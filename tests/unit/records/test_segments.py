@@ -5,7 +5,6 @@ import random
 import struct
 from typing import Any
 
-import numpy as np
 import pytest
 
 from koff.proto import compression as codecs
@@ -247,25 +246,3 @@ def test_a_codec_that_kafka_has_not_is_damage() -> None:
 def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
     with pytest.raises(MissingLibrary, match=r"pip install koff_has_no_such_library"):
         codecs.import_library("koff_has_no_such_library")
-
-
-@pytest.mark.parametrize(
-    "number",
-    [0, -1, 1, 63, 64, -64, -65, 2**31, -(2**31), 2**55 - 1, -(2**55), 2**55, 2**62, 2**63 - 1, -(2**63)],
-)
-def test_varints_of_any_length_are_read(number: int) -> None:
-    zigzag, raw = (number << 1) ^ (number >> 63), bytearray()
-    zigzag &= 2**64 - 1
-    while zigzag > 127:
-        raw.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    raw.append(zigzag)
-    found, behind, ok = recordbatch.read_varints(
-        np.frombuffer(bytes(raw) + b"\xff" * 9, np.uint8), np.array([0])
-    )
-    assert (found[0], behind[0], ok[0]) == (number, len(raw), True)
-
-
-def test_a_varint_without_an_end_is_none() -> None:
-    _, _, ok = recordbatch.read_varints(np.frombuffer(b"\xff" * 20, np.uint8), np.array([0, 3]))
-    assert not ok.any()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from koff.cli.options import set_up_logs
+from koff.cli.log_lines import set_up_logs
 from koff.serve import access as access_module
 from koff.serve import protocol as protocol_module
 from koff.serve.access import AccessConf

@@ -15,9 +15,9 @@ import pytest
 
 from koff.kafkatest import wait_until
 from koff.serve import protocol as protocol_module
-from koff.serve.exposition import Exposition
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
+from koff.serve.metrics.exposition import Exposition
 from tests.unit.serve.requests import (
     HEALTH,
     SCRAPE,
@@ -43,7 +43,7 @@ def hold_renders(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     may_end = threading.Event()
     render = Exposition.render_chunks
 
-    def render_later(self: Exposition, view: Any, **options: Any) -> Iterator[str]:
+    def render_later(self: Exposition, view: Any, **options: Any) -> Iterator[bytes]:
         begun.append(time.monotonic())
         may_end.wait(TIMEOUT_S)
         return render(self, view, **options)

@@ -11,6 +11,7 @@ import pytest
 
 from koff.errors import ConfigError
 from koff.serve.http import Server
+from koff.serve.listen_address import parse_listen_address
 from koff.serve.listening import ServeConf, open_sockets
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
@@ -35,7 +36,7 @@ def test_without_a_host_the_server_listens_on_ipv4_and_ipv6() -> None:
 
 
 def test_the_default_is_loopback() -> None:
-    assert ServeConf().parse_address() == ("127.0.0.1", 9850)
+    assert parse_listen_address(ServeConf().listen) == ("127.0.0.1", 9850)
 
 
 def test_an_address_is_the_only_one_that_the_server_listens_on() -> None:
@@ -102,4 +103,4 @@ def test_a_host_that_is_not_here_is_named(host: str) -> None:
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:", ":65536", ":http", ":\u0663", ""])
 def test_what_is_no_address_is_refused(listen: str) -> None:
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
-        ServeConf(listen).parse_address()
+        parse_listen_address(listen)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from koff.config.keys import CLUSTER_KEYS, DEFAULTS_KEYS, TOP_KEYS, build_schema
-from koff.serve import compat
-from koff.serve.families import BY_NAME
+from koff.config.settings import SETTINGS, build_schema
+from koff.serve.metrics.compat import COMPAT_FAMILIES
+from koff.serve.metrics.families import BY_NAME
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "migration.md").read_text()
-KEYS = {key.name for key in CLUSTER_KEYS + DEFAULTS_KEYS + TOP_KEYS} | build_schema()["properties"].keys()
+KEYS = SETTINGS.keys() | build_schema()["properties"].keys()
 
 
 def list_rows(heading: str) -> Iterator[list[str]]:
@@ -46,11 +46,11 @@ def test_each_family_that_is_named_exists() -> None:
     assert named <= BY_NAME.keys()
 
 
-@pytest.mark.parametrize("exporter", compat.FAMILIES)
+@pytest.mark.parametrize("exporter", COMPAT_FAMILIES)
 def test_what_compat_serves_is_on_the_page_as_the_same(exporter: str) -> None:
     rows = list(list_rows(f"Metrics of {exporter}"))
     same = [name for row in rows if row[2].startswith("same") for name in list_names(row[0])]
-    assert sorted(same) == sorted(family.name for family in compat.FAMILIES[exporter])
+    assert sorted(same) == sorted(family.name for family in COMPAT_FAMILIES[exporter])
 
 
 def test_each_setting_is_an_option_a_path_a_key_or_a_property() -> None:

@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
-from koff.serve.exposition import Exposition
-from koff.serve.families import FAMILIES
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
+from koff.serve.metrics.exposition import Exposition
+from koff.serve.metrics.families import FAMILIES
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
@@ -88,14 +88,17 @@ def test_labels_of_a_cluster_are_on_all_its_series() -> None:
 
 def test_new_labels_are_on_rows_whose_labels_were_kept() -> None:
     view, exposition = take_view(fill_tracker(), "a"), Exposition()
-    assert "region" not in "".join(exposition.render_chunks(view))
-    assert 'cluster="a",region="eu",group="g"' in "".join(exposition.render_chunks(label(view, region="eu")))
+    assert "region" not in b"".join(exposition.render_chunks(view)).decode()
+    assert (
+        'cluster="a",region="eu",group="g"'
+        in b"".join(exposition.render_chunks(label(view, region="eu"))).decode()
+    )
 
 
 def test_families_come_in_their_order_also_if_only_one_cluster_has_them() -> None:
     views = take_view(fill_tracker(), "a"), EMPTY
     for order in (views, views[::-1]):
-        heads = list_heads("".join(Exposition(EVERYTHING).render_chunks(*order)))
+        heads = list_heads(b"".join(Exposition(EVERYTHING).render_chunks(*order)).decode())
         assert heads == [family.name for family in FAMILIES if family.name in heads]
         assert {"koff_group_lag", "koff_rows_withheld"} <= set(heads)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from koff.lag import Reason
 from koff.serve.events.changes import ClusterChanges, look_at
-from koff.serve.metrics_conf import MetricsConf
+from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Snapshot, Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness, StoredTable, Views

@@ -34,7 +34,7 @@ def lag_of(partition: int, lag: int | None, *, topic_id: str = OLD) -> ShareLag:
 
 def describe(tracker: Tracker, *lags: ShareLag, group: str = "s", partial: bool = False) -> None:
     names = {group} if partial else set()
-    tracker.shares.describe({group: lags}, names, asked_ms=NOW_MS)
+    tracker.shares.describe({group: lags}, names, requested_ms=NOW_MS)
 
 
 def rows(tracker: Tracker) -> dict[tuple[str, int], PartitionLag]:
@@ -68,7 +68,7 @@ def test_a_response_replaces_all_rows_of_the_group_and_those_of_its_state(tracke
 
 def test_rows_that_a_partial_response_lacks_stay_as_they_are(tracker):
     describe(tracker, lag_of(0, 7), lag_of(1, 8))
-    tracker.shares.describe({"s": [lag_of(1, 9)]}, {"s"}, asked_ms=NOW_MS + 5)
+    tracker.shares.describe({"s": [lag_of(1, 9)]}, {"s"}, requested_ms=NOW_MS + 5)
     assert lags(tracker) == {("s", 0): 7, ("s", 1): 9}
     shard = tracker.take_snapshot().shards[group_partition("s", 50)]
     seen = dict(zip(shard.share_lag.tolist(), shard.seen_at.tolist(), strict=True))

@@ -45,7 +45,9 @@ def choose_change(rng: random.Random) -> Change:
         apply(classic_group(group, members), shard=shard),
         apply(encode(Share.own(shared, 1)), shard=place),
         lambda tracker: share(tracker, 0, snapshot_of(shared, start), seen_at_ms=NOW_MS),
-        lambda tracker: tracker.shares.describe({shared: [ShareLag("t", OLD, 1, offset)]}, asked_ms=NOW_MS),
+        lambda tracker: tracker.shares.describe(
+            {shared: [ShareLag("t", OLD, 1, offset)]}, requested_ms=NOW_MS
+        ),
         lambda tracker: tracker.identify_topics({"t": OLD}),
         lambda tracker: tracker.shards[shard].overwrite(offsets, {}, ["g1"], seen_at_ms=NOW_MS + offset),
         lambda tracker: tracker.apply_external_commits(-2, {("z", "t", 0): (offset, NOW_MS)}, [], {}),

@@ -24,7 +24,7 @@ AS_SHARE, AS_CONSUMER = Share.own("s", 1), Consumer.own("s", 1)
 
 def describe(tracker: Tracker, **lags: int) -> None:
     tracker.shares.describe(
-        {name: [ShareLag("t", OLD, 0, lag)] for name, lag in lags.items()}, asked_ms=NOW_MS
+        {name: [ShareLag("t", OLD, 0, lag)] for name, lag in lags.items()}, requested_ms=NOW_MS
     )
 
 

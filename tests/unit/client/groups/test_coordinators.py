@@ -22,8 +22,8 @@ from koff.client.offsets.messages import BrokerMetadata, LeaderMetadata, Metadat
 from koff.client.wire.connection import UnsupportedVersion
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError
-from koff.proto.requests import Api, Request, build_request, build_struct
-from koff.proto.schema import ZERO_UUID
+from koff.proto.primitives import ZERO_UUID
+from koff.proto.requests import Api, EncodedRequest, build_request, build_struct
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 
@@ -125,7 +125,7 @@ class FakeConnection:
     def build_struct(self, api: Api, name: str, /, **fields: Any) -> Any:
         return build_struct(api, self.highest_version(api) or 0, name, **fields)
 
-    def send_requests(self, requests: Iterable[Request[Any]]) -> Iterator[Any]:
+    def send_requests(self, requests: Iterable[EncodedRequest[Any]]) -> Iterator[Any]:
         for request in requests:
             self._wait_if_silent()
             match request.api:
@@ -158,7 +158,7 @@ class FakeConnection:
         ]
         return SimpleNamespace(error_code=0, groups=listed)
 
-    def _fetch_offsets(self, request: Request[Any]) -> FetchedOffsets:
+    def _fetch_offsets(self, request: EncodedRequest[Any]) -> FetchedOffsets:
         entity = _read(request)
         names = [group.group_id for group in entity.groups]
         errors = {name: error for name in names if (error := self._error_of(name))}
@@ -190,7 +190,7 @@ _VERSIONS = {
 }
 
 
-def _read(request: Request[Any]) -> Any:
+def _read(request: EncodedRequest[Any]) -> Any:
     """kio's request that was encoded."""
     return entity_reader(load_request_schema(request.api, request.version))(request.body, 0)[0]
 

@@ -9,7 +9,7 @@ import pytest
 from koff.client import TopicPartition
 from koff.client.offsets.known_leaders import BELIEVE_OLDER_S, FETCH_AGAIN_S, UNSEEN_S, UNUSED_S, KnownLeaders
 from koff.client.offsets.messages import BrokerMetadata, LeaderMetadata, MetadataResponse, TopicMetadata
-from koff.proto.schema import ZERO_UUID
+from koff.proto.primitives import ZERO_UUID
 
 ID, OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 

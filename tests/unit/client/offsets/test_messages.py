@@ -24,9 +24,8 @@ from koff.client.offsets.messages import (
     encode_list_offsets,
     encode_metadata,
 )
-from koff.proto.primitives import Malformed
-from koff.proto.requests import Api, Request
-from koff.proto.schema import ZERO_UUID
+from koff.proto.primitives import ZERO_UUID, Malformed
+from koff.proto.requests import Api, EncodedRequest
 from tests.fake_brokers import written
 
 NAMES = st.text(st.sampled_from("abcxyz0189._-"), min_size=1, max_size=249)
@@ -36,7 +35,7 @@ LIST_OFFSETS = range(LIST_OFFSETS_VERSIONS[0], LIST_OFFSETS_VERSIONS[1] + 1)
 METADATA = range(METADATA_VERSIONS[0], METADATA_VERSIONS[1] + 1)
 
 
-def read_by_kio(request: Request[Any]) -> Any:
+def read_by_kio(request: EncodedRequest[Any]) -> Any:
     read, end = entity_reader(load_request_schema(request.api, request.version))(request.body, 0)
     assert end == len(request.body)
     return read

@@ -102,7 +102,7 @@ def test_a_provider_that_gives_no_token_is_named(
 def test_a_provider_that_fails_is_asked_ever_more_rarely_and_costs_no_memory(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now_s, asked_s, openers = 0.0, list[float](), list[object]()
+    now_s, requested_s, openers = 0.0, list[float](), list[object]()
     monkeypatch.setattr(oidc, "time", SimpleNamespace(monotonic=lambda: now_s))
     build = urllib.request.build_opener
 
@@ -117,9 +117,9 @@ def test_a_provider_that_fails_is_asked_ever_more_rarely_and_costs_no_memory(
         with pytest.raises(ConnectError, match="status 500"):
             fetch(properties)
         if len(provider.requests) > before:
-            asked_s.append(now_s)
+            requested_s.append(now_s)
         now_s += 1.0
-    assert asked_s == [0, 2, 6, 14, 30, 60, 90, 120]
+    assert requested_s == [0, 2, 6, 14, 30, 60, 90, 120]
     assert len(openers) == 1
     provider.status, now_s = 200, 150.0
     assert fetch(properties) == "token"

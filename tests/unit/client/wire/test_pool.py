@@ -15,7 +15,7 @@ from koff.client.wire.connection import Connection
 from koff.client.wire.pool import MAX_CONNECTING, MAX_IDLE, Address, ConnectionPool
 from koff.errors import ConnectError
 from koff.kafkatest import wait_until
-from koff.proto.requests import Api, Request, build_request, encode_request
+from koff.proto.requests import Api, EncodedRequest, build_request, encode_request
 from tests.fake_brokers import FakeBrokers
 
 
@@ -35,7 +35,7 @@ def address(brokers: FakeBrokers, number: int) -> Address:
     return ("127.0.0.1", brokers[number].port)
 
 
-def ask(connection: Connection) -> Request:
+def ask(connection: Connection) -> EncodedRequest:
     return encode_request(
         build_request(Api.METADATA, 12, topics=(), include_topic_authorized_operations=False)
     )
@@ -83,7 +83,7 @@ def test_more_connections_than_are_used_are_closed_after_a_while(brokers, pool, 
 
 
 def test_a_request_that_cannot_be_built_costs_no_connection(brokers, pool):
-    def fail(connection: Connection) -> Request:
+    def fail(connection: Connection) -> EncodedRequest:
         raise ValueError("no such request")
 
     for _ in range(2):

@@ -68,7 +68,7 @@ def fill_tracker() -> Tracker:
         encode(Consumer.current("consumer", "c1", 3, {id_: (2,)})),
     )
     apply(tracker, "share", encode(Share.own("share", 1)))
-    tracker.shares.describe({"share": [ShareLag("t", id_, 1, 20)]}, set(), asked_ms=NOW_MS - 2_000)
+    tracker.shares.describe({"share": [ShareLag("t", id_, 1, 20)]}, set(), requested_ms=NOW_MS - 2_000)
     return tracker
 
 

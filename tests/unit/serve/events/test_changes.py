@@ -19,7 +19,7 @@ from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Read
 from tests.unit.builders import ASSIGNED_T_0_1, Pair, apply, classic_group, commit, consumer_group
 from tests.unit.serve.views import NOW_MS, READY, Row, withhold_rows
 
-NOT_READY = Readiness(False, "not ready: the cluster does not answer")
+NOT_READY = Readiness(False, "not ready: the cluster does not respond")
 NO_VIEW = ClusterView("c", Tracker().take_snapshot(0), NOT_READY, MonitorStats(up=False))
 NOTHING_ASSIGNED = bytes.fromhex("0000 00000000 ffffffff")
 BLIND = Reason.COMMITS_NOT_CURRENT | Reason.END_NOT_CURRENT
@@ -174,7 +174,7 @@ def test_a_blind_time_gives_no_false_event_and_a_change_meanwhile_gives_one(watc
 def test_a_cluster_without_any_view_keeps_what_is_known(watched):
     (event,) = watched.changes.compare(NO_VIEW, 1_000)
     assert (event.kind, event.severity) == ("blind", Severity.ERROR)
-    assert event.text == "cluster c: koff is not ready: the cluster does not answer"
+    assert event.text == "cluster c: koff is not ready: the cluster does not respond"
     assert watched.changes.compare(NO_VIEW, 2_000) == []
     assert watched.changes.note_no_view("c", "late", 3_000) == []
     (event,) = watched.changes.compare(watched.take_view(), 126_000)

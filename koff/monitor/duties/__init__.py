@@ -1,0 +1,1 @@
+"""What koff asks for, one module each: the request with its I/O, the result, when it is due."""

@@ -1,0 +1,1 @@
+"""/metrics. Each family is one function: its name, its text and its numbers. `families` lists them all."""
