@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from koff.lag import UNKNOWN, Mark, Placement, lacks_commit_time, placements, window_features
+from koff.lag import UNKNOWN, Mark, lacks_commit_time, window_features
 from tests.unit.lag import burrow
 from tests.unit.lag.burrow import Commit
 
@@ -78,42 +78,9 @@ def test_marks_agree_with_plain_python_on_random_windows_of_any_size_and_dtype(s
         found = window_features(offsets.astype(narrow), times, lags.astype(narrow), count, allowed_lag=1)
         for mark, shown in expected.items():
             filled = count > 0
-            assert (((found.marks & mark) != 0) == shown)[filled].all(), mark
+            assert ((found.marks & mark != 0) == shown)[filled].all(), mark
     assert found.first_ms.tolist() == [w[0].at_ms if w else 0 for w in windows]
     assert found.last_ms.tolist() == [w[-1].at_ms if w else 0 for w in windows]
-
-
-def place(at_ms, position, count=3, newest_ms=1000, newest_position=50, min_distance_ms=100):
-    return Placement(
-        placements(
-            count=np.array([count]),
-            newest_ms=np.array([newest_ms]),
-            newest_position=np.array([newest_position]),
-            timestamp_ms=np.array([at_ms]),
-            position=np.array([position]),
-            min_distance_ms=min_distance_ms,
-        ).item()
-    )
-
-
-@pytest.mark.parametrize(
-    ("given", "placement"),
-    [
-        ({"at_ms": 1100, "position": 51}, Placement.APPEND),
-        ({"at_ms": 1099, "position": 51}, Placement.OVERWRITE),
-        ({"at_ms": 900, "position": 51}, Placement.OVERWRITE),
-        ({"at_ms": 999, "position": 51, "min_distance_ms": 0}, Placement.OVERWRITE),
-        ({"at_ms": 1000, "position": 51, "min_distance_ms": 0}, Placement.APPEND),
-        ({"at_ms": 5000, "position": 50}, Placement.DROP),  # read again
-        ({"at_ms": 5000, "position": 49}, Placement.DROP),
-        (
-            {"at_ms": 1000, "position": 7, "count": 0},
-            Placement.APPEND,
-        ),  # the slots of an empty window are rubbish
-    ],
-)
-def test_a_commit_is_appended_or_overwrites_one_that_is_too_close_and_counts_once(given, placement):
-    assert place(**given) is placement
 
 
 def test_the_sum_of_steps_of_the_largest_offsets_is_not_below_zero():
