@@ -3,8 +3,8 @@
 `as` tells type checkers that a name is public.
 """
 
-from koff.lag.end_history import Ages as Ages
-from koff.lag.end_history import Curves as Curves
+from koff.lag.curves import Ages as Ages
+from koff.lag.curves import Curves as Curves
 from koff.lag.end_history import EndHistory as EndHistory
 from koff.lag.late_causes import Cause as Cause
 from koff.lag.offsets import UNKNOWN as UNKNOWN

@@ -16,12 +16,12 @@ cases (at most 12 % off); with 32 points within 10 % (at most 21 % off).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.curves import Ages, Curves, Rows, find_first_above, shift_points
 from koff.lag.offsets import UNKNOWN
 from koff.lag.thinning import PRECISION, find_wide_gaps, points_to_keep
 
@@ -39,55 +39,6 @@ _NEVER = 2**32 - 1  # in `_live`: no sample
 _NO_LIMIT = 2**63 - 1
 
 _THIN_AT_ONCE = 2048  # rows: columns of 60 points and a few temporary arrays fit the cache
-
-Rows = NDArray[np.integer[Any]]
-"""Row numbers of an `EndHistory`."""
-_Column = TypeVar("_Column", np.int64, np.uint32)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Curves:
-    """A copy of some rows of an `EndHistory`.
-
-    `count` (N,) is the number of points of each row. `offsets` and `ticks` hold the points: the first point
-    of every row, then the second point of every row that has two, and so on. A point has the end offset, and
-    the time in ticks of `TICK_MS` since `epoch_ms`. `tick` is the newest time of the whole history. `gaps`
-    has, for each point, whether there is a gap between it and the point before it. `live` is the tick of the
-    first sample of each row. Without `gaps` and `live`, all points are samples, and there is no gap.
-    """
-
-    epoch_ms: int
-    tick: int
-    count: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    ticks: NDArray[np.uint32]
-    gaps: NDArray[np.bool_] | None = None
-    live: NDArray[np.uint32] | None = None
-
-    def select(self, rows: Rows) -> Curves:
-        """A copy of some of these curves, which `rows` has the indexes of."""
-        # np.nonzero lists the points in the order of `offsets`.
-        count = self.count.astype(np.intp)
-        slot, row = np.nonzero(np.arange(int(count.max(initial=0)))[:, None] < count)
-        order = np.full(len(count), -1)
-        order[rows] = np.arange(len(rows))
-        kept = np.flatnonzero(order[row] >= 0)
-        kept = kept[np.lexsort((order[row[kept]], slot[kept]))]
-        return replace(
-            self,
-            count=self.count[rows],
-            offsets=self.offsets[kept],
-            ticks=self.ticks[kept],
-            gaps=None if self.gaps is None else self.gaps[kept],
-            live=None if self.live is None else self.live[rows],
-        )
-
-
-class Ages(NamedTuple):
-    """How long ago records were produced, and where no gap makes that imprecise; arrays (N,)."""
-
-    seconds: NDArray[np.float64]
-    precise: NDArray[np.bool_]
 
 
 class EndHistory:
@@ -275,7 +226,7 @@ class EndHistory:
         An age is precise if the two points have no gap between them, or only one that is narrow in proportion
         to its age (`PRECISION`).
         """
-        right = self._find_first_above(self._offsets, rows, offsets)
+        right = find_first_above(self._offsets, self._count, rows, offsets)
         before, after = self._offsets[right - 1, rows], self._offsets[right, rows]
         since = self._ticks[right - 1, rows].astype(np.float64)  # unsigned: float before any subtraction
         until = self._ticks[right, rows].astype(np.float64)
@@ -302,7 +253,7 @@ class EndHistory:
         row, ticks = rows[inside], np.full(len(inside), tick, np.int64)
         ends[inside] = self._ends_at_tick(row, ticks)
         if (gap := np.flatnonzero(self._has_gaps[row])).size:
-            right = self._find_first_above(self._ticks, row[gap], ticks[gap])
+            right = find_first_above(self._ticks, self._count, row[gap], ticks[gap])
             before = self._offsets[right - 1, row[gap]]
             ends[inside[gap]] = np.where(self._gaps[right, row[gap]], before, ends[inside[gap]])
         return ends
@@ -384,11 +335,11 @@ class EndHistory:
         count, ticks = self._count[row].astype(np.intp), np.full(len(row), tick, np.int64)
         slot = count.copy()
         inside = np.flatnonzero(self._newest_tick[row] > tick)
-        slot[inside] = self._find_first_above(self._ticks, row[inside], ticks[inside])
+        slot[inside] = find_first_above(self._ticks, self._count, row[inside], ticks[inside])
         # Records that had arrived before: the point goes to where its offset belongs.
         early = (slot > 0) & (offset < self._offsets[np.maximum(slot - 1, 0), row])
         moved = np.flatnonzero(early)
-        slot[moved] = self._find_first_above(self._offsets, row[moved], offset[moved])
+        slot[moved] = find_first_above(self._offsets, self._count, row[moved], offset[moved])
         ticks[moved] = self._ticks[slot[moved], row[moved]].astype(np.int64) - 1
         # Its neighbours. Without a neighbour, every offset is plausible.
         left, right = np.maximum(slot - 1, 0), np.minimum(slot, self._points - 1)
@@ -405,7 +356,7 @@ class EndHistory:
         row, slot, count, end = row[chosen], slot[chosen], count[chosen], end[chosen]
         is_gap, since, until, ticks = is_gap[chosen], since[chosen], until[chosen], ticks[chosen]
         # The later points move one slot up.
-        self._shift_points(row, slot, count)
+        shift_points(self._grids(), row, slot, count)
         self._offsets[slot, row], self._ticks[slot, row] = end, ticks
         # The gap is divided in two, each of which may be too short to be one.
         for place, wide in (
@@ -418,14 +369,6 @@ class EndHistory:
         self._count[row] = count + 1
         newest = np.flatnonzero(slot == count)  # of rows without a sample
         self._newest[row[newest]], self._newest_tick[row[newest]] = end[newest], ticks[newest]
-
-    def _shift_points(self, row: Rows, slot: Rows, count: Rows) -> None:
-        """Moves the points of each row from `slot` on one slot up."""
-        top = int(count.max(initial=0)) + 1
-        slots = np.arange(top)[:, None]
-        source = slots - (slots > slot)
-        for points in self._grids():
-            points[:top, row] = points[source, row]
 
     def _thin_curves(self, rows: Rows) -> None:
         """Drops an eighth of the points of `rows`, whose slots are all in use."""
@@ -446,21 +389,9 @@ class EndHistory:
                 self._has_gaps[chunk] = gaps.any(axis=1)
             self._count[chunk] = kept
 
-    def _find_first_above(self, column: NDArray[_Column], rows: Rows, values: NDArray[np.int64]) -> Rows:
-        """The slot of each row's first point above the value. The newest point must be above it."""
-        low = np.zeros(len(rows), np.intp)
-        high = self._count[rows].astype(np.intp) - 1
-        # All rows at once, for as many steps as the longest search can take.
-        for _ in range(int(high.max(initial=0)).bit_length()):
-            middle = (low + high) >> 1
-            above = column[middle, rows] > values
-            high = np.where(above, middle, high)
-            low = np.where(above, low, middle + 1)
-        return high
-
     def _ends_at_tick(self, rows: Rows, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """The end offsets at `ticks`, each from the row's first sample on and before its newest sample."""
-        right = self._find_first_above(self._ticks, rows, ticks)
+        right = find_first_above(self._ticks, self._count, rows, ticks)
         since, until = self._ticks[right - 1, rows].astype(np.int64), self._ticks[right, rows]
         before, after = self._offsets[right - 1, rows], self._offsets[right, rows]
         share = (ticks - since) / (until - since)

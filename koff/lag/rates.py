@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.end_history import EndHistory, Rows
+from koff.lag.curves import Rows
+from koff.lag.end_history import EndHistory
 from koff.lag.window import Features, Integers
 
 NEVER = math.inf

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.end_history import EndHistory, Rows
+from koff.lag.curves import Rows
+from koff.lag.end_history import EndHistory
 from koff.lag.offsets import UNKNOWN
 
 _AT_ONCE = 32_768  # rows: the temporary arrays of the search fit the cache
