@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 
 import click
@@ -145,26 +147,13 @@ class _SegmentPrinter:
 
     def print_chunk(self, log: SegmentLog, path: Path, chunk: Chunk) -> None:
         """Prints records and markers in the order of their offsets, and damage on standard error."""
-        markers = iter(chunk.markers)
-        marker = next(markers, None)
-        lines = []
         records = chunk.records
-        # Merge records and markers by their offsets.
-        for row, (offset, timestamp) in enumerate(
-            zip(records.offset.tolist(), records.timestamp.tolist(), strict=True)
-        ):
-            while marker is not None and marker.offset < offset:
-                lines.append(self._format_marker(log, marker))
-                marker = next(markers, None)
-            lines.append(
-                self._format_record(
-                    RawRecord(log.partition, offset, timestamp, records.keys[row], records.values[row])
-                )
-            )
-        while marker is not None:
-            lines.append(self._format_marker(log, marker))
-            marker = next(markers, None)
-        sys.stdout.writelines(line for line in lines if line)
+        columns = (records.offset.tolist(), records.timestamp.tolist(), records.keys, records.values)
+        decoded = (RawRecord(log.partition, *row) for row in zip(*columns, strict=True))
+        found: Iterator[Marker | RawRecord] = merge(chunk.markers, decoded, key=attrgetter("offset"))
+        for each in found:
+            line = self._format_marker(log, each) if isinstance(each, Marker) else self._format_record(each)
+            sys.stdout.write(line)
         for damage in chunk.damage:
             self._print_damage(path, damage)
 

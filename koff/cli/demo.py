@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -29,7 +28,7 @@ from koff.config.kinds import number
 from koff.errors import KoffError
 
 if TYPE_CHECKING:
-    from koff.view.cluster_view import ClusterView
+    from koff.monitor.conf import MonitorConf
 
 _PORT = 9850
 _REFRESH_S = 2.0
@@ -74,6 +73,7 @@ def demo(rate: float, port: int | None, seconds: float | None, incidents: bool) 
       koff demo
       koff demo --rate 2000 --port 9900
     """
+    set_up_logs()
     with _interrupt_on_signals() as ignore_signals, ExitStack() as started:
         try:
             _run_demo(started, rate, port, seconds, incidents)
@@ -113,7 +113,11 @@ def _run_demo(
     started: ExitStack, rate: float, port: int | None, seconds: float | None, has_incidents: bool
 ) -> None:
     """Runs the demo to its end. `started` gets everything that the demo starts, and stops it."""
+    from koff.client.cluster_conf import ClusterConf
     from koff.kafkatest import LocalKafka, ProgressLine, incidents, traffic
+    from koff.monitor.conf import MonitorConf
+    from koff.monitor.requests import Display
+    from koff.tracker import Objective
 
     click.echo(
         "This starts a real Kafka, consumer groups that keep up, fall behind or stop, and koff monitor."
@@ -131,41 +135,37 @@ def _run_demo(
     click.echo(
         _format_introduction(kafka.bootstrap, monitor.url, {group.name: group.about for group in groups})
     )
-    if has_terminal():
-        _show_live_view(kafka.bootstrap, monitor.url, seconds)
-    else:
-        _print_tables(kafka.bootstrap, monitor, seconds)
-
-
-def _take_views(brokers: str, is_stopped: Callable[[], bool]) -> "Iterator[ClusterView]":
-    from koff.client.cluster_conf import ClusterConf
-    from koff.monitor.conf import MonitorConf
-    from koff.monitor.requests import Display
-    from koff.monitor.watch import take_views
-    from koff.tracker import Objective
-
     display = Display(objectives=(Objective(_ALL, _OBJECTIVE_S),))
-    conf = MonitorConf(ClusterConf(brokers), end_interval_s=_END_INTERVAL_S, display=display)
-    return take_views(conf, interval_s=_REFRESH_S, timeout_s=_READY_S, is_stopped=is_stopped)
+    conf = MonitorConf(ClusterConf(kafka.bootstrap), end_interval_s=_END_INTERVAL_S, display=display)
+    if has_terminal():
+        _show_live_view(conf, monitor.url, seconds)
+    else:
+        _print_tables(conf, monitor, seconds)
 
 
-def _show_live_view(brokers: str, url: str, seconds: float | None) -> None:
+def _show_live_view(conf: "MonitorConf", url: str, seconds: float | None) -> None:
     """The live view of `koff lag --watch`, until the user quits, or `seconds` have passed."""
     from koff.cli.live_view import LiveConf, run_live_view
 
-    set_up_logs(level="critical")  # a line of the log would be over the view
+    brokers = conf.cluster.brokers
     notes = (f"page: {url}/   Kafka: {brokers}   q stops all of it",)
-    run_live_view(partial(_take_views, brokers), LiveConf(brokers, notes=notes, seconds=seconds))
+    run_live_view(conf, _REFRESH_S, _READY_S, LiveConf(brokers, notes=notes, seconds=seconds))
 
 
-def _print_tables(brokers: str, monitor: "DemoMonitor", seconds: float | None) -> None:
+def _print_tables(conf: "MonitorConf", monitor: "DemoMonitor", seconds: float | None) -> None:
     """Prints the table of `koff lag` every two seconds until `seconds` have passed."""
     from koff.cli.lag_tables import format_groups, select_totals
     from koff.cli.view_facts import find_causes
+    from koff.monitor.watch import take_views
     from koff.serve.events.changes import ClusterChanges, look_at
 
     changes, end_s = ClusterChanges(), math.inf if seconds is None else time.monotonic() + seconds
-    for taken in _take_views(brokers, lambda: time.monotonic() >= end_s):
+    for taken in take_views(
+        conf,
+        interval_s=_REFRESH_S,
+        timeout_s=_READY_S,
+        is_stopped=lambda: time.monotonic() >= end_s,
+    ):
         monitor.check()
         view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
         totals = select_totals(list(view.snapshot.totals()), sort="name")

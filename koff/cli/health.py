@@ -100,11 +100,11 @@ def _fetch(listen: str, path: str, context: ssl.SSLContext | None, timeout_s: fl
             connection = context.wrap_socket(opened, server_hostname=host) if context is not None else opened
             with connection:
                 # HTTP/1.0: the body is what comes until the server closes, and not in chunks.
-                connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
                 received = _receive(connection)
     except TimeoutError:
         return 0, f"koff monitor at {host}:{port} does not respond within {timeout_s:g} s"
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host can be so long
         return 0, f"no response from koff monitor at {host}:{port}: {error}"
     head, _, body = received.partition(b"\r\n\r\n")
     status = re.match(rb"HTTP/1\.[01] (\d{3})([^\r\n]*)", head)

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -27,8 +27,8 @@ from koff.cli.options import (
 from koff.cli.progress_bar import show_status_line
 from koff.cli.standard_streams import has_terminal
 from koff.cli.view_facts import find_causes, list_unknown
+from koff.config.kinds import count
 from koff.config.monitors import build_look
-from koff.monitor.conf import MonitorConf
 from koff.monitor.plan import Way
 from koff.monitor.watch import take_views
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
@@ -53,7 +53,7 @@ that koff could not find out in time counts as unknown."""
     help="The order of the groups. time: the age of the oldest record that is not committed.",
 )
 @option("--lagging", is_flag=True, help="Only groups with a lag, or whose lag is not known.")
-@option("--top", type=click.IntRange(min=1), metavar="N", help="Only the first N groups.")
+@option("--top", type=count(1), help="Only the first N groups.")
 @option(
     "--format",
     "form",
@@ -63,8 +63,7 @@ that koff could not find out in time counts as unknown."""
 )
 @option(
     "--fail-above",
-    type=click.IntRange(min=0),
-    metavar="N",
+    type=count(0),
     help="Exit with code 3 if the total lag of a group is above N; else with code 4 if a lag is unknown (a "
     "partition without commit or end offset), or if no group matches.",
 )
@@ -139,7 +138,12 @@ def lag(
     conf = build_look(*cluster, start=way, end_interval_s=interval_s, records_per_s=None)
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     if watch and form == "table" and not partitions and has_terminal():
-        sys.exit(_run_live_view(conf, interval, timeout_s, is_selected, sort, lagging, top))
+        from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
+
+        shows = LiveConf(
+            conf.cluster.brokers, is_selected=is_selected, sort=sort, is_lagging=lagging, top=top
+        )
+        sys.exit(run_live_view(conf, interval, timeout_s, shows))
     changes = ClusterChanges()
     # One output, or with --watch one for each view
     with show_status_line() as progress:
@@ -163,29 +167,6 @@ def lag(
             is_unknown = print_unknown(view, found_rows, found)
             if not watch:
                 sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
-
-
-def _run_live_view(
-    conf: MonitorConf,
-    interval_s: float,
-    timeout_s: float,
-    is_selected: Callable[[str], Any],
-    sort: Sort,
-    is_lagging: bool,
-    top: int | None,
-) -> int:
-    """Shows the live view. Returns the exit code."""
-    from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
-
-    set_up_logs(level="critical")  # the view says what is missing; a line of the log would be over it
-
-    def take(is_stopped: Callable[[], bool]) -> Iterator[ClusterView]:
-        return take_views(conf, interval_s=interval_s, timeout_s=timeout_s, is_stopped=is_stopped)
-
-    return run_live_view(
-        take,
-        LiveConf(conf.cluster.brokers, is_selected=is_selected, sort=sort, is_lagging=is_lagging, top=top),
-    )
 
 
 def _print_left_out(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from koff.cli.text_table import format_table
+from koff.cli.text_table import Cell, format_table
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cause_texts import Finding
@@ -42,23 +42,29 @@ _ORDERS: dict[Sort, Callable[[GroupTotal], tuple[bool, float, str]]] = {
 }
 
 
+GROUP_COLUMNS: Mapping[str, Callable[[GroupTotal], Cell]] = {
+    "GROUP": lambda total: total.group.name,
+    "TYPE": lambda total: total.group.type,
+    "STATE": lambda total: total.state,
+    "MEMBERS": lambda total: total.member_count,
+    "PARTITIONS": lambda total: total.partitions,
+    "LAG": lambda total: total.lag,
+    "SECONDS": lambda total: _round(total.time_lag_s),
+    "STATUS": lambda total: total.status.name,
+    "UNKNOWN": lambda total: total.unknown,
+}
+"""What the columns of a table of groups show, by their titles. WHY needs the causes."""
+
+
 def format_groups(totals: Sequence[GroupTotal], causes: Causes, width: int | None) -> str:
     """A line for each group. SECONDS and STATUS are there if they are known of a group."""
     has_seconds = any(total.time_lag_s is not None for total in totals)
     has_status = any(total.status is not Verdict.UNKNOWN for total in totals)
-    optional = [*(["SECONDS"] if has_seconds else []), *(["STATUS"] if has_status else [])]
+    left_out = {*([] if has_seconds else ["SECONDS"]), *([] if has_status else ["STATUS"])}
+    titles = [title for title in GROUP_COLUMNS if title not in left_out]
     return format_table(
-        ("GROUP", "TYPE", "STATE", "MEMBERS", "PARTITIONS", "LAG", *optional, "UNKNOWN", "WHY"),
-        [
-            (
-                *(total.group.name, total.group.type, total.state, total.member_count),
-                *(total.partitions, total.lag),
-                *([_round(total.time_lag_s)] if has_seconds else []),
-                *([total.status.name] if has_status else []),
-                *(total.unknown, explain(total, causes)),
-            )
-            for total in totals
-        ],
+        [*titles, "WHY"],
+        [(*(GROUP_COLUMNS[title](total) for title in titles), explain(total, causes)) for total in totals],
         width=width,
         dropped=DROPPED_OF_GROUPS,
         shortened=("GROUP",),

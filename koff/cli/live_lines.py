@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from koff.cli.lag_tables import Causes, explain
-from koff.cli.text_table import format_table, shorten_middle
+from koff.cli.lag_tables import GROUP_COLUMNS, Causes, explain
+from koff.cli.text_table import Cell, format_table, shorten_middle
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
 from koff.view.wording import count, show_duration
@@ -72,22 +72,16 @@ def format_live_groups(
 ) -> tuple[str, list[str]]:
     """The header and a line for each group. A line begins with the status."""
     name_width = max(_LEAST_NAME, width // _NAME_PART)
-    text = format_table(
-        ("STATUS", "GROUP", "LAG", "TREND", "SECONDS", "CATCHES UP", "STATE", "MEMBERS", "WHY"),
-        [
-            (
-                *(total.status.name, shorten_middle(total.group.name, name_width), total.lag),
-                draw_trend(list(trends.get(total.group.name, ()))[-TREND_POINTS:]).strip(),
-                None if total.time_lag_s is None else round(total.time_lag_s, 1),
-                *(describe_catch_up(total), total.state, total.member_count),
-                explain(total, causes),
-            )
-            for total in totals
-        ],
-        width=width,
-        dropped=DROPPED,
-        shortened=("GROUP",),
-    )
+    columns: Mapping[str, Callable[[GroupTotal], Cell]] = {
+        **GROUP_COLUMNS,
+        "GROUP": lambda total: shorten_middle(total.group.name, name_width),
+        "TREND": lambda total: draw_trend(trends.get(total.group.name, ())[-TREND_POINTS:]).strip(),
+        "CATCHES UP": describe_catch_up,
+        "WHY": lambda total: explain(total, causes),
+    }
+    titles = ("STATUS", "GROUP", "LAG", "TREND", "SECONDS", "CATCHES UP", "STATE", "MEMBERS", "WHY")
+    rows = [[columns[title](total) for title in titles] for total in totals]
+    text = format_table(titles, rows, width=width, dropped=DROPPED, shortened=("GROUP",))
     header, *lines = text.splitlines()
     return header, lines
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from rich.console import Console
 from rich.text import Text
@@ -33,9 +34,12 @@ from koff.cli.live_lines import (
     format_live_groups,
 )
 from koff.cli.live_state import HELP, LiveState, Screen, press_key
+from koff.cli.log_lines import set_up_logs
 from koff.cli.text_table import cut_end
 from koff.cli.view_facts import find_causes, list_unknown
 from koff.errors import copy_error
+from koff.monitor.conf import MonitorConf
+from koff.monitor.watch import take_views
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import show_group
 from koff.serve.events.changes import ClusterChanges, look_at
@@ -81,11 +85,13 @@ class Frame:
     at_s: float = field(default_factory=time.monotonic)
 
 
-def run_live_view(take_views: TakeViews, conf: LiveConf) -> int:
+def run_live_view(cluster: MonitorConf, interval_s: float, timeout_s: float, conf: LiveConf) -> int:
     """Shows the view until the user quits. Returns the exit code. Raises what `take_views` raises."""
+    set_up_logs(level="critical")  # the view says what is missing; a line of the log would be over it
     for name in ("COLUMNS", "LINES"):  # textual would take them for the size, also after a resize
         os.environ.pop(name, None)
-    app = LiveView(take_views, conf)
+    views = partial(take_views, cluster, interval_s=interval_s, timeout_s=timeout_s)
+    app = LiveView(lambda is_stopped: views(is_stopped=is_stopped), conf)
     code = app.run(mouse=False)  # the terminal's own: the user can select names
     if app.error is not None:
         raise copy_error(app.error)

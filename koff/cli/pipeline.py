@@ -25,6 +25,7 @@ from koff.cli.pipeline_session import (
 )
 from koff.cli.progress_bar import WrittenCounts, format_megabytes, format_offsets, show_bar, show_status_line
 from koff.cli.times import DURATION, when
+from koff.config.kinds import count
 from koff.config.settings import LISTEN
 from koff.errors import ConfigError
 from koff.logs import get_logger
@@ -73,7 +74,7 @@ for command in (status, check):
 @option(
     "--max-offsets-per-batch",
     default=10_000_000,
-    type=click.IntRange(min=1),
+    type=count(1),
     help="The highest number of offsets in one batch.",
 )
 @option(

@@ -19,6 +19,7 @@ from koff.cli.pipeline_options import SectionedCommand, tables_options
 from koff.cli.pipeline_session import ChosenTables, read_watched_clusters
 from koff.cli.text_table import format_table
 from koff.cli.times import DURATION
+from koff.config.kinds import count
 
 if TYPE_CHECKING:
     from koff.config.clusters import WatchedCluster
@@ -57,7 +58,7 @@ def status(form: str, **_: Any) -> None:
 @option(
     "--max-behind",
     default=100_000,
-    type=click.IntRange(min=0),
+    type=count(0),
     help="How many offsets of the brokers the tables may lack (with --brokers or --config).",
 )
 @_FORMAT

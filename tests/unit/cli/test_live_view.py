@@ -17,7 +17,9 @@ from textual.widgets import Static
 
 from koff.cli.live_view import LiveConf, LiveView, run_live_view
 from koff.cli.text_table import measure_text
+from koff.client import ClusterConf
 from koff.errors import ConnectError
+from koff.monitor.conf import MonitorConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.builders import apply, commit
@@ -194,7 +196,7 @@ def test_the_size_is_that_of_the_terminal_whatever_the_environment_says(monkeypa
     monkeypatch.setenv("LINES", "24")
     seen: dict[str, str] = {}
     monkeypatch.setattr(LiveView, "run", lambda _, **__: seen.update(os.environ))
-    assert run_live_view(lambda _: iter(()), LiveConf("b:1")) == 0
+    assert run_live_view(MonitorConf(ClusterConf("b:1")), 1.0, 1.0, LiveConf("b:1")) == 0
     assert seen
     assert not {"COLUMNS", "LINES"} & seen.keys()
 
