@@ -13,7 +13,6 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag import UNKNOWN
 from koff.records.key_codes import KeyCodes
 from koff.tracker.impossible import NAME, PARTITION, is_possible_name
 from koff.tracker.shown import ShownNames
@@ -67,10 +66,6 @@ class Registry:
     def __post_init__(self) -> None:
         self.partitions = PartitionTable(self.names.topics)
 
-    def release_unused(self, at_ms: int = UNKNOWN) -> None:
-        """Frees the numbers of partitions that are not in use (`PartitionTable.release_unused`)."""
-        self.partitions.release_unused(self.used_partitions(), at_ms)
-
     def used_partitions(self) -> NDArray[np.bool_]:
         """A mask by partition number: whether it is kept, or any shard has a commit or a member there."""
         used = np.zeros(self.partitions.numbers.room, np.bool_)
@@ -84,7 +79,7 @@ class Registry:
         if not any(map(gt, self._counts(), self._limits)):
             return
         # Partitions first: a topic stays in use as long as one of its partitions has a number.
-        self.release_unused()
+        self.partitions.release_unused(self.used_partitions())
         groups: set[int] = set()
         groups = groups.union(*(shard.used_groups() for shard in self.shards))
         topics = self.partitions.numbers.list_topic_codes()

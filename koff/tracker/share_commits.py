@@ -288,7 +288,7 @@ class ShareCommits:
         gone = rows & again
         for row in rows:
             group, topic, partition = row
-            topic_id = self._names.present_id(topic) or ""
+            topic_id = self._names.present.get(topic, "")
             if group in self._described:
                 if (returned := self._described[group].get(row)) is None:
                     gone.add(row)

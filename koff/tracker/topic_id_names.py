@@ -21,10 +21,6 @@ class TopicNames:
         self._unlisted: set[str] = set()  # the ids that only responses of coordinators have had
         self._limit = SPARE
 
-    def present_id(self, name: str) -> str | None:
-        """The id of the present topic of that name, or of the last one; None if it was never identified."""
-        return self.present.get(name)
-
     def is_present(self, topic_id: str) -> bool:
         """Whether no later topic has taken the name of that topic."""
         return self.present.get(self.names.get(topic_id, "")) == topic_id

@@ -245,22 +245,15 @@ class Tracker:
         if at_ms != UNKNOWN and not 0 <= at_ms - self._released_ms < RELEASE_INTERVAL_MS:
             self._released_ms = at_ms
             self._refresh()
-            self._registry.release_unused(at_ms)
+            self.partitions.release_unused(self._registry.used_partitions(), at_ms)
 
     def find_undated(self, now_ms: int) -> dict[tuple[str, int], list[int]]:
         """By partition, the offsets of the oldest uncommitted records whose age is unknown."""
         self._refresh()
-        shards = [shard.list_commits() for shard in self.shards.values()]
-        if not shards:
+        if not self.shards:
             return {}
-        # The rows of all shards at once: most calls find little, and cost much less so.
-        own_rows, committed, records = zip(*shards, strict=True)
         rows, offsets = self.partitions.find_undated(
-            np.concatenate(own_rows),
-            np.concatenate(committed),
-            now_ms,
-            join_records(records, committed),
-            skew_ms=self.skew_ms,
+            *_join_commits(self.shards.values(), now_ms), skew_ms=self.skew_ms
         )
         keys = zip(*self.partitions.numbers.find_names(rows), strict=True)
         found: dict[tuple[str, int], list[int]] = {}
@@ -382,15 +375,16 @@ class Tracker:
         """The time lags of the rows of each shard: exact where a record was read, else estimated."""
         if not shards:
             return []
-        # The rows of all shards at once: most shards are small, and then the calls cost more than the rows.
-        rows, committed, records = zip(*(shard.list_commits() for shard in shards), strict=True)
-        found = self.partitions.time_lags(
-            np.concatenate(rows),
-            np.concatenate(committed),
-            now_ms,
-            join_records(records, committed),
-            skew_ms=skew_ms,
-        )
-        ends = np.cumsum([len(own) for own in committed])[:-1]
+        found = self.partitions.time_lags(*_join_commits(shards, now_ms), skew_ms=skew_ms)
+        ends = np.cumsum([len(shard.shown.arrange_shown().rows) for shard in shards])[:-1]
         columns = ([None] * len(shards) if each is None else np.split(each, ends) for each in found)
         return [TimeLags(*own) for own in zip(*columns, strict=True)]
+
+
+def _join_commits(shards: Iterable[Shard], now_ms: int) -> tuple[Ints, Ints, int, FirstRecords | None]:
+    """The arguments of `PartitionTable.time_lags` for the rows of all shards at once.
+
+    Most shards are small, and then the calls cost more than the rows.
+    """
+    rows, committed, records = zip(*(shard.list_commits() for shard in shards), strict=True)
+    return np.concatenate(rows), np.concatenate(committed), now_ms, join_records(records, committed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from koff.records import Assignment as AssignmentBlob
@@ -11,7 +12,7 @@ from koff.records import ClassicMember as MemberRecord
 from koff.records import GroupMetadataValue, decode_assignment, decode_subscription
 from koff.records import Subscription as SubscriptionBlob
 from koff.tracker.groups.plain_state import intern_strings, load_assignment
-from koff.tracker.groups.views import NOTHING, Group, GroupSubscription, Member, merge_assignments
+from koff.tracker.groups.views import NOTHING, Assignment, Group, GroupSubscription, Member, merge_assignments
 from koff.tracker.impossible import count_impossible
 
 CONSUMER = "consumer"
@@ -27,8 +28,8 @@ def build_classic_group(name: str, value: GroupMetadataValue, impossible: Counte
     return _build_group(
         name,
         value.generation,
-        sys.intern(value.protocol_type),
-        sys.intern(value.protocol or ""),
+        value.protocol_type,
+        value.protocol or "",
         value.current_state_timestamp,
         tuple(_build_member(member, value.generation, impossible, blobs=blobs) for member in value.members),
     )
@@ -45,24 +46,27 @@ def save_classic_group(group: Group) -> list[Any]:
 
 def load_classic_group(name: str, saved: list[Any]) -> Group:
     """The group from `save_classic_group`."""
-    epoch, protocol_type, protocol, state_timestamp_ms, members = saved
-    return _build_group(
-        name,
-        epoch,
-        sys.intern(protocol_type),
-        sys.intern(protocol),
-        state_timestamp_ms,
-        tuple(_load_member(epoch, *member) for member in members),
+    epoch, protocol_type, protocol, state_timestamp_ms, saved_members = saved
+    members = (
+        _make_member(epoch, *(*facts, load_assignment(assigned))) for (*facts, assigned) in saved_members
     )
+    return _build_group(name, epoch, protocol_type, protocol, state_timestamp_ms, tuple(members))
 
 
-def _load_member(
-    epoch: int, id_: str, client: str, host: str, instance: str | None, rack: str | None, *parts: Any
+def _make_member(
+    epoch: int,
+    id_: str,
+    client_id: str,
+    client_host: str,
+    instance_id: str | None,
+    rack_id: str | None,
+    topics: Iterable[str],
+    assigned: Assignment,
 ) -> Member:
-    topics, assigned = parts
-    subscription, assignment = GroupSubscription(intern_strings(topics)), load_assignment(assigned)
-    client, host = sys.intern(client), sys.intern(host)
-    return Member(id_, client, host, instance, assignment, rack, subscription, epoch=epoch)
+    """A member. Equal names share their memory."""
+    client_id, client_host = sys.intern(client_id), sys.intern(client_host)
+    subscription = GroupSubscription(intern_strings(topics))
+    return Member(id_, client_id, client_host, instance_id, assigned, rack_id, subscription, epoch=epoch)
 
 
 def _build_group(
@@ -79,8 +83,8 @@ def _build_group(
         "classic" if protocol_type or members else "simple",
         "Stable" if members else "Empty",
         epoch,
-        protocol_type,
-        protocol,
+        sys.intern(protocol_type),
+        sys.intern(protocol),
         members,
         state_timestamp_ms=state_timestamp_ms,
     )
@@ -96,18 +100,11 @@ def _build_member(member: MemberRecord, generation: int, impossible: Counter[str
     topics: tuple[str, ...] = ()
     rack_id, assigned = None, NOTHING
     if isinstance(subscription, SubscriptionBlob):
-        topics, rack_id = intern_strings(subscription.topics), subscription.rack_id
+        topics, rack_id = subscription.topics, subscription.rack_id
     if isinstance(assignment, AssignmentBlob):
         parts = [(part.topic, part.partitions) for part in assignment.assigned_partitions]
         count_impossible(impossible, parts)
         assigned = merge_assignments(parts)
-    return Member(
-        member.member_id,
-        sys.intern(member.client_id),
-        sys.intern(member.client_host),
-        member.group_instance_id,
-        assigned,
-        rack_id or None,  # librdkafka sends "" for no rack
-        GroupSubscription(topics),
-        epoch=generation,
-    )
+    # librdkafka sends "" for no rack.
+    given = (member.member_id, member.client_id, member.client_host, member.group_instance_id)
+    return _make_member(generation, *given, rack_id or None, topics, assigned)
