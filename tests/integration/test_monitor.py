@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import urllib.request
 
 import pytest
@@ -69,41 +68,6 @@ def test_a_commit_a_rebalance_and_a_deletion_show_up_in_the_metrics(kafka):
         kafka.admin.delete_consumer_groups([f"g-{topic}"])[f"g-{topic}"].result(60)
         wait_until(lambda: monitor.lag(f"g-{topic}") is None, what="the group to go")
         assert (cluster, f"g-{topic}") not in monitor.metrics().get("koff_group_members", {})
-
-
-def test_a_topic_that_is_deleted_takes_its_series_along_and_is_logged_once(kafka):
-    topic, other = kafka.create_topic(), kafka.create_topic()
-    commit(kafka, f"g-{topic}", (topic, 0, 0), (other, 0, 0))
-    with monitoring(kafka.bootstrap) as monitor:
-        monitor.wait_until_ready()
-        end = (kafka.cluster_id, topic, "0")
-        wait_until(
-            lambda: end in monitor.metrics().get("koff_partition_end_offset", {}),
-            what="the end offset",
-        )
-        kafka.admin.delete_topics([topic])[topic].result(60)
-        wait_until(
-            lambda: end not in monitor.metrics().get("koff_partition_end_offset", {}),
-            what="the series to go",
-        )
-        labels = (kafka.cluster_id, f"g-{topic}", topic, "0")
-        wait_until(lambda: labels not in monitor.metrics()["koff_group_lag"], what="the lag to go")
-        assert (kafka.cluster_id, f"g-{topic}", other, "0") in monitor.metrics()["koff_group_lag"]
-    assert sum(line.get("topic") == topic for line in monitor.log) <= 1
-
-
-def test_a_garbage_record_is_counted_and_nothing_else_is_disturbed(kafka):
-    offsets = kafka.create_topic(partitions=3)
-    topic = kafka.create_topic()
-    good = commit_record("g", topic, 0, 3)
-    garbage = (struct.pack(">h", 1) + b"\x00", b"\x00\x04")
-    write(kafka.bootstrap, offsets, good, garbage, (good[0], b"\x00\x63"), commit_record("h", topic, 0, 1))
-    with monitoring(kafka.bootstrap, "--offsets-topic", offsets) as monitor:
-        monitor.wait_until_ready()
-        metrics = monitor.metrics()
-        assert list(metrics["koff_reader_undecodable_total"].values()) == [2]
-        assert metrics["koff_reader_records_total"][kafka.cluster_id, "OffsetCommit"] == 2
-        assert sorted(labels[1] for labels in metrics["koff_group_committed_offset"]) == ["g", "h"]
 
 
 def test_an_offsets_topic_that_was_deleted_and_made_again_is_read_anew(kafka):

@@ -8,20 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
-from confluent_kafka import (
-    TopicPartition,
-)
-from confluent_kafka.admin import AclOperation, ResourceType
+from confluent_kafka import TopicPartition
 
 from koff.kafkatest import LocalKafka, wait_until
 from koff.records.placement import group_partition
 from tests.clusters import lend_kafka
 from tests.integration.test_monitor import write
-from tests.kafka_groups import allow, commit, consuming, is_committed, produce
-from tests.koff_process import Monitor, as_user, monitoring, patch_koff, run_lag
+from tests.kafka_groups import commit, consuming, is_committed, produce
+from tests.koff_process import Monitor, monitoring, run_lag
 from tests.unit.builders import commit as commit_record
 
 pytestmark = pytest.mark.kafka
@@ -98,21 +94,6 @@ def test_what_a_snapshot_gives_a_replay_gives_and_so_does_the_backfill(settled):
     (asked,) = monitor.events(ASKED)
     assert asked["groups"] == 35
     assert not reasons_to_replay(monitor)
-
-
-def without_backfill(folder: Path) -> dict[str, str]:
-    """An environment in which koff reads no history."""
-    code = "from koff.monitor.offsets_start import OffsetsStart as s\ns.read_history = lambda *_: None\n"
-    return patch_koff(folder, code)
-
-
-def test_times_of_commits_are_unknown_before_the_backfill_and_known_after_it(settled, tmp_path):
-    for env, known in ((without_backfill(tmp_path), 0), ({}, 1)):
-        with monitoring(settled.bootstrap, env=env) as monitor:
-            monitor.wait_until_ready()
-            if known:
-                wait_for_backfill(monitor)
-            assert completeness(monitor, "backwards") == known
 
 
 @pytest.mark.parametrize("start", ["snapshot", "replay"])
@@ -199,65 +180,3 @@ def test_another_topic_than_kafkas_own_is_replayed(settled):
         monitor.wait_until_ready()
         assert monitor.rows(COMMITTED) == {("written", "orders", 0): 5}
         assert not monitor.events(ASKED)
-
-
-def test_groups_that_a_coordinator_has_yet_to_load_are_waited_for(more_kafka):
-    """It asks from the moment on at which the broker listens."""
-    kafka = more_kafka()
-    topic = kafka.create_topic()
-    names = [f"late-{number}" for number in range(40)]
-    for name in names:
-        commit(kafka, name, (topic, 0, 0))
-    write(
-        kafka.bootstrap,
-        "__consumer_offsets",
-        *(commit_record("bulky", topic, 0, n, at=n) for n in range(100_000)),
-        partition=group_partition("bulky", 50),
-    )
-    kafka.nodes[0].stop()
-    with monitoring(kafka.bootstrap, "--wait") as monitor:
-        assert monitor.get("/readyz")[0] == 503
-        kafka.nodes[0].start()
-        monitor.wait_until_ready(60)
-        assert {at[0]: offset for at, offset in monitor.rows(COMMITTED).items()} == {
-            **dict.fromkeys(names, 0),
-            "bulky": 99_999,
-        }
-        assert not reasons_to_replay(monitor), monitor.text
-
-
-# Rights
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[LocalKafka]:
-    """A Kafka where `half` may describe one group of three, and `nobody` none; both may read all topics."""
-    with lend_kafka(security=True) as kafka:
-        topic = kafka.create_topic("orders")
-        for group in ("seen", "hidden", "hidden-too"):
-            commit(kafka, group, (topic, 0, 3))
-        allow(
-            kafka,
-            ("half", ResourceType.GROUP, "seen", AclOperation.DESCRIBE),
-            ("half", ResourceType.TOPIC, "*", AclOperation.READ),
-            ("nobody", ResourceType.TOPIC, "*", AclOperation.READ),
-        )
-        yield kafka
-
-
-def test_groups_that_rights_hide_are_found_by_the_backfill_and_named_once(guarded):
-    with monitoring(guarded.sasl_bootstrap, env=as_user("half")) as monitor:
-        monitor.wait_until_ready()
-        wait_for_backfill(monitor)
-        assert {at[0] for at in monitor.rows(COMMITTED)} == {"seen", "hidden", "hidden-too"}
-    (asked,) = monitor.events(ASKED)
-    assert asked["groups"] == 1
-    (found,) = [line for line in monitor.log if "groups" in line and "count" in line]
-    assert (found["count"], found["groups"]) == (2, ["hidden", "hidden-too"])
-
-
-def test_who_may_describe_no_group_reads_the_log_and_is_told(guarded):
-    with monitoring(guarded.sasl_bootstrap, env=as_user("nobody")) as monitor:
-        monitor.wait_until_ready()
-        assert {at[0] for at in monitor.rows(COMMITTED)} == {"seen", "hidden", "hidden-too"}
-        assert "may not DESCRIBE groups" in reasons_to_replay(monitor)[0]

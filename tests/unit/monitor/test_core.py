@@ -405,6 +405,8 @@ def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch: pytest.Monk
     keys, values = [key, b"poison", other], [value, b"", offset]
     driven.give(HistoryRead(request.id, keys, values, [0, 1, 2], request.until, final=True))
     assert driven.groups() == {"a", "b"}
+    hidden = {"count": 1, "groups": ["b"]}  # the coordinators did not describe it
+    assert [event.is_warning for event in driven.core.take_events() if event.details == hidden] == [True]
 
 
 def test_saved_states_are_let_go_once_they_are_restored() -> None:
