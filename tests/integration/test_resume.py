@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from koff.kafkatest import LocalKafka, wait_until
-from koff.records.placement import group_partition
 from tests.clusters import lend_kafka
 from tests.integration.test_start import (
     ASKED,
     COMMITTED,
-    OFTEN,
-    completeness,
     wait_for_backfill,
 )
 from tests.kafka_groups import commit
@@ -74,10 +68,6 @@ def records_read(monitor: Monitor) -> float:
     return sum(monitor.metrics().get("koff_reader_records_total", {}).values())
 
 
-def partition_file(folder: Path, group: str) -> Path:
-    return folder / f"partition-{group_partition(group, 50):05d}"
-
-
 def test_after_a_stop_it_goes_on_without_reading_anything_again(groups, tmp_path):
     before = {(f"g{n}", "orders", 0): n for n in range(30)}
     begin(groups, tmp_path)
@@ -89,58 +79,6 @@ def test_after_a_stop_it_goes_on_without_reading_anything_again(groups, tmp_path
         commit(groups, "g3", ("orders", 0, 4))
         wait_until(lambda: monitor.rows(COMMITTED)["g3", "orders", 0] == 4, what="the commit")
     commit(groups, "g3", ("orders", 0, 3))
-
-
-def test_a_folder_that_is_removed_is_made_again_with_all_state_and_stays_locked(
-    groups, tmp_path, saving_often
-):
-    folder = tmp_path / "state"
-
-    def list_files() -> set[str]:
-        return {path.name for path in folder.glob("*") if path.suffix != ".new"}
-
-    with monitoring(groups.bootstrap, "--state-dir", str(folder), env=saving_often) as monitor:
-        monitor.wait_until_ready()
-        wait_for_backfill(monitor)
-        wait_until_saved(monitor)
-        before = list_files()
-        assert len(before) > 30
-        folder.rename(tmp_path / "removed")
-        wait_until(lambda: list_files() >= before, what="all files again")
-        assert len(monitor.events("the folder for state was removed: koff has made it again")) == 1
-        second = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", str(folder))
-        assert (second.returncode, "is in use by another koff" in second.stderr) == (2, True), second.stderr
-    with monitoring(groups.bootstrap, "--state-dir", str(folder)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-
-
-def test_windows_and_the_history_of_ends_are_known_at_once(groups, tmp_path):
-    topic = groups.create_topic()
-    producer = groups.producer()
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        began, produced_s = time.monotonic(), list[float]()
-        for number in range(OFTEN):
-            produced_s.append(time.monotonic())
-            producer.produce(topic, b"")
-            producer.flush(60)
-            commit(groups, "steady", (topic, 0, min(number, 3)))
-            commits = number + 1
-            wait_until(
-                partial(lambda n: time.monotonic() - began > n * 1.1, commits), timeout_s=5, what="a second"
-            )
-        wait_for_backfill(monitor)
-        labels = (groups.cluster_id, "steady", topic, "0")
-        wait_until(lambda: completeness(monitor, "steady") == 1, what="ten commits")
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-        assert completeness(monitor, "steady") == 1
-        # The age of the oldest record that is not committed. koff knows it from two samples of the end.
-        youngest_s = time.monotonic() - produced_s[4]
-        lag_s = monitor.metrics()["koff_group_lag_seconds"][labels]
-        assert youngest_s - 4 < lag_s < time.monotonic() - produced_s[3] + 4
 
 
 def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_path, saving_often):
@@ -165,38 +103,7 @@ def test_after_kill_9_what_came_since_is_seen_and_what_went_is_gone(groups, tmp_
         assert records_read(monitor) < 10
 
 
-def test_a_folder_that_cannot_be_made_is_refused_in_one_line(groups, tmp_path):
-    (tmp_path / "file").touch()
-    below = str(tmp_path / "file" / "below")
-    result = run_koff("monitor", "--brokers", groups.bootstrap, "--state-dir", below)
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert f"cannot use --state-dir {below}" in line
-
-
 def test_resuming_without_a_folder_is_refused():
     result = run_koff("monitor", "--brokers", "localhost:1", "--start", "resume")
     assert result.returncode == 2
     assert "--state-dir" in result.stderr
-
-
-def test_it_goes_on_serving_when_it_can_no_longer_write(groups, tmp_path, saving_often):
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path), env=saving_often) as monitor:
-        monitor.wait_until_ready()
-        wait_for_backfill(monitor)
-        wait_until_saved(monitor)
-        file = partition_file(tmp_path, "unsaved")
-        file.unlink(missing_ok=True)
-        (file / "in the way").mkdir(parents=True)
-        commit(groups, "unsaved", ("orders", 0, 1))
-        wait_until(lambda: monitor.events("state is not saved"), what="the warning")
-        at = "unsaved", "orders", 0
-        wait_until(lambda: monitor.rows(COMMITTED).get(at) == 1, what="the commit")
-        shutil.rmtree(file)
-        wait_until_saved(monitor)
-        wait_until(lambda: monitor.events("state is saved again"), what="the end of it")
-        assert len(monitor.events("state is not saved")) == 1
-    with monitoring(groups.bootstrap, "--state-dir", str(tmp_path)) as monitor:
-        monitor.wait_until_ready()
-        resumed(monitor)
-        assert monitor.rows(COMMITTED)["unsaved", "orders", 0] == 1

@@ -136,15 +136,6 @@ def test_bytes_behind_the_end_and_bytes_of_something_else_are_refused(tmp_path):
         assert reason in found
 
 
-def test_a_file_that_cannot_be_read_is_refused_with_a_reason(tmp_path):
-    file = saved(tmp_path)
-    file.unlink()
-    file.mkdir()
-    found = one(tmp_path)
-    assert isinstance(found, str)
-    assert "cannot be read" in found
-
-
 @pytest.mark.parametrize(
     "head",
     [

@@ -660,29 +660,6 @@ def test_what_was_forgotten_is_not_loaded(state_dir: StateDir) -> None:
     assert [isinstance(found, Saved) for found in load(state_dir).partitions.values()] == [True, False, False]
 
 
-def test_a_full_disk_is_a_reason_and_the_old_file_stays(
-    state_dir: StateDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_or_load(state_dir, save(position=5))
-
-    def fill(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("os.fsync", fill)
-        for request in (
-            save(2, position=6),
-            SaveIndex(3, ORIGIN, {}, NOW),
-            SaveFile(4, "ends", ORIGIN, NOW, make_state()),
-        ):
-            result = carry_out(lambda request: write_or_load(state_dir, request), request)
-            assert isinstance(result, Failed)
-            assert "No space left on device" in result.why
-    found = load(state_dir).partitions[1]
-    assert isinstance(found, Saved)
-    assert found.position == 5
-
-
 def test_a_folder_that_is_gone_is_made_again_and_that_is_said(state_dir: StateDir) -> None:
     shutil.rmtree(state_dir.path)
     with capture_logs() as logs:
