@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import NewPartitions
 
 from koff.client import (
@@ -179,23 +178,6 @@ def test_a_message_larger_than_a_fetch_is_read_all_the_same(kafka):
         broker.producer().produce(topic, 0, Message(b"x" * 500_000))
         consumer = broker.consumer(ConsumerConf(topic, retry_limit=2, max_fetch_bytes=1000))
         assert [len(message.value or b"") for message in consumer] == [500_000]
-
-
-@pytest.mark.kafka
-def test_what_retention_took_from_under_a_consumer_is_out_of_range(kafka):
-    topic = kafka.create_topic()
-    with dial(kafka.bootstrap) as broker:
-        broker.producer().produce(topic, 0, *(Message(b"x") for _ in range(10)))
-        consumer = broker.consumer(ConsumerConf(topic, start_offset=2, retry_limit=2))
-        deleted = kafka.admin.delete_records([Place(topic, 0, 6)])
-        for each in deleted.values():
-            each.result(60)
-        with pytest.raises(OffsetOutOfRange) as caught:
-            consumer.consume()
-        assert (caught.value.offset, caught.value.earliest, caught.value.latest) == (2, 6, 10)
-        assert broker.offset_earliest(topic, 0) == 6
-        oldest = broker.consumer(ConsumerConf(topic, retry_limit=2))
-        assert [message.offset for message in oldest] == [6, 7, 8, 9]
 
 
 @pytest.mark.kafka

@@ -19,11 +19,9 @@ from koff.client import ClusterConf
 from koff.client.feed.feed import Feed
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
-from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import check_properties
-from koff.errors import ConfigError, ConnectError, Denied
+from koff.errors import Denied
 from koff.kafkatest import LocalKafka, wait_until
-from koff.proto.requests import Api
 from tests.all_groups import fetch_all_groups
 from tests.clusters import lend_kafka, log_in
 from tests.kafka_groups import allow, commit, consuming, produce, set_password, sharing, streaming
@@ -344,20 +342,6 @@ def test_tokens_for_msk_let_in_both_kinds_of_connections(secured, monkeypatch):
     assert set(regions) == {"eu-central-1"}
 
 
-def test_a_mechanism_that_the_broker_lacks_is_denied(secured):
-    (host, port), conf = ("127.0.0.1", secured.nodes[0].ports.sasl), sasl(secured, "admin")
-    with Connection.connect(conf, host, port) as wire:
-        assert wire.highest_version(Api.LIST_GROUPS) == 5
-    with pytest.raises(ConnectError, match=r"security\.protocol"):
-        Connection.connect(ClusterConf("", {}), host, port).send_request(_list_groups())
-
-
-def _list_groups() -> object:
-    from kio.schema.list_groups.v5 import ListGroupsRequest
-
-    return ListGroupsRequest()
-
-
 def test_hidden_groups_and_topics_are_absent_and_nothing_says_so(secured):
     conf = sasl(secured, "reader")
     answers = fetch_all_groups(conf)
@@ -380,19 +364,3 @@ def test_a_coordinator_that_has_just_started_is_waited_for(secured):
     assert groups(answers).keys() == {"seen", "hidden"}
     assert not answers.failed
     assert not answers.incomplete
-
-
-def test_tls_with_the_right_authority_works(secured):
-    properties = {"security.protocol": "ssl", "ssl.ca.location": str(secured.ca_pem)}
-    assert fetch_all_groups(ClusterConf(secured.ssl_bootstrap, properties)).brokers == 1
-    port = secured.nodes[0].ports.ssl
-    unchecked = {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}
-    assert fetch_all_groups(ClusterConf(f"localhost:{port}", unchecked)).brokers == 1
-
-
-def test_tls_without_the_right_authority_is_refused(secured):
-    with pytest.raises(ConnectError, match=r"not trusted.*ssl\.ca\.location"):
-        fetch_all_groups(ClusterConf(secured.ssl_bootstrap, {"security.protocol": "ssl"}))
-    missing = {"security.protocol": "ssl", "ssl.ca.location": "/no/such/ca.pem"}
-    with pytest.raises(ConfigError, match=r"ssl\.ca\.location"):
-        fetch_all_groups(ClusterConf(secured.ssl_bootstrap, missing))

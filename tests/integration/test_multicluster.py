@@ -184,26 +184,6 @@ def test_no_acknowledged_message_is_lost_when_clusters_are_killed_frozen_and_res
     assert all(offsets == sorted(offsets) for offsets in places.values())
 
 
-@pytest.mark.thorough
-def test_write_errors_are_exact_when_no_cluster_can_be_reached(two: Two, topic: str):
-    with Writer(clusters(two), WriterConf(topic, give_up_after_s=15.0, write_timeout_s=2.0)) as writer:
-        writer.write_messages(Message(b"1"))
-        with killed(*two):
-            with pytest.raises(WriteErrors, match="3 of 3 messages") as raised:
-                writer.write_messages(Message(b"2"), Message(b"3"), Message(b"4"))
-            stats = writer.stats()
-            assert (raised.value.count(), stats.errors) == (3, 3)
-            doubts = [error.in_doubt for error in raised.value if error]
-            assert stats.in_doubt == sum(doubts)
-        wait_until(
-            lambda: all(each.reachable for each in writer.stats().clusters.values()), what="both clusters"
-        )
-        writer.write_messages(Message(b"5"))
-    written = {number for kafka in two for numbers in log_of(kafka, topic).values() for number in numbers}
-    assert {1, 5} <= written
-    assert all(doubt or number not in written for number, doubt in zip((2, 3, 4), doubts, strict=True))
-
-
 def test_the_backup_is_written_to_only_while_the_primary_cannot_be(two: Two, topic: str):
     conf = WriterConf(topic, mode=RWMode.PRIMARY_BACKUP, write_timeout_s=6.0)
     with Writer(clusters(two), conf) as writer:
@@ -451,23 +431,6 @@ def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
         assert reader.stats(1).messages == stats.messages  # counts stay
         with pytest.raises(ValueError, match="no offset"):
             reader.set_offset(1, -5)
-
-
-def test_a_group_pauses_a_partition_and_resumes_it_without_a_gap(two: Two, topic: str):
-    fill(two[0], topic, range(400))
-    read = Readings()
-    conf = ReaderConf(topic, group_id=topic, queue_capacity=30)
-    with Reader(only_a(two), conf) as reader:
-        reader.pause(0, [1])  # before it is assigned
-        read_until(reader, lambda: read.has("a", 200), read.take)
-        assert list(read.numbers) == [("a", 0)]
-        reader.pause(0)
-        reader.resume(0, [1])
-        assert reader.read_message(0.5) == []
-        reader.resume(0)
-        read_until(reader, lambda: read.has("a", 400), read.take)
-    assert read.numbers == {("a", p): list(range(p, 400, PARTITIONS)) for p in range(PARTITIONS)}
-    assert committed(two[0], topic, topic) == [200, 200]
 
 
 def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two, topic: str):

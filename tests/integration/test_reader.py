@@ -72,16 +72,6 @@ def test_how_far_it_is_can_be_told_all_along(kafka):
         assert seen == 100
 
 
-def test_records_of_a_partition_come_in_order_whole_and_once(kafka):
-    offsets = kafka.create_topic(partitions=4)
-    for partition in range(4):
-        write(kafka.bootstrap, offsets, *(commit("g", "t", 0, n) for n in range(500)), partition=partition)
-    with reading(kafka, TailReaderConf(topic=offsets)) as reader:
-        seen = read_until(reader, 2000)
-    for partition in range(4):
-        assert [offset for at, offset in seen if at == partition] == list(range(500))
-
-
 def test_a_partition_whose_position_was_cut_off_starts_anew_and_says_so(kafka):
     """Retention or a truncation passed the reader by: what it had of that partition must be forgotten."""
     offsets = kafka.create_topic(partitions=2)

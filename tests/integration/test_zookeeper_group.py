@@ -133,24 +133,6 @@ def test_nodes_are_those_of_the_original_tools(
     assert tree.get_children(f"/consumers/{NAME}/owners/{topic}") == []
 
 
-def test_two_instances_share_evenly_and_the_one_that_stays_goes_on_where_the_other_ended(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
-    topic = make_topic(partitions=5)
-    first = join(topic)
-    wait_until(lambda: owns(first, topic, 0, 1, 2, 3, 4), what="all partitions")
-    second = join(topic)
-    low, high = sorted((first, second), key=lambda group: group.id)
-    wait_until(lambda: owns(low, topic, 0, 1, 2) and owns(high, topic, 3, 4), what="a share each")
-    produce(kafka, topic, 4, partition=4)
-    for message in take(high, 4):
-        message.ack()
-    high.close()
-    wait_until(lambda: owns(low, topic, 0, 1, 2, 3, 4), what="all partitions")
-    produce(kafka, topic, 1, partition=4)
-    assert [m.offset for m in take(low, 1)] == [4]
-
-
 def test_a_hand_over_waits_for_what_is_being_processed(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
 ) -> None:
