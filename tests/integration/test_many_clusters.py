@@ -13,7 +13,7 @@ import pytest
 
 from koff.kafkatest import free_ports, wait_until
 from tests.kafka_groups import commit, make_lag
-from tests.koff_process import Monitor, monitoring, run_koff
+from tests.koff_process import Monitor, monitoring
 
 pytestmark = pytest.mark.kafka
 
@@ -167,16 +167,6 @@ def test_shards_share_the_groups_of_a_cluster_and_a_sidecar_has_its_own_group_on
         wait_until(lambda: read_lags(monitor) == {("c", "group-1"): 1}, what="its commit")
         ends = {labels[1] for labels in monitor.metrics()["koff_partition_end_offset"]}
         assert ends == {topics["group-1"]}
-
-
-def test_a_file_with_errors_ends_the_command_with_all_of_them_and_code_2(tmp_path):
-    file = write_file(tmp_path, "clusters: [{name: a, brokers: 'a:x', start: now}]")
-    result = run_koff("monitor", "--config", file)
-    assert result.returncode == 2
-    assert "clusters[0].brokers is wrong: 'a:x' is not an address" in result.stderr
-    assert "clusters[0].start must be one of" in result.stderr
-    result = run_koff("monitor")
-    assert (result.returncode, "give --brokers, or --config" in result.stderr) == (2, True)
 
 
 def test_reloads_under_load_disturb_no_scrape(kafka, tmp_path):

@@ -19,7 +19,6 @@ from koff.client.message import Message
 from koff.client.multicluster import (
     FIRST_OFFSET,
     LAST_OFFSET,
-    CommitError,
     PartitionError,
     Reader,
     ReaderConf,
@@ -28,7 +27,6 @@ from koff.client.multicluster import (
     RedeliveryCounts,
     RoundRobin,
     RWMode,
-    Unavailable,
     WriteErrors,
     Writer,
     WriterConf,
@@ -467,37 +465,6 @@ def wait_for_commits(kafka: LocalKafka, group: str, expected: list[int]) -> None
     assert seen == expected
 
 
-def test_groups_commit_what_was_read_and_their_next_readers_go_on_there(two: Two, topic: str):
-    def in_group() -> Reader:
-        return Reader(clusters(two), ReaderConf(topic, group_id=topic))
-
-    for kafka in two:
-        fill(kafka, topic, range(100))
-    read = Readings()
-    with in_group() as reader:
-        read_until(reader, lambda: read.has("a", 100) and read.has("b", 100), read.take)
-        assert (reader.offset(0), reader.lag(1), reader.stats(0).rebalances) == (-1, -1, 1)
-        with pytest.raises(Unavailable, match="keeps the offsets of reader 1"):
-            reader.set_offset(1, 5)
-        wait_for_commits(two[0], topic, [50, 50])
-    assert committed(two[1], topic, topic) == [50, 50]
-    for kafka in two:
-        fill(kafka, topic, range(100, 120))
-    fetched: list[Message] = []
-    with in_group() as reader:
-        wait_until(partial(fetch, reader, fetched, 40), what="fetched")
-        assert committed(two[0], topic, topic) == [50, 50]
-        reader.commit_messages(*(message for message in fetched if message.partition == 1))
-        assert committed(two[0], topic, topic) == committed(two[1], topic, topic) == [50, 60]
-        with pytest.raises(Unavailable, match="no group reads"):
-            reader.commit_messages(Message(topic="elsewhere", cluster="a"))
-    assert sorted(int(message.value or b"") for message in fetched) == sorted([*range(100, 120)] * 2)
-    again = Readings()
-    with in_group() as reader:
-        read_until(reader, lambda: again.has("a", 10) and again.has("b", 10), again.take)
-    assert again.numbers == {(name, 0): list(range(100, 120, 2)) for name in "ab"}
-
-
 def test_a_message_that_fails_is_delivered_again_and_then_becomes_a_dead_letter(two: Two, topic: str):
     """Number 7 of each cluster always fails. What is acknowledged around it is committed in the end."""
     dead = f"{topic}-dead"
@@ -550,20 +517,6 @@ def test_a_reader_without_a_group_gets_failed_messages_again_until_its_offset_is
         numbers.clear()
         read_until(reader, lambda: 8 in numbers, process)
         assert numbers == [6, 8]
-
-
-def test_what_another_member_has_now_is_not_committed(two: Two, topic: str):
-    fill(two[0], topic, range(100))
-    conf = ReaderConf(topic, group_id=topic)
-    with Reader(only_a(two), conf) as first:
-        fetched: list[Message] = []
-        wait_until(partial(fetch, first, fetched, 100), what="fetched")
-        with Reader(only_a(two), conf) as second:
-            got: list[Message] = []
-            wait_until(partial(fetch, second, got, 50), what="a partition")
-            with pytest.raises(CommitError, match="other members have them now"):
-                first.commit_messages(*fetched)
-    assert sorted(committed(two[0], topic, topic)) == [-1001, 50]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -393,7 +393,7 @@ def test_a_follower_in_the_same_rack_is_read_and_the_leader_when_it_fails(
 def test_a_broker_that_hangs_is_given_up_and_others_are_read_meanwhile(
     brokers: FakeBrokers, topic: FakeTopic, reader: LogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "RESPONSE_S", 2.0)
+    monkeypatch.setattr(log_reader, "RESPONSE_S", 0.5)
     brokers[1].hangs = {Api.FETCH}
     reading = Reading(reader, 0, 1).until_read(p1=300)
     reading.until(lambda: brokers[1].count(Api.FETCH) >= 2)

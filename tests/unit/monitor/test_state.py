@@ -232,7 +232,7 @@ def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_siz
 
 
 def test_a_huge_file_is_checked_in_little_memory(tmp_path):
-    size = 1 << 28
+    size = 1 << 26
     with (tmp_path / "partition-00001").open("wb") as file:  # a file with a hole, and no checksum
         file.write(statedir._FRONT.pack(b"koff\0st\n", 2, size - 100, size))
         file.truncate(size)

@@ -18,6 +18,8 @@ from tests.unit.client.multicluster.fake_producer import FakeProducer, Rescue, n
 
 SOON_S = 2.0
 """Long enough for a busy machine to give the messages to librdkafka before."""
+SHORT_S = 0.5
+"""Where no message is given to librdkafka."""
 
 
 @pytest.fixture
@@ -116,7 +118,7 @@ def test_while_no_cluster_can_be_reached_a_timeout_fails_all_messages(producer, 
     monkeypatch.setattr(producer, "list_topics", fail)
     with new_writer() as writer:
         with pytest.raises(WriteErrors, match=r"has passed; a: KeyError.*gave up after 0 attempts") as raised:
-            writer.write_messages(*messages(b"1", b"2"), timeout_s=SOON_S)
+            writer.write_messages(*messages(b"1", b"2"), timeout_s=SHORT_S)
         assert outcome(raised.value) == ((), (0, 1), ())
         monkeypatch.undo()
     assert producer.written == []
@@ -128,8 +130,8 @@ def test_messages_that_find_no_room_in_time_were_not_sent(producer):
         producer.set_responding(False)
         first = Rescue(lambda: writer.write_messages(Message(b"1")))
         wait_for(producer, b"1")
-        with pytest.raises(WriteErrors, match=r"no room for it within 2 s, 1 messages are in") as raised:
-            writer.write_messages(*messages(b"2", b"3"), timeout_s=SOON_S)
+        with pytest.raises(WriteErrors, match=r"no room for it within 0\.5 s, 1 messages are in") as raised:
+            writer.write_messages(*messages(b"2", b"3"), timeout_s=SHORT_S)
         assert outcome(raised.value) == ((), (0, 1), ())
         producer.set_responding(True)
         assert first.wait() is None
@@ -140,7 +142,7 @@ def test_a_thread_that_sends_for_long_does_not_delay_a_timeout(writer, producer,
     monkeypatch.setattr(write_target, "_TAKE_BACK_S", 0.1)
     target = writer._targets[0]
     with target._send_lock:
-        call = Rescue(lambda: writer.write_messages(Message(b"1"), timeout_s=SOON_S))
+        call = Rescue(lambda: writer.write_messages(Message(b"1"), timeout_s=SHORT_S))
         assert outcome(call.wait()) == ((), (0,), ())
     assert not producer.given
 
