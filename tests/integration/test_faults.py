@@ -148,7 +148,7 @@ def test_a_topic_that_is_made_while_a_broker_stalls_is_served(cluster, broker):
             print(f"served after {time.monotonic() - began_s:.1f} s")
 
 
-def test_while_all_brokers_stall_no_lag_is_served_and_koff_says_that_it_is_not_ready(cluster):
+def test_while_all_brokers_stall_no_lag_is_served_and_koff_is_not_ready_and_stops_at_once(cluster):
     with watching(cluster) as monitor:
         wait_for(monitor, cluster, RECOVERED_S)
         monitor.wait_until_ready()
@@ -172,10 +172,7 @@ def test_while_all_brokers_stall_no_lag_is_served_and_koff_says_that_it_is_not_r
         cluster.advance()
         wait_for(monitor, cluster, FOLLOWED_S)
 
-
-def test_koff_stops_at_once_while_all_brokers_stall(cluster):
-    with watching(cluster) as monitor:
-        wait_for(monitor, cluster, RECOVERED_S)
+        # koff stops at once while they stall.
         for proxy in cluster.proxies:
             proxy.stall()
         wait_until(lambda: monitor.get("/readyz")[0] == 503, what="503")

@@ -6,10 +6,9 @@ import json
 import signal
 import subprocess
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -65,9 +64,15 @@ class Following:
         for line in self._process.stdout:
             self.records.append(json.loads(line))
 
-    def of(self, group: str) -> list[Record]:
-        assert self._process.poll() is None, "the printer ended"
-        return [record for record in self.records if record["group"] == group]
+    def wait_for(self, group: str, what: str, is_over: Callable[[list[Record]], bool]) -> None:
+        """Waits until what is shown of the group satisfies `is_over`."""
+
+        def is_shown() -> bool:
+            assert self._process.poll() is None, "the printer ended"
+            records = [record for record in self.records if record["group"] == group]
+            return bool(records) and is_over(records)
+
+        wait_until(is_shown, timeout_s=60, what=f"{group} to be {what}")
 
     def stop(self) -> None:
         """Ends it as Ctrl-C would."""
@@ -76,79 +81,10 @@ class Following:
         assert reap(self._process, signal_number=signal.SIGINT) == 130
 
 
-class Life:
-    """What the printer shows of a group, in steps."""
-
-    def __init__(self, printer: Following, group: str) -> None:
-        self.group = group
-        self._printer, self._seen = printer, 0
-
-    def step(self, name: str, over: Callable[[list[Record]], object]) -> None:
-        """Waits until what is shown since the last step satisfies `over`."""
-
-        def shown() -> list[Record]:
-            records = self._printer.of(self.group)[self._seen :]
-            return records if records and over(records) else []
-
-        self._seen += len(wait_until(shown, timeout_s=60, what=f"{self.group} to be {name}"))
-
-
 def order(records: list[Record]) -> list[int]:
     """The types in log order, each run of a type once; negative for tombstones."""
     types = (-record["type"] if record["value"] is None else record["type"] for record in records)
     return [number for number, _ in groupby(types)]
-
-
-def values(records: list[Record], number: int) -> list[Any]:
-    """The values of type `number`, in log order, without tombstones."""
-    return [record["value"] for record in records if record["type"] == number and record["value"]]
-
-
-def newest(records: list[Record], number: int) -> dict[str, Any]:
-    """The last value of each member of a consumer group for type `number`, by client id."""
-    client = {r["member_id"]: r["value"]["client_id"] for r in records if r["type"] == 5 and r["value"]}
-    return {client[r["member_id"]]: r["value"] for r in records if r["type"] == number and r["value"]}
-
-
-def commits(records: list[Record]) -> dict[int, int]:
-    """The last committed offset by partition."""
-    return {r["partition"]: r["value"]["offset"] for r in records if r["type"] == 1}
-
-
-def assigned(group: Any) -> dict[str, list[int]]:
-    """A classic group's partitions, by client id."""
-    return {
-        each["client_id"]: numbers(each["assignment"].get("assigned_partitions", ()))
-        for each in group["members"]
-    }
-
-
-def numbers(topics: Sequence[Any]) -> list[int]:
-    return [number for topic in topics for number in topic["partitions"]]
-
-
-def shared_out(records: list[Record]) -> bool:
-    """Whether two members of a classic group have all three partitions between them."""
-    groups = values(records, 2)
-    partitions = assigned(groups[-1]) if groups else {}
-    return len(partitions) == 2 and sorted(chain(*partitions.values())) == [0, 1, 2]
-
-
-def reconciled(records: list[Record]) -> bool:
-    """Whether the three members of a consumer group are where they should go."""
-    epochs, now = values(records, 3), newest(records, 8)
-    return len(now) == 3 and all(
-        each["state"] == 0 and each["member_epoch"] == epochs[-1]["epoch"] for each in now.values()
-    )
-
-
-def counted(records: list[Record]) -> bool:
-    """Whether the streams group has committed ten messages of its source and of its repartition topic."""
-    slots = {(r["topic"], r["partition"]): r["value"]["offset"] for r in records if r["type"] == 1}
-    by_topic: Counter[str] = Counter()
-    for (topic, _), offset in slots.items():
-        by_topic[topic] += offset
-    return by_topic == {"words": 10, "streams-app-by-value-repartition": 10}
 
 
 def kafkas_lines(kafka: LocalKafka, topic: str, count: int, formatter: str) -> str:
@@ -183,33 +119,18 @@ def printer(kafka_alone) -> Iterator[Following]:
 
 
 @pytest.fixture(scope="module")
-def classic(kafka_alone, printer) -> Life:
-    """Two classic members; a broker restart; a member of the new protocol comes and goes."""
-    life = Life(printer, "orders-app")
-    orders = kafka_alone.create_topic("orders", partitions=3)
+def classic(kafka_alone, printer) -> None:
+    """Two classic members commit; a member of the new protocol comes and goes; and then they leave."""
+    group, orders = "orders-app", kafka_alone.create_topic("orders", partitions=3)
     with ExitStack() as members:
-        first = members.enter_context(member(kafka_alone, life.group, orders, client_id="first"))
-        members.enter_context(member(kafka_alone, life.group, orders, client_id="second"))
-        life.step("joined", shared_out)
+        first = members.enter_context(member(kafka_alone, group, orders, client_id="first"))
+        members.enter_context(member(kafka_alone, group, orders, client_id="second"))
         first.commit(1, 2, 3)
-        life.step("committed", lambda records: commits(records) == {0: 1, 1: 2, 2: 3})
-
-        # No clean stop: a broker that stops names no brokers for some milliseconds, and a member that asks
-        # just then has forgotten them for good (librdkafka issue 5301).
-        kafka_alone.kill()
-        kafka_alone.nodes[0].start()
-        kafka_alone.wait_until_up()
-        first.commit(4, 5, 6)
-        life.step("restarted", lambda records: commits(records) == {0: 4, 1: 5, 2: 6})
-
-        with member(kafka_alone, life.group, orders, protocol="consumer", client_id="new"):
-            life.step("upgraded", reconciled)
-        life.step("downgraded", shared_out)
-
-        first.commit(7, 8, 9)
-        life.step("going on", lambda records: commits(records) == {0: 7, 1: 8, 2: 9})
-    life.step("empty", lambda records: not values(records, 2)[-1]["members"])
-    return life
+        printer.wait_for(group, "committed", lambda records: 1 in order(records))
+        with member(kafka_alone, group, orders, protocol="consumer", client_id="new"):
+            printer.wait_for(group, "upgraded", lambda records: {3, 5, 6, 7, 8} <= {*order(records)})
+        printer.wait_for(group, "downgraded", lambda records: {-3, -5, -8} <= {*order(records)})
+    printer.wait_for(group, "empty", lambda records: (records[-1]["value"] or {}).get("members") == [])
 
 
 @pytest.fixture(scope="module")
@@ -220,43 +141,37 @@ def share_state(kafka_alone) -> Iterator[Following]:
 
 
 @pytest.fixture(scope="module")
-def share(kafka_alone, printer, share_state) -> Life:
+def share(kafka_alone, printer, share_state) -> None:
     """A share group whose only member accepts five messages and leaves; and then somebody deletes it."""
-    life = Life(printer, "share-app")
-    jobs = kafka_alone.create_topic("jobs")
+    group, jobs = "share-app", kafka_alone.create_topic("jobs")
     produce(kafka_alone, jobs, 5)
     at = ("--bootstrap-server", kafka_alone.bootstrap)
-    which = ("--entity-type", "groups", "--entity-name", life.group)
+    which = ("--entity-type", "groups", "--entity-name", group)
     kafka_alone.run_tool(
         CONFIG_TOOL, *at, *which, "--alter", "--add-config", "share.auto.offset.reset=earliest"
     )
-    read = kafka_alone.run_tool(
-        SHARE_CONSUMER, *at, "--topic", jobs, "--group", life.group, "--max-messages", "5"
-    )
+    read = kafka_alone.run_tool(SHARE_CONSUMER, *at, "--topic", jobs, "--group", group, "--max-messages", "5")
     assert read.split() == ["0", "1", "2", "3", "4"]
-    life.step("read", lambda records: order(records)[-4:] == [-14, -13, -10, 11])
+    printer.wait_for(group, "read", lambda records: order(records)[-4:] == [-14, -13, -10, 11])
 
-    kafka_alone.run_tool(SHARE_TOOL, *at, "--delete", "--group", life.group)
-    life.step("deleted", lambda records: order(records)[-1] == -11)
-    wait_until(lambda: None in [r["value"] for r in share_state.of(life.group)], what="the state to go")
-    return life
+    kafka_alone.run_tool(SHARE_TOOL, *at, "--delete", "--group", group)
+    printer.wait_for(group, "deleted", lambda records: order(records)[-1] == -11)
+    share_state.wait_for(group, "gone", lambda records: None in [record["value"] for record in records])
 
 
 @pytest.fixture(scope="module")
-def streams(kafka_alone, printer) -> Life:
+def streams(kafka_alone, printer) -> None:
     """A streams group whose only member counts ten messages and leaves; and then somebody deletes it."""
-    life = Life(printer, "streams-app")
-    words = kafka_alone.create_topic("words", partitions=2)
+    group, words = "streams-app", kafka_alone.create_topic("words", partitions=2)
     for partition in range(2):
         produce(kafka_alone, words, 5, partition=partition)
-    with streaming(kafka_alone, life.group, words, count=10):
-        life.step("counted", counted)
-    life.step("left", lambda records: order(records)[-2:] == [-19, 17])
+    with streaming(kafka_alone, group, words, count=10):
+        printer.wait_for(group, "counted", lambda records: 1 in order(records))
+    printer.wait_for(group, "left", lambda records: order(records)[-2:] == [-19, 17])
     kafka_alone.run_tool(
-        STREAMS_TOOL, "--bootstrap-server", kafka_alone.bootstrap, "--delete", "--group", life.group
+        STREAMS_TOOL, "--bootstrap-server", kafka_alone.bootstrap, "--delete", "--group", group
     )
-    life.step("deleted", lambda records: order(records)[-1] == -23)
-    return life
+    printer.wait_for(group, "deleted", lambda records: order(records)[-1] == -23)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from koff.kafkatest import free_ports, wait_until
+from koff.kafkatest import wait_until
 from tests.kafka_groups import commit, make_lag
 from tests.koff_process import Monitor, monitoring
 
@@ -118,31 +118,6 @@ def test_a_reload_applies_filters_labels_and_clusters_and_keeps_the_state(more_k
         reload(monitor)
         # A view from before the reload may be served while it is fresh.
         wait_until(lambda: set(monitor.metrics()["koff_up"]) == {("own",)}, what="one cluster without labels")
-
-
-def test_each_cluster_has_a_folder_for_its_state_and_resumes_from_it(more_kafka, tmp_path):
-    kafka = more_kafka()
-    make_lag(kafka, "g", committed=4)
-    file = write_file(
-        tmp_path,
-        f"""
-        clusters:
-          - {{name: a/b, brokers: "{kafka.bootstrap}"}}
-          - {{name: absent, brokers: "127.0.0.1:{free_ports(1)[0]}"}}
-        state_dir: {tmp_path}/state
-        """,
-    )
-    for run in range(2):
-        with monitoring(None, "--config", file) as monitor:
-            monitor.wait_until_ready()
-            wait_until(lambda: read_lags(monitor) == {("a/b", "g"): 6}, what="the lag")
-            if not run:  # only what is complete is saved
-                wait_until(lambda: monitor.events("backfilled"), what="the backfill")
-            assert bool(monitor.events("partitions start: resume")) == bool(run), monitor.text
-    assert sorted(folder.name for folder in (tmp_path / "state").iterdir()) == [
-        "cluster-a%2Fb",
-        "cluster-absent",
-    ]
 
 
 def test_shards_share_the_groups_of_a_cluster_and_a_sidecar_has_its_own_group_only(more_kafka):

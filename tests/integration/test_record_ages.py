@@ -9,14 +9,13 @@ import time
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.client import ClusterConf
 from koff.client.offsets.lister import OffsetLister
 from koff.client.record_times import EndReached, ReadPlace, ReadRecord, Unread, read_record_times
 from koff.kafkatest import KafkaCluster, wait_until
-from tests.kafka_groups import allow, commit
-from tests.koff_process import as_user, monitoring, run_koff, run_lag
+from tests.kafka_groups import commit
+from tests.koff_process import monitoring, run_koff, run_lag
 
 pytestmark = pytest.mark.kafka
 DAY_MS = 86_400_000
@@ -144,25 +143,3 @@ def test_the_monitor_follows_the_commits_of_groups(kafka, make_topic):
         wait_until(lambda: abs(age_of_commit() - 2) < 0.9, what="the age of offset 2")
         commit(kafka, group, (topic, 0, 8))
         wait_until(lambda: abs(age_of_commit() - 8) < 0.9, what="the age of offset 8")
-
-
-def test_of_a_topic_that_may_not_be_read_the_estimate_stays(more_kafka):
-    kafka = more_kafka(security=True)
-    allowed, secret = kafka.create_topic("allowed"), kafka.create_topic("secret")
-    for topic in (allowed, secret):
-        written(kafka, topic, *"abc")
-        commit(kafka, "both", (allowed, 0, 1), (secret, 0, 1))
-    rights = [
-        ("__consumer_offsets", AclOperation.READ),
-        (allowed, AclOperation.READ),
-        (secret, AclOperation.DESCRIBE),
-    ]
-    allow(kafka, *(("reader", ResourceType.TOPIC, topic, operation) for topic, operation in rights))
-    printed = run_lag(kafka.sasl_bootstrap, "--start", "replay", group="both", env=as_user("reader"))
-    rows = printed["partitions"]
-    assert {row["topic"]: row["time_lag_source"] for row in rows} == {allowed: "record", secret: "ends"}
-    age_s = time.time() - FROM_MS / 1000
-    assert all(0.75 * age_s < row["time_lag_s"] < 1.25 * age_s for row in rows), (
-        age_s,
-        [row["time_lag_s"] for row in rows],
-    )
