@@ -31,7 +31,6 @@ from koff.monitor.internal_logs import InternalLogs
 from koff.monitor.known_facts import (
     CurrentTime,
     ListFacts,
-    LogFacts,
     MonitorProgress,
     ShareFacts,
     StoredFacts,
@@ -189,20 +188,11 @@ class Core:
         now_ms = self._steady_ms(now)
         impossible = {f"impossible {what}": n for what, n in self.tracker.impossible_counts.items()}
         logs = self.logs
-        polls = logs.offsets.denied is not None and self.conf.source != "log"
         facts = ViewFacts(
             cluster=self.conf.cluster_name or self.conf.cluster_id,
             display=self._display,
             time=CurrentTime(now, now_ms - round(self.conf.limit_s * 1000), self._steady_ms),
-            logs=LogFacts(
-                logs.offsets,
-                logs.share,
-                source="coordinators" if polls else "log",
-                doubtful_topics=logs.find_doubtful(self.topics),
-                elsewhere=self.tracker.find_groups_elsewhere(),
-                history=logs.start.history.replayed,
-                denied_groups=logs.start.denied_groups.count,
-            ),
+            logs=logs.list_facts(self.topics),
             shares=ShareFacts(
                 self.tracker.shares.described_ms,
                 self.tracker.shares.find_groups_of(

@@ -17,6 +17,7 @@ from koff.monitor.duties.retention import TombstoneRetention
 from koff.monitor.duties.savings import Savings
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.known_facts import LogFacts
 from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import OffsetsStart
 from koff.monitor.outbox import Outbox, Pending
@@ -103,7 +104,7 @@ class InternalLogs:
         logs = [self.offsets, *([self.share] if self.share.denied is None else [])]
         return all(log.exists is not None and not log.unread for log in logs)
 
-    def find_doubtful(self, topics: TopicList) -> set[str]:
+    def _find_doubtful(self, topics: TopicList) -> set[str]:
         """The topics that may be others than those whose partitions were read."""
         requested = topics.requested
         return {
@@ -111,6 +112,19 @@ class InternalLogs:
             for log in self.both
             if topics.is_another(log.topic) or requested is None or requested.at_s < log.lost_s
         }
+
+    def list_facts(self, topics: TopicList) -> LogFacts:
+        """What is known of both topics, and of the groups in them."""
+        polls = self.offsets.denied is not None and self._conf.source != "log"
+        return LogFacts(
+            self.offsets,
+            self.share,
+            source="coordinators" if polls else "log",
+            doubtful_topics=self._find_doubtful(topics),
+            elsewhere=self._tracker.find_groups_elsewhere(),
+            history=self.start.history.replayed,
+            denied_groups=self.start.denied_groups.count,
+        )
 
     def find_alive(self) -> set[str]:
         """The topics that exist, even if the next list lacks them.
@@ -214,7 +228,7 @@ class InternalLogs:
         if was_hidden and not log.is_hidden:
             # One shard had the groups of all partitions. Nothing of them was saved, so no file is removed.
             for number in lost:
-                self.start.note_dropped(number)
+                self.start.known_groups.note_dropped(number)
                 self._tracker.reset_partition(number)
             self._tracker.set_offsets_partitions(0)
             lost = []
@@ -315,7 +329,7 @@ class InternalLogs:
     def _drop_state(self, log: FollowedLog, partitions: Iterable[int]) -> None:
         for number in partitions:
             if log is self.offsets:
-                self.start.note_dropped(number)
+                self.start.known_groups.note_dropped(number)
                 self._tracker.reset_partition(number)
                 self.start.forget(number)
                 self._savings.forget(number)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-import numpy as np
-
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.duties.groups import PATIENCE_S, FetchGroups, GroupsFetched
 from koff.monitor.duties.history import CommitHistory
@@ -15,13 +13,13 @@ from koff.monitor.duties.retention import TombstoneRetention
 from koff.monitor.duties.savings import Savings
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
-from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.known_groups import NO_SUCH_GROUP, NOT_COORDINATOR, KnownGroups
 from koff.monitor.lost_sight import DeniedGroups, LeftTopics
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
 from koff.monitor.requests import Read, StopReading
-from koff.records.placement import group_partition, hash_groups
+from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Described, Tracker
 from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
@@ -30,12 +28,6 @@ from koff.tracker.given_commits import find_left_topics
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
 LOAD_TIMEOUT_S, GROUPS_TIMEOUT_S, HISTORY_TIMEOUT_S = 30.0, 30.0, 60.0
-NO_SUCH_GROUP, NOT_COORDINATOR = "GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"
-"""What coordinators return, each time they are asked, for a group that they list and that does not exist.
-
-After the offsets topic has grown, brokers list what a group has left in its earlier partition."""
-MOVING_S = 30.0
-"""So long, a group is kept of which no broker says that it is the coordinator: the group may be moving."""
 MAY_READ = "the topic may be read again"
 NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
 LACKS_GROUPS = "the coordinators describe fewer groups than before: may koff DESCRIBE all groups?"
@@ -73,16 +65,8 @@ class OffsetsStart:
         self._described_groups: int | None = 0
         self.is_refused = False
         """Whether the topic may not be read, and the coordinators describe no group either."""
-        # The groups of partitions that were dropped, and have not begun again.
-        self._dropped_groups: set[str] = set()
+        self.known_groups = KnownGroups(log, tracker)
         self.left_topics, self.denied_groups = LeftTopics(topics), DeniedGroups(outbox)
-
-    def note_dropped(self, partition: int) -> None:
-        """The tracker is about to drop the partition, which begins again.
-
-        A response that then lacks one of its groups does not show that the group was deleted.
-        """
-        self._dropped_groups |= self._tracker.group_names(partition)
 
     def forget(self, partition: int) -> None:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
@@ -134,7 +118,7 @@ class OffsetsStart:
         if not self._log.is_never_read:
             outbox.command(Read(self._log.topic, starts))
         seeds = frozenset(number for number, plan in plans.items() if isinstance(plan, Seed))
-        self._forget_dropped(plans.keys() - seeds)
+        self.known_groups.forget_dropped(plans.keys() - seeds)
         if seeds:
             self._fetch_groups(seeds, now)
         self._note_ways(plans.values(), now)
@@ -219,7 +203,7 @@ class OffsetsStart:
         unusable = {p: why for p, why in given.incomplete.items() if p in concerned}
         is_denied = self._log.denied is not None
         # Only the log says which partition these groups are in.
-        unusable |= dict.fromkeys(self._find_earlier_places(given.elsewhere, seeds), GROWN)
+        unusable |= dict.fromkeys(self.known_groups.find_earlier_places(given.elsewhere, seeds), GROWN)
         is_refused = is_denied and not self._has_seen_group
         is_suspect = is_refused if is_denied else seeds == concerned
         if not given.groups and is_suspect and not self._log.is_never_read:
@@ -239,7 +223,9 @@ class OffsetsStart:
         if not is_denied:
             # A partition that can be read from its start needs no response that lacks some of its groups.
             unusable |= dict.fromkeys(seeds & failed.keys() - unusable.keys(), "its coordinator failed")
-        for number, missing in self._find_missing(concerned - unusable.keys(), given, now).items():
+        for number, missing in self.known_groups.find_missing(
+            concerned - unusable.keys(), given, now
+        ).items():
             if number not in seeds:
                 failed.setdefault(number, set()).update(missing)
             elif not self._log.is_never_read:
@@ -251,7 +237,7 @@ class OffsetsStart:
             self._tracker.seed_partitions(
                 given.commits, given.groups, count, seeds & good, seen_at_ms=seen_at_ms
             )
-            self._forget_dropped(seeds & good)
+            self.known_groups.forget_dropped(seeds & good)
         if self._log.denied is not None and not self._log.is_never_read:
             kept = given.groups.keys() | set().union(*failed.values())
             self._reduced |= {p for p in good - seeds if self._tracker.group_names(p) - kept}
@@ -277,59 +263,6 @@ class OffsetsStart:
             groups, self._described_groups = self._described_groups, None
             self._outbox.note(now, "the coordinators have responded", groups=groups, seconds=seconds)
 
-    def _find_missing(
-        self, partitions: Iterable[int], given: GroupsFetched, now: Moment
-    ) -> dict[int, set[str]]:
-        """By partition, the known groups that the response lacks, and that may exist all the same.
-
-        Such a group may be one that koff may not DESCRIBE: if the log may be read, the log will say. Else
-        only the coordinator says, by name, that there is no such group. The group may be moving to another
-        coordinator, which does not know of it before it has begun to load it.
-        """
-        found = {}
-        for number, known in self._find_known(partitions).items():
-            part, missing = self._log.partitions[number], known - given.groups.keys()
-            if self._log.denied is not None or part.is_unseeded:
-                missing = {name for name in missing if self._may_exist(name, part, given.failed, now)}
-            if missing:
-                found[number] = missing
-        return found
-
-    def _may_exist(self, name: str, part: FollowedPartition, failed: Mapping[str, str], now: Moment) -> bool:
-        """Returns whether a group may exist that a response lacks. Coordinators were asked for it by name."""
-        why = failed.get(name)
-        if why != NOT_COORDINATOR:
-            return why != NO_SUCH_GROUP
-        upto = part.stale_groups.get(name, part.current)
-        return upto is not None and now.at_s - upto.at_s < MOVING_S
-
-    def _find_known(self, partitions: Iterable[int]) -> dict[int, set[str]]:
-        """Returns the known groups of each partition, with those that were dropped with it."""
-        known = {number: self._tracker.group_names(number) for number in partitions}
-        names = list(self._dropped_groups)
-        places = hash_groups(names) % max(self._log.partition_count, 1)
-        for name, number in zip(names, places.tolist(), strict=True):
-            if number in known:
-                known[number].add(name)
-        return known
-
-    def _forget_dropped(self, partitions: Iterable[int]) -> None:
-        """These partitions have begun again: what is known of their groups is up to date, or will be."""
-        if self._dropped_groups:
-            self._dropped_groups.difference_update(*self._find_known(partitions).values())
-
-    def _find_earlier_places(self, elsewhere: Iterable[str], among: Collection[int]) -> set[int]:
-        """Those of the partitions `among` that have one of these groups, if brokers use an earlier count.
-
-        There are none if the log may not be read.
-        """
-        if self._log.denied is not None or not among:
-            return set()
-        hashes, is_place = hash_groups(list(elsewhere)), np.zeros(self._log.partition_count, np.bool_)
-        for count in self._list_earlier_counts():
-            is_place[hashes % count] = True
-        return set(np.flatnonzero(is_place).tolist()).intersection(among)
-
     def _keep_unplaced(
         self,
         given: GroupsFetched,
@@ -348,26 +281,10 @@ class OffsetsStart:
                 failed.setdefault(number, set()).add(name)
         if not pending.request.together or self._log.denied is not None:
             return elsewhere
-        unplaced = self._find_unplaced(given.groups.keys() - elsewhere.keys())
+        unplaced = self.known_groups.find_unplaced(given.groups.keys() - elsewhere.keys())
         for name in unplaced:
             failed.setdefault(group_partition(name, count), set()).add(name)
         return {**dict.fromkeys(unplaced, NOWHERE), **elsewhere}
-
-    def _find_unplaced(self, groups: Iterable[str]) -> set[str]:
-        """Those of these groups that may be in a partition of which nothing is known, by an earlier count.
-
-        koff reads the log of that partition from its start: only the log shows whether they are there.
-        """
-        unknown = [number for number, part in self._log.partitions.items() if part.current is None]
-        names = sorted(groups) if unknown else []
-        hashes, found = hash_groups(names), np.zeros(len(names), np.bool_)
-        for count in self._list_earlier_counts():
-            found |= np.isin(hashes % count, unknown)
-        return {names[index] for index in np.flatnonzero(found).tolist()}
-
-    def _list_earlier_counts(self) -> range:
-        """The partition counts that brokers may still use: each is above every partition with records."""
-        return range(max(self._log.last_written + 1, 1), self._log.partition_count)
 
     def _overwrite(
         self,
@@ -432,7 +349,7 @@ class OffsetsStart:
             patience_s = min(patience_s, log.live_s / 2)
         known: set[str] = set()
         if is_start or log.denied is not None:  # else the log says which groups there are
-            known.update(*self._find_known(partitions).values())
+            known.update(*self.known_groups.find_known(partitions).values())
         request = FetchGroups(
             request_id,
             partitions,
@@ -469,7 +386,7 @@ class OffsetsStart:
                 self._tracker.reset_partition(number)
                 replays[number] = Replay(self._log.partitions[number].start or 0, why)
         if replays:
-            self._forget_dropped(replays)
+            self.known_groups.forget_dropped(replays)
             self._note_ways(replays.values(), now)
             self._outbox.command(Read(self._log.topic, self._log.begin(replays, now)))
 

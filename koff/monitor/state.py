@@ -1,9 +1,7 @@
 """The state directory: a file for each partition of the offsets topic, of end offsets, of verdicts, an index.
 
-A file has the magic bytes, the format, the sizes of head and file (`_FRONT`), the head in JSON, columns of
-numbers as they are in memory (little-endian), and the SHA-256 of all that. A new file is written beside the
-old one, forced to the disk, and renamed: a process that is killed, or a machine that loses its power, leaves
-the old file or the new one. A file that is damaged all the same gives a reason when it is read, not an error.
+A new file (`state_file` has the format) is written beside the old one, forced to the disk, and renamed: a
+process that is killed, or a machine that loses its power, leaves the old file or the new one.
 
 Names of groups may be confidential: only the user of koff can read the files.
 """
@@ -12,49 +10,41 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
-import json
 import math
 import os
 import re
-import stat
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from koff.client.closing import Closing
 from koff.errors import ConfigError, KoffError
 from koff.monitor.moment import Moment
 from koff.monitor.resume_rules import NOTHING_SAVED, newest_stamp
 from koff.monitor.saved import Origin, Saved, StateFile
+from koff.monitor.state_file import (
+    MALFORMED,
+    Columns,
+    create_file,
+    decode_state,
+    encode_state,
+    read_sound_file,
+)
 from koff.tracker import STATE_SCHEMA, State
 from koff.version import VERSION
 
 log = structlog.get_logger(component="monitor.state")
-_MAGIC = b"koff\0st\n"
-_FORMAT = 2
-_FRONT = struct.Struct("<8sIIQ")
-_SUM_BYTES = 32
-_READ_BYTES = 1 << 20
 _LOCK, _INDEX, _TRY = "lock", "index", "try"
 _TEMPORARY = ".new"
 _OWN_TEMPORARY = re.compile(r"(partition-\d{5,}|index|ends|verdicts|try)\.new")
-_NUMBERS = re.compile(r"[<|][biuf][1248]")
-"""The types of columns. Others may hold objects, or take no bytes."""
 _STAMP = Moment._fields
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_FSYNC = {errno.EINVAL, errno.ENOTSUP}
 """The errors of file systems that cannot force the names of a folder to the disk."""
-_MALFORMED = (AttributeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
-"""The errors of code that takes apart a head which koff did not write."""
-_Columns = Mapping[str, NDArray[Any]]
 _Positions = Mapping[int, tuple[int, Moment]]
 
 
@@ -172,7 +162,7 @@ class StateDir(Closing):
         if not isinstance(found, str):
             try:
                 return {int(p): (int(at), _read_stamp(*stamp)) for p, at, *stamp in found[2].facts["known"]}
-            except _MALFORMED as failure:
+            except MALFORMED as failure:
                 found = _damage(failure)
         _log_unusable(_INDEX, found)
         return {}
@@ -184,7 +174,7 @@ class StateDir(Closing):
         head, stamp, state = found
         try:
             position, epoch = int(head["position"]), int(head["leader_epoch"])
-        except _MALFORMED as failure:
+        except MALFORMED as failure:
             return _damage(failure)
         if known is not None and known[0] == position:
             stamp = newest_stamp(stamp, known[1])
@@ -193,7 +183,7 @@ class StateDir(Closing):
     def _get(self, name: str, origin: Origin) -> tuple[dict[str, Any], Moment, State] | str:
         """Head, stamp and state of a file, or why it is useless."""
         try:
-            data = _read_sound_file(self.path / name)
+            data = read_sound_file(self.path / name)
         except FileNotFoundError:
             return NOTHING_SAVED
         except OSError as failure:
@@ -201,9 +191,9 @@ class StateDir(Closing):
         if isinstance(data, str):
             return data
         try:
-            head, state = _decode(data)
+            head, state = decode_state(data)
             return _foreign(head, name, origin) or (head, _read_stamp(*(head[key] for key in _STAMP)), state)
-        except _MALFORMED as failure:
+        except MALFORMED as failure:
             return _damage(failure)
 
     def _put(self, name: str, origin: Origin, about: Mapping[str, int], stamp: Moment, state: State) -> int:
@@ -215,11 +205,11 @@ class StateDir(Closing):
         except OSError as failure:
             raise self._failed("write to", name, failure) from failure
 
-    def _write(self, name: str, head: Mapping[str, Any], columns: _Columns) -> int:
-        pieces = _encode(head, columns)
+    def _write(self, name: str, head: Mapping[str, Any], columns: Columns) -> int:
+        pieces = encode_state(head, columns)
         new = self.path / (name + _TEMPORARY)
         try:
-            with _create(new) as file:
+            with create_file(new) as file:
                 for piece in pieces:
                     file.write(piece)
                 file.flush()
@@ -274,7 +264,7 @@ class StateDir(Closing):
                 (self.path / name).unlink()
         attempt = self.path / (_TRY + _TEMPORARY)
         try:
-            _create(attempt).close()
+            create_file(attempt).close()
             attempt.unlink()
         except OSError as failure:
             if failure.errno not in _FULL:
@@ -311,95 +301,8 @@ def _foreign(head: Mapping[str, Any], file: str, origin: Origin) -> str | None:
     return None
 
 
-def _encode(head: Mapping[str, Any], columns: _Columns) -> list[bytes | memoryview]:
-    """The content of a file, in pieces."""
-    wide_first = sorted(columns.items(), key=lambda item: -item[1].itemsize)
-    arrays = {name: np.ascontiguousarray(c, c.dtype.newbyteorder("<")) for name, c in wide_first}
-    table = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
-    text = json.dumps({**head, "columns": table}, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    data = [array.data.cast("B") for array in arrays.values() if len(array)]
-    size = _FRONT.size + len(text) + sum(map(len, data)) + _SUM_BYTES
-    pieces: list[bytes | memoryview] = [_FRONT.pack(_MAGIC, _FORMAT, len(text), size), text, *data]
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return [*pieces, digest.digest()]
-
-
-def _create(path: Path) -> BinaryIO:
-    """Opens a new file that only this user can read. A file or a link of that name is removed first."""
-    path.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o600), "wb")
-
-
-def _read_sound_file(path: Path) -> bytes | str:
-    """The bytes of a file with the right size and checksum, or why it has none. Raises OSError.
-
-    A file of any size is checked in little memory, so that a damaged one of many gigabytes does no harm.
-    """
-    # A named pipe must not be waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return "it cannot be read: it is not a regular file"
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            size = status.st_size
-            why = _check_front(file.read(_FRONT.size), size) or _check_sum(file, size)
-            if why is not None:
-                return why
-            file.seek(0)
-            return file.read(size)
-    finally:
-        os.close(descriptor)
-
-
-def _check_front(front: bytes, actual: int) -> str | None:
-    """Why a file of `actual` bytes that begins with `front` is useless. Returns None if it may be good."""
-    if len(front) < _FRONT.size:
-        return f"it is truncated: {actual} bytes"
-    magic, format_, _, size = _FRONT.unpack(front)
-    if magic != _MAGIC:
-        return "it is not a state of koff's"
-    if format_ != _FORMAT:
-        return f"it has format {format_}, this koff reads {_FORMAT}"
-    if actual < size:
-        return f"it is truncated: {actual} of {size} bytes"
-    if actual > size:
-        return f"it is damaged: {actual} bytes, where its head says {size}"
-    return None
-
-
-def _check_sum(file: BinaryIO, size: int) -> str | None:
-    """Why a file of `size` bytes is useless. Returns None if its checksum is right."""
-    file.seek(0)
-    digest, left = hashlib.sha256(), size - _SUM_BYTES
-    while left > 0 and (piece := file.read(min(left, _READ_BYTES))):
-        digest.update(piece)
-        left -= len(piece)
-    if file.read(_SUM_BYTES) != digest.digest():
-        return "it is damaged: its checksum is not that of its bytes"
-    return None
-
-
-def _decode(data: bytes) -> tuple[dict[str, Any], State]:
-    """Head and state of a file whose checksum is right. Raises one of `_MALFORMED`."""
-    _, _, head_size, _ = _FRONT.unpack_from(data)
-    at = _FRONT.size + head_size
-    head = json.loads(data[_FRONT.size : at])
-    columns, numbers = {}, memoryview(data)[:-_SUM_BYTES]
-    for name, kind, length in head["columns"]:
-        if not _NUMBERS.fullmatch(kind) or not 0 <= length <= len(data):
-            raise ValueError(f"a column of {length} numbers of type {kind}")
-        columns[name] = np.frombuffer(numbers, kind, length, at)
-        at += columns[name].nbytes
-    return head, State(head["facts"], columns)
-
-
 def _read_stamp(at_s: float, wall_ms: int, boot: str) -> Moment:
-    """A moment as it was written. Raises one of `_MALFORMED`."""
+    """A moment as it was written. Raises one of `MALFORMED`."""
     if not math.isfinite(at_s) or not isinstance(wall_ms, int) or not isinstance(boot, str):
         raise ValueError(f"no moment: {at_s}, {wall_ms}, {boot}")
     return Moment(at_s, wall_ms, boot)

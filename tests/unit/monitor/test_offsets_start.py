@@ -11,7 +11,7 @@ from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.savings import ForgetSaved
 from koff.monitor.duties.topics import FetchTopics
-from koff.monitor.offsets_start import MOVING_S
+from koff.monitor.known_groups import MOVING_S
 from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Records
 from koff.records.placement import group_partition
 from koff.tracker import Group

@@ -28,6 +28,7 @@ from structlog.testing import capture_logs
 
 from koff.errors import ConfigError, KoffError
 from koff.monitor import state as statedir
+from koff.monitor import state_file
 from koff.monitor.moment import Moment
 from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
@@ -191,15 +192,15 @@ def test_a_sound_file_with_a_field_that_makes_no_sense_is_refused(tmp_path, chan
 
 
 def read_head(file: Path) -> dict[str, Any]:
-    content, front = file.read_bytes(), statedir._FRONT
+    content, front = file.read_bytes(), state_file._FRONT
     head: dict[str, Any] = json.loads(content[front.size : front.size + front.unpack_from(content)[2]])
     return head
 
 
 def write_sound_file(file: Path, head: bytes) -> None:
     """A file without columns whose sizes and checksum are right."""
-    size = statedir._FRONT.size + len(head) + 32
-    content = statedir._FRONT.pack(b"koff\0st\n", 2, len(head), size) + head
+    size = state_file._FRONT.size + len(head) + 32
+    content = state_file._FRONT.pack(b"koff\0st\n", 2, len(head), size) + head
     file.write_bytes(content + hashlib.sha256(content).digest())
 
 
@@ -218,7 +219,7 @@ SIZES = st.integers(0, 2**32 - 1), st.one_of(st.integers(0, 200), st.integers(0,
 @given(content=st.binary(max_size=200), head_size=SIZES[0], size=SIZES[1], genuine=st.booleans())
 def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_size, size, genuine):
     if genuine:  # as far as the sizes
-        content = statedir._FRONT.pack(b"koff\0st\n", 2, head_size, size) + content
+        content = state_file._FRONT.pack(b"koff\0st\n", 2, head_size, size) + content
     for name in ("partition-00001", "index", "ends"):
         (tmp_path / name).write_bytes(content)
     tracemalloc.start()
@@ -236,7 +237,7 @@ def test_random_files_are_refused_and_take_no_memory(tmp_path, content, head_siz
 def test_a_huge_file_is_checked_in_little_memory(tmp_path):
     size = 1 << 26
     with (tmp_path / "partition-00001").open("wb") as file:  # a file with a hole, and no checksum
-        file.write(statedir._FRONT.pack(b"koff\0st\n", 2, size - 100, size))
+        file.write(state_file._FRONT.pack(b"koff\0st\n", 2, size - 100, size))
         file.truncate(size)
     tracemalloc.start()
     try:
@@ -429,7 +430,7 @@ def test_files_of_others_are_left_alone(tmp_path):
 
 def test_a_disk_that_is_full_at_the_start_does_not_refuse_the_folder(tmp_path, monkeypatch):
     saved(tmp_path)
-    monkeypatch.setattr(statedir, "_create", failing(errno.ENOSPC))
+    monkeypatch.setattr(statedir, "create_file", failing(errno.ENOSPC))
     with capture_logs() as lines, StateDir(tmp_path).lock():
         assert isinstance(one(tmp_path), Saved)
     assert [(line["event"], line["why"]) for line in lines] == [
@@ -439,7 +440,7 @@ def test_a_disk_that_is_full_at_the_start_does_not_refuse_the_folder(tmp_path, m
 
 @pytest.mark.parametrize("fault", [errno.EIO, errno.EROFS], ids=errno.errorcode.get)
 def test_a_folder_that_cannot_be_written_at_the_start_is_refused(tmp_path, monkeypatch, fault):
-    monkeypatch.setattr(statedir, "_create", failing(fault))
+    monkeypatch.setattr(statedir, "create_file", failing(fault))
     with pytest.raises(ConfigError, match=f"{os.strerror(fault)}; name a folder"):
         StateDir(tmp_path).lock()
 
