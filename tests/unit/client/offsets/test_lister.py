@@ -493,6 +493,10 @@ def test_leaders_come_from_a_broker_that_responds_although_most_hang(monkeypatch
         for number in range(1, 6):
             brokers[number].hangs = hanging
         assert ends(offsets.list_offsets(at("t", 0))) == {("t", 0): 1000}
+        wait_until(
+            lambda: all(any(brokers[number].count(api) for api in hanging) for number in range(1, 6)),
+            what="the requests to the brokers that hang",
+        )
         # From now on, the brokers that hang come last. Broker 6 responds sooner than this.
         monkeypatch.setattr(brokers_module, "PATIENCE_S", 60.0)
         asked = [len(brokers[number].requests) for number in range(1, 6)]
