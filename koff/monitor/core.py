@@ -87,9 +87,7 @@ class Core:
             now,
             has_coordinators=conf.offsets_topic == OFFSETS_TOPIC,
         )
-        self._share_lags = ShareLags(
-            self.logs.share, self.logs.offsets, *given, pending_requests=conf.source != "log"
-        )
+        self._share_lags = ShareLags(self.logs.share, self.logs.offsets, *given, may_ask=conf.source != "log")
         self._ends = EndOffsets(
             self.tracker, self.topics, self.outbox, self._steady_ms, conf.start_interval_s
         )

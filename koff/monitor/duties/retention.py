@@ -76,10 +76,8 @@ class RecordRetention:
     @property
     def is_settled(self) -> bool:
         """Whether koff has sent requests, and all of them had a response or failed."""
-        pending_requests = self._outbox.list_open(FetchTopicConfigs)
-        return self.due_s > float("-inf") and all(
-            pending.requester is not self for pending in pending_requests
-        )
+        open_requests = self._outbox.list_open(FetchTopicConfigs)
+        return self.due_s > float("-inf") and all(pending.requester is not self for pending in open_requests)
 
     def request(self, now: Moment) -> None:
         """Requests the retention of topics if that is due."""
@@ -133,8 +131,8 @@ class TombstoneRetention:
     @property
     def is_first_requested(self) -> bool:
         """Whether the first request is open. A retention that is not known soon is assumed."""
-        pending_requests = self._outbox.list_open(FetchTopicConfigs)
-        return self._requests == 1 and any(pending.requester is self for pending in pending_requests)
+        open_requests = self._outbox.list_open(FetchTopicConfigs)
+        return self._requests == 1 and any(pending.requester is self for pending in open_requests)
 
     def request(self, now: Moment) -> None:
         """Sends the request if it is due."""

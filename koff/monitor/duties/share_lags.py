@@ -110,11 +110,11 @@ class ShareLags:
         outbox: Outbox,
         steady_ms: Callable[[Moment], int],
         *,
-        pending_requests: bool,
+        may_ask: bool,
     ) -> None:
-        """`asks`: coordinators may be the source. `steady_ms` gives a time by the tracker's clock."""
+        """`may_ask`: coordinators may be the source. `steady_ms` gives a time by the tracker's clock."""
         self._share, self._offsets, self._tracker, self._outbox = share, offsets, tracker, outbox
-        self._asks, self._steady_ms = pending_requests, steady_ms
+        self._may_ask, self._steady_ms = may_ask, steady_ms
         self._is_source = self._was_requested = False
         self._responses: dict[int, _Response] = {}  # the newest, by partition of the offsets topic
 
@@ -126,7 +126,7 @@ class ShareLags:
         share = self._share
         if not self._is_closed:
             return None
-        if not self._asks:
+        if not self._may_ask:
             return share.denied or f"there is no topic {share.topic}, or koff may not DESCRIBE it"
         if error := self._find_error():
             return error
@@ -147,7 +147,7 @@ class ShareLags:
 
     def request(self, now: Moment) -> None:
         """Requests the lags from coordinators that have responded since the last request."""
-        if not self._asks:
+        if not self._may_ask:
             return
         is_closed = self._is_closed
         if not is_closed and self._is_source:
