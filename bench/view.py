@@ -30,7 +30,7 @@ from koff.monitor.duties.record_ages import FirstRecordsRead, ReadFirstRecords
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.requests import Command, Failed, Polled, Read, Records, Topic, TopicPartition
+from koff.monitor.requests import Command, Failed, Polled, Read, Records, Topic, TopicPartition, Watermarks
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.events.changes import ClusterChanges
 
@@ -66,7 +66,11 @@ class Watched:
     def advance(self, seconds: float) -> None:
         """Time passes; then all that is requested is answered."""
         self.at_s += seconds
-        requests = self.core.handle(None, self.now())
+        ends = {
+            shard: Watermarks(attempt, self.written[shard], self.written[shard], self.now())
+            for shard, attempt in self.attempts.items()
+        }
+        requests = self.core.handle(Polled(OFFSETS_TOPIC, ends=ends), self.now())
         while requests:
             answers = [answer for request in requests if (answer := self._answer(request)) is not None]
             requests = [more for answer in answers for more in self.core.handle(answer, self.now())]

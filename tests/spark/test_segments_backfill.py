@@ -64,6 +64,13 @@ def test_a_batch_has_at_most_so_many_bytes_or_one_file() -> None:
     assert list_parts(plan_batches(logs, {}, 10_000)) == [[(0, 0, 3), (1, 0, 1), (2, 0, 2)]]
 
 
+def test_a_log_may_begin_with_an_empty_file() -> None:
+    """A partition without records has one such file."""
+    assert list_parts(plan_batches([make_log(0, o0=0), make_log(1, o0=0, o5=40)], {}, 100)) == [
+        [(0, 0, 1), (1, 0, 2)]
+    ]
+
+
 def test_files_that_the_tables_have_are_left_out_but_never_the_last_one() -> None:
     log = make_log(0, o0=40, o100=40, o200=40, o300=40)
     assert list_parts(plan_batches([log], {0: [(100, 200)]}, 10_000)) == [[(0, 0, 1), (0, 2, 4)]]

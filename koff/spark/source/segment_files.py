@@ -107,7 +107,7 @@ def plan_batches(logs: Sequence[Segments], complete: Intervals, most_bytes: int)
     are left out. The last file of a log is never left out, because its name does not say where it ends.
     """
     batches: list[list[Segments]] = []
-    size = most_bytes  # the first file begins a batch
+    size = 0
     for whole in logs:
         open_piece = False  # whether the next file continues the last piece
         for number, file_size in enumerate(whole.sizes):
@@ -116,7 +116,7 @@ def plan_batches(logs: Sequence[Segments], complete: Intervals, most_bytes: int)
             if not subtract_intervals([(start, end)], complete.get(partition, ())):
                 open_piece = False
                 continue
-            if size + file_size > most_bytes:
+            if not batches or size + file_size > most_bytes:
                 batches.append([])
                 size, open_piece = 0, False
             size += file_size
