@@ -53,7 +53,7 @@ GROUP_COLUMNS: Mapping[str, Callable[[GroupTotal], Cell]] = {
     "STATUS": lambda total: total.status.name,
     "UNKNOWN": lambda total: total.unknown,
 }
-"""What the columns of a table of groups show, by their titles. WHY needs the causes."""
+"""By title, the function that gives the cell of a group. The column WHY is not here: it needs the causes."""
 
 
 def format_groups(totals: Sequence[GroupTotal], causes: Causes, width: int | None) -> str:

@@ -84,7 +84,7 @@ def find_format(name: str) -> Format:
 def build_filter(
     group: re.Pattern[str] | None, topic: re.Pattern[str] | None, types: Collection[int] | None = None
 ) -> Filter:
-    """Whether a message is of such a group, is a commit for such a topic, and has one of the types."""
+    """Returns a filter of messages: by the name of the group, the topic of a commit, and the record type."""
 
     def is_selected(message: DecodedMessage) -> bool:
         record = message.record

@@ -247,7 +247,7 @@ CLUSTER_SETTINGS = (
         one_cluster=True,
     ),
 )
-"""What each cluster may have, and `defaults` for all clusters."""
+"""The settings that each cluster may have. `defaults` may have them for all clusters."""
 _of_process = partial(Setting, reload="never")
 PROCESS_SETTINGS = (
     _of_process(

@@ -283,7 +283,7 @@ class _Running:
 
 
 def _assess_readiness(running: Sequence[_Running], views: Sequence[ClusterView]) -> Readiness:
-    """Ready if a cluster is, and none of those that were reached is still starting."""
+    """The process is ready if a cluster is ready, and no cluster that koff has reached is still starting."""
     ready = sum(view.readiness.ready for view in views)
     is_ready = ready > 0 and not any(each.monitor.is_starting for each in running)
     head = f"{'ready' if is_ready else 'not ready'}: {ready} of {len(views)} clusters"

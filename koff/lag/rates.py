@@ -113,7 +113,7 @@ class CatchUps(NamedTuple):
         """
         seconds = np.zeros(size)
         np.maximum.at(seconds, groups[self.known], self.seconds[self.known])
-        # In each group, as many rows must have a known result as have a known lag.
+        # The result of a group is known if each row with a known lag has a known result.
         with_result, with_lag = (
             np.bincount(groups[where], minlength=size) for where in (self.known, lag_known)
         )

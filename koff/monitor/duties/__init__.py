@@ -1,1 +1,1 @@
-"""What koff asks for, one module each: the request with its I/O, the result, when it is due."""
+"""The duties of a monitor. A module has one request, its I/O, its result, and the rule when it is due."""
