@@ -1,4 +1,4 @@
-"""How to reach a cluster, and the terms in which its partitions and offsets are asked."""
+"""How to reach a cluster, and the terms for its partitions and offsets."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class GroupCoordinator(Closing):
 
         # Generation -1 without a member id: a commit from outside the group, as admin tools send it. The
         # field's name depends on kio's version; `build_request` leaves the other name out.
-        self._ask_coordinator(
+        self._request_from_coordinator(
             Api.OFFSET_COMMIT,
             check,
             generation_id_or_member_epoch=-1,
@@ -173,12 +173,12 @@ class GroupCoordinator(Closing):
                 raise ConnectError(f"the coordinator returned no offset of {wanted.topic}/{wanted.partition}")
             return committed
 
-        return self._ask_coordinator(Api.OFFSET_FETCH, read, topics=topics)
+        return self._request_from_coordinator(Api.OFFSET_FETCH, read, topics=topics)
 
-    def _ask_coordinator(self, api: Api, read: Callable[[Any], T], **fields: Any) -> T:
+    def _request_from_coordinator(self, api: Api, read: Callable[[Any], T], **fields: Any) -> T:
         """What `read` returns for the coordinator's response.
 
-        After an error that may pass, finds the coordinator and asks it again. Raises `Closed`, or
+        After an error that may pass, finds the coordinator again and repeats the request. Raises `Closed`, or
         `ConnectError` when the retries are used up.
         """
         last_error: KoffError | None = None
@@ -216,13 +216,13 @@ class GroupCoordinator(Closing):
         group, address = self.conf.consumer_group, self._coordinator
         if address is None:
             find = partial(_build_request, Api.FIND_COORDINATOR, key=group, key_type=0)
-            _, found = self._brokers.ask_any(find, deadline=time.monotonic() + self._timeout_s)
+            _, found = self._brokers.send_to_any(find, deadline=time.monotonic() + self._timeout_s)
             self._raise_for_code(found.error_code, "", -1)
             self._coordinator = address = (found.host, found.port)
             self._members = self._members | {address}
             self._brokers.set_members(self._members)
         build = partial(_build_request, api, group_id=group, **fields)
-        return self._brokers.ask(address, build, deadline=time.monotonic() + self._timeout_s)
+        return self._brokers.send_request(address, build, deadline=time.monotonic() + self._timeout_s)
 
     def _raise_for_code(self, code: int, topic: str, partition: int, refused: str = "") -> None:
         error, group = error_name(code), self.conf.consumer_group

@@ -27,7 +27,7 @@ _MAX_QUEUED = 4
 _WAIT_S = 0.1
 """How long one read waits for messages: `close` does not end a wait."""
 _CHECK_WAIT_S = 0.01
-"""The same while a leader is asked for the end of a partition."""
+"""The same while a request for the end of a partition."""
 
 
 _OPEN = SimpleNamespace(closed=False)

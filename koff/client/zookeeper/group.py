@@ -197,11 +197,11 @@ class ConsumerGroup(Closing):
             raise make_koff_error("the offsets cannot be committed", error) from error
 
     def instance_registered(self) -> bool:
-        """Whether this member is registered: asks ZooKeeper. Raises `ConnectError` without a response."""
+        """Whether this member is registered, as ZooKeeper says now. Raises `ConnectError`."""
         return self.session.find_own_node(self.paths.member(self.id)) is not None
 
     def owns(self, topic: str, partition: int) -> bool:
-        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
+        """Whether this member owns the partition, as ZooKeeper says now. Raises `ConnectError`."""
         return self._membership.owns(TopicPartition(topic, partition))
 
     def close(self) -> None:

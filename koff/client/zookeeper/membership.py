@@ -162,7 +162,7 @@ class Membership:
             )
 
     def owns(self, partition: TopicPartition) -> bool:
-        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
+        """Whether this member owns the partition, as ZooKeeper says now. Raises `ConnectError`."""
         claim = self.claims.get(partition)
         if claim is None or not claim.initialized or claim.state is ClaimState.LOST:
             return False
