@@ -108,6 +108,11 @@ class Cluster(Closing):
         fetched = self._fetch_named(names)
         return {topic.name for topic in fetched if topic.name and error_name(topic.error_code) == _DENIED}
 
+    def fetch_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of those of the named topics that exist and that this user may DESCRIBE."""
+        fetched = self._fetch_named(names)
+        return {topic.name: _format_id(topic) for topic in fetched if topic.name and not topic.error_code}
+
     def fetch_partition_counts(self) -> dict[str, int]:
         """The partition count of each topic that this user may describe, by topic name, in one request.
 

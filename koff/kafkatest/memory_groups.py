@@ -33,6 +33,7 @@ from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeper
 from koff.client.zookeeper.znodes import Registration, assign_partitions
 from koff.errors import KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
 
 
@@ -117,6 +118,8 @@ class MemoryConsumerGroup(Closing):
         self._clock = zookeeper.broker.clock
         self._claims: dict[TopicPartition, Claim] = {}
         self._processed: dict[Claim, int] = {}
+        self._logs: dict[Claim, PartitionLog] = {}
+        """The log that each claim reads: another one means that the topic was created again."""
         self._errors = ErrorQueue()
         self._close_errors: list[KoffError] = []
         self._iterating: set[int] = set()
@@ -272,6 +275,11 @@ class MemoryConsumerGroup(Closing):
 
     def _fetch(self, claim: Claim) -> None:
         log, position = self._broker.find_log(claim.topic, claim.partition), claim.position or 0
+        if log is not self._logs.setdefault(claim, log):
+            if not claim.drained:
+                return
+            self._restart(claim, log)
+            position = log.start
         if not log.start <= position <= log.end:
             start = min(max(position, log.start), log.end)
             self._report_error(
@@ -281,6 +289,16 @@ class MemoryConsumerGroup(Closing):
         fetched = log.read(position, max(self._delivery.room(claim), 0))
         claim.position = position + len(fetched)
         self._delivery.put_messages(claim, [_make_raw(message) for message in fetched])
+
+    def _restart(self, claim: Claim, log: PartitionLog) -> None:
+        """Reads the log of a topic that was created again, once the messages of the old one are processed."""
+        self._logs[claim] = log
+        self._delivery.drop_messages(claim)
+        self._delivery.forget_delivered(claim)
+        self._processed.pop(claim, None)
+        self._zookeeper.offsets[self.name, claim.topic, claim.partition] = log.start
+        text = "the topic was deleted and created again: reading resumes at its start"
+        self._report_error(PartitionError(claim.topic, claim.partition, text))
 
     def _commit(self, claims: list[Claim]) -> None:
         """Commits what was processed under these claims."""
@@ -314,6 +332,7 @@ class MemoryConsumerGroup(Closing):
     def _forget(self, claim: Claim) -> None:
         self._claims.pop(claim.topic_partition, None)
         self._processed.pop(claim, None)
+        self._logs.pop(claim, None)
         self._zookeeper.owners.pop((self.name, claim.topic, claim.partition), None)
 
     def _shut_down(self) -> None:

@@ -35,6 +35,8 @@ class World:
     make_topic: Callable[..., str]
     make_reader: Callable[..., Any]
     make_writer: Callable[..., Any]
+    create_again: Callable[[str], object]
+    """Deletes the topic, and creates it again with one partition."""
 
     def reader(self, topic: str, **conf: Any) -> Any:
         return self.make_reader({"east": ClusterConf(self.address)}, ReaderConf(topic, **conf))
@@ -57,11 +59,16 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             lambda partitions=1: broker.create_topic(f"t-{next(names)}", partitions),
             clusters.reader,
             clusters.writer,
+            broker.create_topic,
         )
     else:
         kafka = request.getfixturevalue("kafka")
         yield World(
-            kafka.bootstrap, lambda partitions=1: kafka.create_topic(partitions=partitions), Reader, Writer
+            kafka.bootstrap,
+            lambda partitions=1: kafka.create_topic(partitions=partitions),
+            Reader,
+            Writer,
+            kafka.create_topic_again,
         )
 
 
@@ -148,6 +155,22 @@ def test_what_is_paused_is_returned_after_resume(world):
         reader.pause()
         reader.resume()
         assert len(read(reader, 2)) == 2
+
+
+@pytest.mark.parametrize("group", ["", "g-again"])
+def test_a_topic_that_is_created_again_is_read_from_its_start(world, group):
+    topic = world.make_topic()
+    world.write(topic, *(b"old" for _ in range(50)))
+    conf = {"group_id": f"{group}-{topic}", "commit_interval_s": 0.1} if group else {}
+    with world.reader(topic, **conf) as reader:
+        read(reader, 50, "read_message")
+        reader.read_message(timeout_s=0.5)
+        world.create_again(topic)
+        world.write(topic, *(b"%d" % number for number in range(100)))
+        values: list[bytes | None] = []
+        while len(dict.fromkeys(values)) < 100:
+            values += [message.value for message in reader.read_message(timeout_s=60)]
+        assert values[-1] == b"99"
 
 
 def test_closing_ends_a_wait_and_refuses_calls(world):

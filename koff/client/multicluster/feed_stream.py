@@ -48,7 +48,17 @@ class FeedStream(MessageStream):
         subscription.start_partition(subscription.partition, start_at=offset)
         self._next_start_at = 0.0
 
+    def _restart_partitions(self) -> None:
+        with self._inbox.lock:
+            for subscription in self.subscriptions:
+                subscription.offset, subscription.lag = FIRST_OFFSET, -1
+                self.seek(subscription, FIRST_OFFSET)
+            self._inbox.drop_former_batches()
+
     def _handle_requests(self) -> None:
+        if self._lost:  # perhaps because the topic was created again
+            self._topic_watch.check_now()
+            self._check_topic()
         while self._lost:
             self._handle_lost(self._lost.pop(0))
         if time.monotonic() >= self._next_start_at:

@@ -61,6 +61,8 @@ class Claim(DeliveredPartition):
     """Whether the feed reads the partition. It does not while the buffer is full."""
     out_of_range: bool = False
     """Whether `position` may not be in the log any more."""
+    is_recreated: bool = False
+    """Whether the topic was created again since `position` was read."""
     retry_at: float = 0.0
     """Monotonic time before which the intake does not try the claim's next step again."""
     failing_since: float | None = None

@@ -139,11 +139,21 @@ class Delivery:
         """Sets the claim's state, which is not READING: hands out no more messages of the claim."""
         with self._lock:
             claim.state = state
+            self.drop_messages(claim)
+
+    def drop_messages(self, claim: Claim) -> None:
+        """Hands out no message of the claim that was fetched before."""
+        with self._lock:
             claim.buffered.clear()
             claim.delayed.clear()
             if claim in self._turns:
                 self._turns.remove(claim)
             self._lock.notify_all()
+
+    def forget_delivered(self, claim: Claim) -> None:
+        """Lets acknowledgements of messages that were handed out before have no effect."""
+        with self._lock:
+            claim.forget()
 
     def is_drained(self, claim: Claim) -> bool:
         """Whether each handed-out message of the claim was acknowledged, or failed."""
