@@ -188,6 +188,7 @@ class LogReader(Closing):
         Raises `Denied` if this user may not read the topic, `LogInRefused` if a log-in is refused, and
         `ConfigError` for properties that koff does not support.
         """
+        self.check_process()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise copy_error(failure)

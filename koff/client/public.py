@@ -55,3 +55,4 @@ from koff.errors import ConfigError as ConfigError
 from koff.errors import ConnectError as ConnectError
 from koff.errors import Denied as Denied
 from koff.errors import KoffError as KoffError
+from koff.errors import OtherProcess as OtherProcess

@@ -93,7 +93,7 @@ class Broker(Closing):
     def __del__(self) -> None:
         """Closes a connection that nobody closed, once nobody uses what it made either."""
         closed = getattr(self, "_closed", None)  # missing if `__init__` failed
-        if closed is None or closed.is_set():
+        if closed is None or closed.is_set() or self.is_of_other_process:
             return
         warning = f"{self!r} was not closed"
         # Not here: the garbage collector may call this anywhere, and closing may wait for a broker.
@@ -238,11 +238,13 @@ class Broker(Closing):
     @contextmanager
     def _keep_open(self) -> Iterator[None]:
         """Holds the lock, so that no thread closes the connection meanwhile. Raises `Closed`."""
+        self.check_process()  # before the lock: in a forked process it may be held for ever
         with self._lock:
             self._check_open()
             yield
 
     def _check_open(self) -> None:
+        self.check_process()
         if self._closed.is_set():
             raise Closed(f"the connection to {self._cluster.conf.brokers} is closed")
 

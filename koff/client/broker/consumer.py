@@ -73,7 +73,7 @@ class PartitionConsumer(Closing):
     def __del__(self) -> None:
         """Stops reading for a consumer that nobody closed."""
         buffer = getattr(self, "buffer", None)  # missing if `__init__` failed
-        if buffer is not None and not buffer.closed:
+        if buffer is not None and not buffer.closed and not self.is_of_other_process:
             warning = f"{self!r} was not closed"
             self.feed.abandon_buffer(buffer)
             warnings.warn(warning, ResourceWarning, source=self, stacklevel=2)
@@ -168,6 +168,7 @@ class PartitionConsumer(Closing):
         self.start_waiting()
 
     def _check_open(self) -> None:
+        self.check_process()
         if self.buffer.closed:
             raise Closed(f"the consumer of {self.buffer.topic}/{self.buffer.partition} is closed")
 

@@ -71,9 +71,8 @@ class GroupCoordinator(Closing):
 
     def __del__(self) -> None:
         """Closes the connections of a coordinator that nobody uses any more."""
-        if (
-            hasattr(self, "_brokers") and not self._closed.done()
-        ):  # `_brokers` is missing if `__init__` failed
+        is_made = hasattr(self, "_brokers")  # it is missing if `__init__` failed
+        if is_made and not self._closed.done() and not self.is_of_other_process:
             call_in_thread(self._brokers.close)  # not here: the garbage collector may call this anywhere
 
     def close(self) -> None:
@@ -181,6 +180,7 @@ class GroupCoordinator(Closing):
         After an error that may pass, finds the coordinator again and repeats the request. Raises `Closed`, or
         `ConnectError` when the retries are used up.
         """
+        self.check_process()
         last_error: KoffError | None = None
         began = time.monotonic()
         for attempt in range(self.conf.retry_err_limit + 1):

@@ -145,6 +145,7 @@ class Mx(Closing):
     @contextmanager
     def _hold_turn(self, timeout_s: float | None) -> Iterator[float]:
         """Lets one thread at a time read the next batch. Gives the end of the timeout (monotonic)."""
+        self.check_process()
         until = check_timeout(timeout_s)
         if not self._consume_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise NoDataInTime(f"no message came within {timeout_s} s: other threads wait for messages, too")

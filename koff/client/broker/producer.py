@@ -94,6 +94,7 @@ class PartitionProducer(Closing):
 
     def _queue_call(self, topic: str, partition: int, messages: Sequence[Message]) -> tuple[Any, ProduceCall]:
         """Checks the messages, and gives them to the librdkafka client that is returned."""
+        self.check_process()
         columns = read_columns(messages)
         # After `close` the check is skipped: it would raise its own error instead of the `Closed` below.
         if not self._closed:

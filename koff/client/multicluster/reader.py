@@ -65,6 +65,7 @@ class Reader(Closing):
         failed, once for each failure, and once when a reader has ended for good because of an error that koff
         does not know. Raises `Closed` after `close`.
         """
+        self.check_process()
         return self._inbox.take_messages(timeout_s, commit=True)
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
@@ -73,6 +74,7 @@ class Reader(Closing):
         With `ReaderConf.redelivery` both methods are the same: offsets are committed by `Message.ack` (and by
         `commit_messages`), and messages of which the application calls `nack` are returned again later.
         """
+        self.check_process()
         return self._inbox.take_messages(timeout_s, commit=False)
 
     def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
@@ -83,6 +85,7 @@ class Reader(Closing):
         `timeout_s` (then the offsets may be committed later), and `Unavailable` for messages that no group of
         this reader reads.
         """
+        self.check_process()
         by_stream: dict[GroupStream, list[Message]] = {}
         for message in messages:
             stream = self._groups.get((message.cluster, message.topic))
@@ -114,6 +117,7 @@ class Reader(Closing):
 
         Only with `ReaderConf.redelivery`. The application need not read them: all are logged.
         """
+        self.check_process()
         while (error := self._errors.take_error(lambda: self._inbox.closed)) is not None:
             yield error
 
@@ -184,12 +188,14 @@ class Reader(Closing):
         self._set_paused(i, partitions, paused=False)
 
     def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
+        self.check_process()
         self._inbox.check_open()
         for subscription in self._subscriptions if i is None else [self._subscriptions[i]]:
             self._inbox.set_paused(subscription, partitions, paused=paused)
 
     def stats(self, i: int) -> ReaderStats:
         """The statistics of reader `i`. Counts grow: the difference of two calls is what came between."""
+        self.check_process()
         subscription = self._subscriptions[i]
         client = self._streams[subscription].statistics.read()
         with self._inbox.lock:
@@ -242,6 +248,7 @@ class Reader(Closing):
         self._streams.update(dict.fromkeys(subscriptions, stream))
 
     def _get_feed_stream(self, i: int) -> tuple[ReaderSubscription, FeedStream]:
+        self.check_process()
         self._inbox.check_open()
         subscription = self._subscriptions[i]
         stream: Any = self._streams[subscription]

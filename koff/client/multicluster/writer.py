@@ -80,6 +80,7 @@ class Writer(Closing):
         acknowledgements: it raises `WriteErrors` only if there is no room for the messages within
         `timeout_s`. Raises `Closed`.
         """
+        self.check_process()
         if not messages:
             return
         call = WriteCall(messages, time.monotonic(), timeout_s)
@@ -136,6 +137,7 @@ class Writer(Closing):
 
     def stats(self) -> WriterStats:
         """The statistics. Counts grow: the difference of two calls is what came between."""
+        self.check_process()
         with self._lock:
             clusters = {target.name: target.build_stats() for target in self._targets}
             return WriterStats(write_s=self._write_s, wait_s=self._wait_s, clusters=clusters, **self._counts)

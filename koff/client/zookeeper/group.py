@@ -120,6 +120,8 @@ class ConsumerGroup(Closing):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        if self.is_of_other_process:
+            return
         if kind is not None:
             self._drain_timeout_s = 0.0
         # Unlike `close`, always waits: the block is left, so no message of it is being processed.
@@ -152,6 +154,7 @@ class ConsumerGroup(Closing):
         Messages of a partition come in order, except redelivered messages. The application acknowledges each
         message, by its `ack` or by `commit_up_to`.
         """
+        self.check_process()
         iterator = object()
         try:
             while True:
@@ -169,6 +172,7 @@ class ConsumerGroup(Closing):
         A `PartitionError` names its partition. The application need not read the errors: all are logged, and
         the latest 1,000 are kept.
         """
+        self.check_process()
         while (error := self._errors.take_error(lambda: self.closed)) is not None:
             yield error
 
@@ -183,10 +187,12 @@ class ConsumerGroup(Closing):
         Raises `ClaimLost` when this member has lost the claim under which it handed out the message, also if
         it owns the partition again since: another member may have owned the partition in between.
         """
+        self.check_process()
         self._delivery.mark_processed_up_to(message)
 
     def flush_offsets(self) -> None:
         """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
+        self.check_process()
         if self.closed:
             return
         try:
