@@ -112,6 +112,7 @@ class ConsumerGroup(Closing):
             self._intakes,
             conf.processing_timeout_s,
             self._report_error,
+            self._fetch_leaders,
         )
         self.session.on_change = self._membership.request_rebalance
         self._parts = ExitStack()
@@ -336,6 +337,10 @@ class ConsumerGroup(Closing):
                 )
             self._membership.partition_counts = counts
             self._membership.request_rebalance()
+
+    def _fetch_leaders(self) -> dict[str, list[int]]:
+        topics = self._cluster.fetch_metadata().topics
+        return {topic: [each.leader for each in topics[topic]] for topic in self.topics if topic in topics}
 
     def _run_topic_refresh(self) -> None:
         while not self._stopping.wait(self.conf.metadata_interval_s):
