@@ -18,6 +18,7 @@ from koff.client.multicluster.group_stream import GroupStream
 from koff.client.multicluster.inbox import Inbox
 from koff.client.multicluster.stats import ReaderStats
 from koff.client.multicluster.subscription import ReaderSubscription
+from koff.client.patience import PATIENCE_S
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
@@ -77,7 +78,7 @@ class Reader(Closing):
         self.check_process()
         return self._inbox.take_messages(timeout_s, commit=False)
 
-    def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
+    def commit_messages(self, *messages: Message, timeout_s: float = PATIENCE_S) -> None:
         """Commits the offsets after these messages, for the groups that read them.
 
         Returns when the coordinators have committed. A commit covers all earlier messages of a partition.

@@ -336,7 +336,7 @@ class OffsetLister(Closing):
                 host, port = address
                 raise ConnectError(
                     f"Kafka at {host}:{port} belongs to another cluster, {cluster_id}, "
-                    f"not {self._cluster_id}: check --brokers"
+                    f"not {self._cluster_id}: check the addresses of the brokers"
                 )
         self._cluster_id, self._confirmed_s, self._other_cluster = cluster_id, now, ("", set())
 

@@ -8,7 +8,7 @@ from concurrent import futures
 from dataclasses import replace
 from typing import TypeVar
 
-from koff.client.addresses import parse_addresses
+from koff.client.addresses import check_addresses, parse_addresses
 from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
@@ -16,7 +16,7 @@ from koff.client.foreign_errors import make_connect_error
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
-from koff.errors import ConfigError, ConnectError, Denied, copy_error
+from koff.errors import ConnectError, Denied, copy_error
 from koff.proto.requests import EncodedRequest
 
 T = TypeVar("T")
@@ -39,9 +39,8 @@ class Brokers(Closing):
 
     def __init__(self, conf: ClusterConf, *, token: TokenSource | None = None) -> None:
         self._conf, self._token = conf, token
+        check_addresses(conf.brokers)
         self._bootstrap = list(parse_addresses(conf.brokers))
-        if not self._bootstrap:
-            raise ConfigError("--brokers names no broker")
         # Each request has a deadline of its own.
         self._pool = ConnectionPool(replace(conf, request_timeout_s=float("inf")), token=token)
         self._members: dict[Address, None] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from koff.client.cluster_conf import ClusterConf
 from koff.client.feed.source import FeedConf
 from koff.client.members import normalize_members
+from koff.client.patience import PATIENCE_S
 from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
@@ -50,7 +51,7 @@ class ConsumerGroupConf:
     redelivery: Redelivery = field(default_factory=Redelivery)
     buffer_messages: int = 1000
     session_timeout_s: float = 6.0
-    connect_timeout_s: float = 15.0
+    connect_timeout_s: float = PATIENCE_S
     metadata_interval_s: float = 10.0
     # Small fetches: librdkafka's one queue has the messages of a quiet partition behind those of a busy one.
     feed: FeedConf = field(

@@ -15,6 +15,7 @@ from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf, TopicPartition
 from koff.client.message import Message
+from koff.client.patience import Patience
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
@@ -27,9 +28,10 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import BROKERS, GroupPaths, bootstrap_servers, new_member_id
-from koff.errors import ConfigError, KoffError
+from koff.errors import ConfigError, ConnectError, Denied, KoffError
 from koff.logs import get_logger
 
+_RETRY_S = 0.5
 _CLOSE_GRACE_S = 10.0
 """How much longer than the drain timeout `close` waits for an offset manager that does not return."""
 
@@ -246,7 +248,8 @@ class ConsumerGroup(Closing):
         self._parts.enter_context(self.session).connect(make_chroot=True)
         if not self.cluster.brokers:
             self.cluster = _find_brokers(self.session, self.cluster)
-        self._cluster = self._parts.enter_context(Cluster(self.cluster)).connect()
+        self._cluster = self._parts.enter_context(Cluster(self.cluster))
+        self._connect_cluster()
         self._delivery.cluster_name = self.cluster.cluster_name
         dead_letter_topic = self.conf.redelivery.dead_letter_topic
         self._dead_letters = self._parts.enter_context(
@@ -279,6 +282,15 @@ class ConsumerGroup(Closing):
         )
         refresh.start()
         self._parts.callback(refresh.join)
+
+    def _connect_cluster(self) -> None:
+        patience = Patience(self.cluster.patience_s)
+
+        def wait(error: ConnectError) -> bool:
+            may_retry = not isinstance(error, Denied) and patience.allows_retry(_RETRY_S)
+            return may_retry and not self._stopping.wait(_RETRY_S)
+
+        self._cluster.connect(wait=wait)
 
     def abandon(self) -> None:
         """Closes everything without draining: the claims end with the session. Safe to call twice."""

@@ -296,9 +296,9 @@ def versions_then(*answers: bytes | None) -> Answer:
         (RAW + b"\x15\x03\x03\x00\x02\x02\x28", "it expects TLS: set security.protocol to ssl or sasl_ssl"),
         (
             RAW + b"HTTP/1.1 400 Bad Request",
-            "this is not a Kafka broker; check the port and --property security",
+            "this is not a Kafka broker; check the port and the property security",
         ),
-        (None, "Disconnected; check the port and --property security.protocol"),
+        (None, "Disconnected; check the port and the property security.protocol"),
     ],
     ids=["tls", "http", "closed"],
 )
