@@ -99,6 +99,9 @@ class _MemoryStream:
         if conf.group_id and conf.on_assigned:
             conf.on_assigned(self._list_partitions())
 
+    def wait_for_start(self) -> None:
+        """The offsets are known already."""
+
     def seek(self, subscription: ReaderSubscription, offset: int) -> None:
         """Continues the subscription at the offset."""
         self._start_partition(subscription, subscription.partition, offset)

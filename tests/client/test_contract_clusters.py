@@ -120,6 +120,19 @@ def test_a_reader_continues_where_it_is_told(world):
             reader.commit_messages(Message(topic=topic, cluster="east", offset=0, partition=0))
 
 
+def test_the_last_offset_is_the_end_at_the_moment_of_the_call(world):
+    topic = world.make_topic()
+    world.write(topic, b"old")
+    with world.writer(topic) as writer:
+        for number in range(5):
+            with world.reader(topic, start_offset=StartOffset.NEWEST) as reader:
+                writer.write_messages(Message(b"first %d" % number))
+                assert read(reader, 1)[0].value == b"first %d" % number
+                reader.set_offset(0, StartOffset.NEWEST)
+                writer.write_messages(Message(b"second %d" % number))
+                assert read(reader, 1)[0].value == b"second %d" % number
+
+
 def test_a_group_resumes_after_what_was_committed(world):
     topic, group = world.make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     with world.writer(topic) as writer:
@@ -241,7 +254,7 @@ def test_the_double_of_a_writer_uses_another_cluster_while_the_first_is_down():
     clusters["east:9092"].go_down()
     with pytest.raises(WriteErrors):
         writer.write_messages(message)
-    assert clusters.clock.now_s >= 150
+    assert clusters.clock.now_s >= 60
 
 
 def test_a_scripted_error_of_a_writer_is_tried_again_elsewhere():

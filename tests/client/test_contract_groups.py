@@ -115,6 +115,16 @@ def test_a_member_gets_all_messages_and_the_next_one_what_was_not_acknowledged(w
     assert sorted(places) == [(partition, offset) for partition in (0, 1) for offset in (0, 1, 2)]
 
 
+def test_a_group_that_starts_at_the_newest_offset_gets_what_is_written_after_joining(world):
+    topic = world.make_topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, b"old", partition=partition)
+    with world.join_group(topic, initial_offset="newest") as group:
+        for partition in (0, 1):
+            world.produce(topic, b"new", partition=partition)
+        assert [message.value for message in take(group, 2)] == [b"new", b"new"]
+
+
 def test_a_topic_that_is_created_again_is_read_from_its_start(world):
     topic = world.make_topic()
     world.produce(topic, *(b"old" for _ in range(50)))

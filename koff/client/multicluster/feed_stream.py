@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,9 +35,18 @@ class FeedStream(MessageStream):
         super().__init__(subscriptions, inbox)
         self._feed = _ReaderFeed(self._cluster_conf, self._conf, self.statistics)
         self._next_start_at = 0.0
+        self._has_tried_to_start = threading.Event()
         self._lost: list[PartitionLost] = []
         for subscription in subscriptions:
             subscription.start_partition(subscription.partition, start_at=subscription.offset)
+
+    def wait_for_start(self) -> None:
+        """Waits until the end offsets are known at which partitions with LAST_OFFSET start.
+
+        A cluster that does not respond is not waited for.
+        """
+        if any(each.conf.start_offset == LAST_OFFSET for each in self.subscriptions):
+            self._has_tried_to_start.wait(self._conf.fail_after_s)
 
     def seek(self, subscription: ReaderSubscription, offset: int) -> None:
         """Continues the subscription at the offset. The caller holds the inbox's lock.
@@ -63,6 +73,7 @@ class FeedStream(MessageStream):
             self._handle_lost(self._lost.pop(0))
         if time.monotonic() >= self._next_start_at:
             self._start_partitions()
+            self._has_tried_to_start.set()
 
     def _fetch(self, max_messages: int) -> list[tuple[int, list[Any]]]:
         fetched = self._feed.fetch(max_messages, FETCH_S)
@@ -77,6 +88,7 @@ class FeedStream(MessageStream):
         return self._feed.get_client(), set(self._feed.positions)
 
     def _close_client(self) -> None:
+        self._has_tried_to_start.set()
         self._feed.close()
 
     def _build_batch(self, partition: int, raws: list[Any]) -> InboxBatch:
@@ -107,8 +119,16 @@ class FeedStream(MessageStream):
         # Start to fetch the partitions whose offset is known.
         for partition, offset in offsets.items():
             subscription = self._by_partition[partition]
-            if isinstance(offset, ConnectError):
-                continue  # if this lasts, `_check_silent` reports it
+            if isinstance(offset, ConnectError):  # if this lasts, `_check_silent` reports it
+                if starts[partition] == LAST_OFFSET and not self._has_tried_to_start.is_set():
+                    log.warning(
+                        "the end offset is unknown: reading starts at the end when the cluster responds",
+                        cluster=self._cluster_name,
+                        topic=self._conf.topic,
+                        partition=partition,
+                        reason=str(offset),
+                    )
+                continue
             if isinstance(offset, KoffError):
                 self._inbox.report_error(subscription, offset)
                 continue

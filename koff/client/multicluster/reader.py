@@ -54,6 +54,8 @@ class Reader(Closing):
         try:
             for subscriptions in _group_by_client(self._subscriptions):
                 self._start_stream(subscriptions)
+            for stream in self._streams.values():
+                stream.wait_for_start()
         except BaseException:  # librdkafka may refuse a property; streams before it already run
             self.close()
             raise
@@ -149,11 +151,14 @@ class Reader(Closing):
     def set_offset(self, i: int, offset: int) -> None:
         """Continues at that offset (FIRST_OFFSET and LAST_OFFSET too) and drops fetched, unread messages.
 
-        Raises `ValueError` for other negative offsets, and `Unavailable` with a group.
+        LAST_OFFSET is the end of the partition now. Raises `ValueError` for other negative offsets,
+        `Unavailable` with a group, and for LAST_OFFSET what `read_lag` raises.
         """
         subscription, stream = self._get_feed_stream(i)
         if offset < 0 and offset not in (FIRST_OFFSET, LAST_OFFSET):
             raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
+        if offset == LAST_OFFSET:
+            offset = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
         with self._inbox.lock:
             stream.seek(subscription, offset)
             subscription.offset, subscription.lag = offset, -1

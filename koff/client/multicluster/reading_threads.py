@@ -71,6 +71,9 @@ class MessageStream(Closing, ABC):
             self._cluster.close()
             raise
 
+    def wait_for_start(self) -> None:
+        """Waits until it is certain from where messages are read, if it is the end of the log."""
+
     def close(self) -> None:
         """Ends the thread and closes its client. The caller has closed the inbox before."""
         self._stopping.set()

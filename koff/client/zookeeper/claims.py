@@ -69,6 +69,11 @@ class Claim(DeliveredPartition):
     """Monotonic time of the first error that is retried; infinity once the errors were reported."""
 
     @property
+    def is_starting(self) -> bool:
+        """Whether it is not certain yet from which offset the partition is read."""
+        return self.position is None and self.state is ClaimState.READING and not self.failed
+
+    @property
     def topic_partition(self) -> TopicPartition:
         """The topic and the partition."""
         return TopicPartition(self.topic, self.partition)

@@ -19,6 +19,7 @@ from koff.client.patience import Patience
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
+from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
 from koff.client.zookeeper.delivery import Delivery
@@ -32,6 +33,7 @@ from koff.errors import ConfigError, ConnectError, Denied, KoffError
 from koff.logs import get_logger
 
 _RETRY_S = 0.5
+_START_CHECK_S = 0.01
 _CLOSE_GRACE_S = 10.0
 """How much longer than the drain timeout `close` waits for an offset manager that does not return."""
 
@@ -277,11 +279,23 @@ class ConsumerGroup(Closing):
             self._parts.callback(intake.close, _CLOSE_GRACE_S)
         self._parts.callback(self._membership.stop)
         self._membership.start()
+        if self.conf.initial_offset is StartOffset.NEWEST:
+            self._wait_for_positions()
         refresh = threading.Thread(
             target=self._run_topic_refresh, name=f"koff-topics-{self.name}", daemon=True
         )
         refresh.start()
         self._parts.callback(refresh.join)
+
+    def _wait_for_positions(self) -> None:
+        """Waits until the newest offsets are known of the partitions that this member owns already.
+
+        Messages that are written after joining come after these offsets. Not longer than `patience_s`.
+        """
+        until = time.monotonic() + self.cluster.patience_s
+        claims = list(self._membership.claims.values())
+        while time.monotonic() < until and any(claim.is_starting for claim in claims):
+            self._stopping.wait(_START_CHECK_S)
 
     def _connect_cluster(self) -> None:
         patience = Patience(self.cluster.patience_s)
