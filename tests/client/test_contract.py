@@ -187,7 +187,7 @@ def test_producing_nothing_is_a_mistake(world):
         None,
         {"value": "text"},
         {"key": 7},
-        {"timestamp_ms": 0},
+        {"timestamp_ms": -1},
         {"headers": (("h", 5),)},
         {"headers": ("h",)},
     ],
@@ -200,6 +200,17 @@ def test_a_call_with_a_message_that_cannot_be_written_writes_nothing(world, fiel
     with pytest.raises(InvalidMessage, match="message 2 of 3"):
         world.client.producer().produce(topic, 0, Message(b"one"), with_header, bad)
     assert world.client.offset_latest(topic, 0) == 0
+
+
+@pytest.mark.parametrize(("timestamp_ms", "written"), [(0, 1), (1, 1), (None, None)])
+def test_every_message_can_be_forwarded_whatever_its_timestamp_is(world, timestamp_ms, written):
+    topic = world.make_topic()
+    with world.consumer(topic) as consumer:
+        world.client.producer().produce(topic, 0, Message(b"x", timestamp_ms=timestamp_ms))
+        got = consumer.consume()
+        assert written is None or got.timestamp_ms == written
+        world.client.producer().produce(topic, 0, got)
+        assert consumer.consume().timestamp_ms == got.timestamp_ms
 
 
 def test_a_message_that_is_passed_twice_is_written_twice(world):

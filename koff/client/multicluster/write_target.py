@@ -18,7 +18,7 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
 from koff.client.librdkafka import SilenceTimer, new_client
-from koff.client.message_check import find_fault
+from koff.client.message_check import choose_timestamp, find_fault
 from koff.client.multicluster.conf import WriterConf
 from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
 from koff.client.multicluster.producer_properties import MESSAGE_REFUSED, build_producer_properties
@@ -230,7 +230,7 @@ class WriteTarget(Closing):
                     key=message.key,
                     partition=partition,
                     headers=list(message.headers),
-                    timestamp=message.timestamp_ms or 0,
+                    timestamp=choose_timestamp(message),
                     on_delivery=partial(self._on_delivery, write),
                 )
                 return None
