@@ -123,13 +123,11 @@ class GroupCoordinator(Closing):
                 some = f"{len(refused)} of {len(offsets)} offsets" if len(offsets) > 1 else ""
                 self._raise_for_code(*refused[0], refused=some)
 
-        # Generation -1 without a member id: a commit from outside the group, as admin tools send it. The
-        # field's name depends on kio's version; `build_request` leaves the other name out.
+        # Without a member id, and with the generation -1, which is Kafka's default: a commit from outside the
+        # group, as admin tools send it.
         self._request_from_coordinator(
             Api.OFFSET_COMMIT,
             check,
-            generation_id_or_member_epoch=-1,
-            generation_id=-1,
             member_id="",
             topics=tuple(
                 _build_struct(
