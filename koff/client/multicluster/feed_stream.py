@@ -79,8 +79,13 @@ class FeedStream(MessageStream):
         fetched = self._feed.fetch(max_messages, FETCH_S)
         at_end = [self._by_partition[partition] for partition in fetched.ends]
         self._note_response(at_end)
-        for subscription in at_end:
+        fresh = {run.partition for run in fetched.runs}
+        for number, end in fetched.ends.items():
+            subscription = self._by_partition[number]
             self._inbox.clear_error(subscription)
+            partition = subscription.partitions[number]
+            if partition.start_at is None:
+                self._inbox.note_end(subscription, partition, end, has_more=number in fresh)
         self._lost += fetched.lost
         return [(run.partition, run.messages) for run in fetched.runs]
 
@@ -130,7 +135,7 @@ class FeedStream(MessageStream):
                     )
                 continue
             if isinstance(offset, KoffError):
-                self._inbox.report_error(subscription, offset)
+                self._inbox.report_error(subscription, offset, starting[partition])
                 continue
             self._feed.add({partition: offset})
             with self._inbox.lock:
@@ -162,7 +167,7 @@ class FeedStream(MessageStream):
             if start_at != position:
                 self._next_start_at = 0.0
         if failure is not None:
-            self._inbox.report_error(subscription, failure)
+            self._inbox.report_error(subscription, failure, partition)
 
     def _choose_start(self, lost: PartitionLost, position: int) -> tuple[int | None, KoffError | None]:
         """Where to resume a lost partition, and its error if there is one.

@@ -141,12 +141,12 @@ class Reader(Closing):
     def read_lag(self, i: int) -> int:
         """How many offsets there are now from `offset(i)` to the end of the partition.
 
-        Fetches the end offset. -1 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
+        Fetches the end offset. 0 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
         `Unavailable` with a group.
         """
         subscription, stream = self._get_feed_stream(i)
         end = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
-        return max(end - subscription.offset, 0) if subscription.offset >= 0 else -1
+        return max(end - subscription.offset, 0) if subscription.offset >= 0 else 0
 
     def set_offset(self, i: int, offset: int) -> None:
         """Continues at that offset (FIRST_OFFSET and LAST_OFFSET too) and drops fetched, unread messages.
