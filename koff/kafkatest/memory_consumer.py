@@ -59,11 +59,11 @@ class MemoryConsumer(Closing):
             self._broker.clock.changed.notify_all()
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages, until there is `NoData`."""
+        """The messages, until there is `NoData`, or the consumer is closed."""
         try:
             while True:
                 yield self.consume()
-        except NoData:
+        except (NoData, Closed):
             return
 
     def consume(self, *, timeout_s: float | None = None) -> Message:

@@ -27,7 +27,7 @@ from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
+from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost, raise_close_errors
 from koff.client.zookeeper.znodes import Registration, assign_partitions
@@ -53,14 +53,14 @@ class MemoryZooKeeper:
     def join_consumer_group(
         self,
         name: str,
-        topics: Sequence[str],
+        topics: str | Sequence[str],
         zookeeper: str | Sequence[str] = "",
         config: ConsumerGroupConf | None = None,
     ) -> MemoryConsumerGroup:
         """A new member of the group, as `koff.client.zookeeper.join_consumer_group` makes it."""
-        check_names(name, topics)
+        names = list_topics(name, topics)
         with self.broker.clock.changed:
-            member = MemoryConsumerGroup(self, name, topics, config or ConsumerGroupConf())
+            member = MemoryConsumerGroup(self, name, names, config or ConsumerGroupConf())
             if member.conf.reset_offsets and not self.members[name]:
                 for key in [key for key in self.offsets if key[0] == name]:
                     del self.offsets[key]
@@ -110,7 +110,7 @@ class MemoryConsumerGroup(Closing):
         self, zookeeper: MemoryZooKeeper, name: str, topics: Sequence[str], conf: ConsumerGroupConf
     ) -> None:
         self.name = name
-        self.topics = tuple(dict.fromkeys(topics))
+        self.topics = tuple(topics)
         self.conf = conf
         self.id = f"{name}_memory-{next(zookeeper.transactions):04}"
         self.assigned: dict[str, set[int]] = {}

@@ -469,9 +469,10 @@ def test_messages_that_were_fetched_before_the_close_are_not_handed_out(world, p
     assert one.consume().offset == next(iterator).offset == 0
     for closed in [one, iterated] if part == "consumer" else [world.client]:
         closed.close()
-    for ask in (one.consume, one.consume_batch, lambda: next(iterator), lambda: next(iter(iterated))):
+    for call in (one.consume, one.consume_batch):
         with pytest.raises(Closed):
-            ask()
+            call()
+    assert [*iterator, *iterated] == []
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "x" * 250, "a\0b", "\ud800", None, 7, b"t"])
@@ -564,6 +565,20 @@ def test_closing_ends_a_wait(world, part):
     (consumer if part == "consumer" else world.client).close()
     waiting.join(60)
     assert ended == [Closed]
+
+
+@pytest.mark.parametrize("part", ["consumer", "client"])
+def test_closing_ends_an_iteration(world, part):
+    topic = world.make_topic()
+    world.produce(topic, b"x")
+    consumer = world.client.consumer(ConsumerConf(topic))
+    seen: list[Message] = []
+    iterating = threading.Thread(target=lambda: seen.extend(consumer))
+    iterating.start()
+    (consumer if part == "consumer" else world.client).close()
+    iterating.join(60)
+    assert not iterating.is_alive()
+    assert list(consumer) == []
 
 
 def test_a_call_with_a_timeout_ends_without_a_message_and_the_next_one_goes_on(world):

@@ -222,6 +222,26 @@ def test_messages_that_cannot_be_written_are_named(world):
     assert caught.value[1] is not None
 
 
+class Nowhere:
+    """A balancer that chooses a partition which no topic has."""
+
+    def balance(self, message: Message, partitions: int) -> int:
+        return -1
+
+
+def test_a_balancer_that_chooses_no_partition_is_an_error_of_its_messages(world):
+    writer = world.writer(world.make_topic(), balancer=Nowhere, max_attempts=1)
+    with writer, pytest.raises(WriteErrors, match="Nowhere chose partition -1: use 0 to 0"):
+        writer.write_messages(Message(b"a"))
+
+
+def test_a_message_for_a_topic_that_no_cluster_has_does_not_wait_for_it(world):
+    with world.writer("nonesuch", give_up_after_s=600.0) as writer:
+        with pytest.raises(WriteErrors, match="nonesuch") as caught:
+            writer.write_messages(Message(b"a"))
+        assert (caught.value.failed, caught.value.unknown) == ((0,), ())
+
+
 def test_nothing_to_read_or_write_is_refused(world):
     with pytest.raises(ConfigError):
         world.make_reader({}, ReaderConf("t"))

@@ -115,6 +115,14 @@ def test_a_member_gets_all_messages_and_the_next_one_what_was_not_acknowledged(w
     assert sorted(places) == [(partition, offset) for partition in (0, 1) for offset in (0, 1, 2)]
 
 
+def test_a_text_is_one_topic(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a")
+    with world.join(world.group, topic, {}) as group:
+        assert group.topics == (topic,)
+        assert take(group, 1)[0].value == b"a"
+
+
 def test_a_group_that_starts_at_the_newest_offset_gets_what_is_written_after_joining(world):
     topic = world.make_topic(partitions=2)
     for partition in (0, 1):

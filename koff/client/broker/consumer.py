@@ -83,7 +83,7 @@ class PartitionConsumer(Closing):
         self.feed.close_buffer(self.buffer)
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages. Ends where `consume` would raise `NoData`."""
+        """The messages. Ends where `consume` would raise `NoData`, and when the consumer is closed."""
         try:
             while True:
                 buffer = self.buffer  # `seek` replaces it
@@ -92,7 +92,7 @@ class PartitionConsumer(Closing):
                         break
                     yield message
                 self._unread = self.consume_batch().drain()
-        except NoData:
+        except (NoData, Closed):
             return
 
     def consume(self, *, timeout_s: float | None = None) -> Message:

@@ -64,11 +64,16 @@ class ConsumerGroupConf:
         normalize_members(self, initial_offset=StartOffset)
 
 
-def check_names(group: str, topics: Sequence[str]) -> None:
-    """Raises `ConfigError` if there can be no such group, or no such topic."""
+def list_topics(group: str, topics: str | Sequence[str]) -> tuple[str, ...]:
+    """The topics, each once; a single name is one topic.
+
+    Raises `ConfigError` if there can be no such group, or no such topic.
+    """
+    topics = [topics] if isinstance(topics, str) else topics
     if not group or "/" in group or not topics:
         raise ConfigError(
             f"a group needs a name without a slash, and at least one topic: got {group!r} and {list(topics)}"
         )
     for fault in filter(None, map(find_topic_fault, topics)):
         raise ConfigError(fault)
+    return tuple(dict.fromkeys(topics))

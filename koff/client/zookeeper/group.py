@@ -21,7 +21,7 @@ from koff.client.redelivery.dead_letters import DeadLetters
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim
-from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
+from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, make_koff_error, raise_close_errors
 from koff.client.zookeeper.intake import Intake, check_offset, fetch_initial_offsets
@@ -40,18 +40,18 @@ _CLOSE_GRACE_S = 10.0
 
 def join_consumer_group(
     name: str,
-    topics: Sequence[str],
+    topics: str | Sequence[str],
     zookeeper: str | Sequence[str],
     config: ConsumerGroupConf | None = None,
 ) -> ConsumerGroup:
     """A new member of the group, registered at `zookeeper` (`host:port,...[/chroot]`); the caller closes it.
 
+    `topics` are the names of the topics that it reads, or one name.
     Raises `ConnectError` when ZooKeeper or Kafka cannot be reached, and `ConfigError` when `config` names no
     cluster and no broker is registered in ZooKeeper.
     """
     conf = config or ConsumerGroupConf()
-    check_names(name, topics)
-    group = ConsumerGroup(name, topics, zookeeper, conf)
+    group = ConsumerGroup(name, list_topics(name, topics), zookeeper, conf)
     try:
         group.join()
     except BaseException as error:
@@ -74,7 +74,7 @@ class ConsumerGroup(Closing):
         self, name: str, topics: Sequence[str], zookeeper: str | Sequence[str], conf: ConsumerGroupConf
     ) -> None:
         self.name = name
-        self.topics = tuple(dict.fromkeys(topics))
+        self.topics = tuple(topics)
         self.conf = conf
         self.cluster = conf.cluster or ClusterConf("")
         """How to reach the brokers: as configured, or as found in ZooKeeper."""
