@@ -154,8 +154,9 @@ def _show_live_view(conf: "MonitorConf", url: str, seconds: float | None) -> Non
 
 def _print_tables(conf: "MonitorConf", monitor: "DemoMonitor", seconds: float | None) -> None:
     """Prints the table of `koff lag` every two seconds until `seconds` have passed."""
-    from koff.cli.lag_tables import format_groups, select_totals
-    from koff.cli.view_facts import find_causes
+    from koff.cli.group_order import sort_totals
+    from koff.cli.lag_tables import format_groups
+    from koff.cli.view_facts import describe_groups
     from koff.monitor.watch import take_views
     from koff.serve.events.changes import ClusterChanges, look_at
 
@@ -168,8 +169,8 @@ def _print_tables(conf: "MonitorConf", monitor: "DemoMonitor", seconds: float | 
     ):
         monitor.check()
         view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-        totals = select_totals(list(view.snapshot.totals()), sort="name")
-        click.echo(format_groups(totals, find_causes(view, totals), None))
+        totals = sort_totals(view.snapshot.totals())
+        click.echo(format_groups(totals, describe_groups(view, totals), None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,21 @@ from typing import Any
 import click
 from click import option
 
-from koff.cli.lag_tables import SORTS, Sort, format_groups, format_partitions, select_totals
+from koff.cli.group_order import SORTS, Sort, select_lagging, sort_totals
+from koff.cli.lag_tables import format_groups, format_partitions
 from koff.cli.log_lines import set_up_logs
 from koff.cli.options import (
     GROUP_FILTER,
-    SECONDS,
+    choose_end_interval_s,
     cluster_options,
     group_options,
     read_cluster,
     timeout_option,
+    watch_options,
 )
 from koff.cli.progress_bar import show_status_line
 from koff.cli.standard_streams import has_terminal
-from koff.cli.view_facts import find_causes, list_unknown
+from koff.cli.view_facts import describe_groups, find_causes, list_unknown
 from koff.config.kinds import count
 from koff.config.monitors import build_look
 from koff.monitor.plan import Way
@@ -49,8 +51,9 @@ that koff could not find out in time counts as unknown."""
 @option(
     "--sort",
     type=click.Choice(SORTS),
-    default="lag",
-    help="The order of the groups. time: the age of the oldest record that is not committed.",
+    default="status",
+    help="The order of the groups. status: the worst first, by verdict, then by time lag as a share of what "
+    "is allowed. time: the age of the oldest record that is not committed.",
 )
 @option("--lagging", is_flag=True, help="Only groups with a lag, or whose lag is not known.")
 @option("--top", type=count(1), help="Only the first N groups.")
@@ -80,17 +83,9 @@ that koff could not find out in time counts as unknown."""
     "Print what is known after this time at the latest. If a lag could not be found out until then, say "
     "why on standard error, and exit with code 4."
 )
-@option(
-    "--watch",
-    is_flag=True,
-    help="A live view on a terminal (? shows its keys); piped, or with --partitions or another --format, "
-    "repeat the output until Ctrl-C.",
-)
-@option(
-    "--interval",
-    default=2.0,
-    type=SECONDS,
-    help="Time between two outputs of --watch.",
+@watch_options(
+    "A live view on a terminal (? shows its keys); piped, or with --partitions or another --format, repeat "
+    "the output until Ctrl-C."
 )
 def lag(
     group: re.Pattern[str] | None,
@@ -134,8 +129,8 @@ def lag(
         raise click.UsageError("--fail-above ends koff with a code, which --watch does not: use one of them")
     set_up_logs()
     cluster = read_cluster(click.get_current_context())
-    interval_s = min(max(interval, 1.0), 5.0) if watch else 5.0
-    conf = build_look(*cluster, start=way, end_interval_s=interval_s, records_per_s=None)
+    end_interval_s = choose_end_interval_s(interval, watch=watch)
+    conf = build_look(*cluster, start=way, end_interval_s=end_interval_s, records_per_s=None)
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     if watch and form == "table" and not partitions and has_terminal():
         from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
@@ -154,12 +149,10 @@ def lag(
             view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
             every = view.snapshot.totals()
             found = [total for total in every if is_selected(total.group.name)]
-            totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
+            totals = select_lagging(sort_totals(found, sort), is_lagging=lagging)[:top]
             shown = {total.group.name: number for number, total in enumerate(totals)}
             found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-            rows = [row for row in found_rows if row.group in shown]
-            if sort != "lag":  # rows come with the largest lag first
-                rows.sort(key=lambda row: shown[row.group])
+            rows = sorted((row for row in found_rows if row.group in shown), key=lambda row: shown[row.group])
             is_short = form == "table" and not partitions and group is None
             _FORMATS[form](view, [] if is_short else rows, totals)
             sys.stdout.flush()
@@ -211,9 +204,10 @@ def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[Group
         return
     # All of a name, unless it is for people.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo(format_groups(totals, find_causes(view, totals), width), nl=False)
+    click.echo(str(format_groups(totals, describe_groups(view, totals), width)), nl=False)
     if rows:
-        click.echo(f"\n{format_partitions(rows, width)}", nl=False)
+        named = [{**_row_fields("", row), "reasons": row.reasons.names} for row in rows]
+        click.echo(f"\n{format_partitions(named, width)}", nl=False)
 
 
 def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:

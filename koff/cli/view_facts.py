@@ -25,6 +25,15 @@ def find_causes(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, li
     }
 
 
+def describe_groups(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, str]:
+    """By group, what there is to say of it."""
+    causes = find_causes(view, totals)
+    return {
+        total.group.name: total.reason or (found[0].text if (found := causes[total.group.name]) else "")
+        for total in totals
+    }
+
+
 def list_unknown(view: ClusterView, rows: Sequence[PartitionLag], totals: Sequence[GroupTotal]) -> list[str]:
     """A text for each thing that koff could not find out, with the reason. Empty if koff knows all lags."""
     causes = [] if view.readiness.ready else [view.readiness.text]
