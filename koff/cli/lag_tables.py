@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from koff.cli.text_table import Column, format_columns, measure_text, shorten_middle, wrap_text
+from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
 from koff.view.wording import show_duration
 
@@ -75,7 +76,10 @@ def format_groups(
     indent = max(map(measure_text, (header, *lines))) + 2 if beside else 2
     groups = []
     for total, line in zip(totals, lines, strict=True):
-        said = wrap_text(sentences.get(total.group.name, ""), width - indent, most_lines)
+        # Below, it would only repeat the numbers of a group that keeps up.
+        is_said = beside or total.status is not Verdict.OK or total.lag is None
+        sentence = sentences.get(total.group.name, "") if is_said else ""
+        said = wrap_text(sentence, width - indent, most_lines)
         below = [" " * indent + part for part in said if part]
         if beside and below:
             below[0] = _pad(line, indent) + said[0]

@@ -10,6 +10,7 @@ from koff.cli.group_order import WORST_FIRST
 from koff.cli.lag_tables import BARS
 from koff.cli.live_state import LiveState
 from koff.cli.text_table import shorten_middle
+from koff.cli.view_facts import WITHHELD_TOTALS
 from koff.tracker import GroupTotal
 from koff.view.wording import count, show_duration
 
@@ -17,8 +18,6 @@ _PLAIN = str.maketrans({"…": "~", **dict(zip(BARS, "_.-=+*#@", strict=True))})
 _LEAST_CLUSTER, _ONE_LINE = 12, 100
 """The name of the cluster takes a third of the width at most, or `_LEAST_CLUSTER` columns. From `_ONE_LINE`
 columns on, the head is one line."""
-WITHHELD = frozenset({"commits_not_current", "rows_missing", "lags_withheld"})
-"""The reasons of totals that are withheld."""
 
 
 class Happening(NamedTuple):
@@ -48,7 +47,7 @@ def describe_cluster(
     age = "now" if age_s < 2 else f"{show_duration(age_s)} old"
     counts = Counter(total.status for total in totals)
     strip = [f"{counts[each]:,} {each.name}" for each in WORST_FIRST]
-    strip.append(f"{sum(total.reason in WITHHELD for total in totals):,} withheld")
+    strip.append(f"{sum(total.reason in WITHHELD_TOTALS for total in totals):,} withheld")
     lines = [f"koff  {age}  {cluster}  {count(len(totals), 'group')}", "  ".join(strip)]
     return ["  ".join(lines)] if width >= _ONE_LINE else lines
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from koff.lag import WITHHELD
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cause_texts import Finding
 from koff.view.cluster_view import ClusterView
-from koff.view.wording import show
+from koff.view.lag_history import STEP_S
+from koff.view.sentences import describe_verdict
+from koff.view.wording import count, show, show_duration
 
+WITHHELD_TOTALS = frozenset({"commits_not_current", "rows_missing", "lags_withheld"})
+"""The reasons of totals that koff withholds."""
 _NAMED = 5
 
 
@@ -26,12 +32,22 @@ def find_causes(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, li
 
 
 def describe_groups(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, str]:
-    """By group, what there is to say of it."""
+    """By group, the sentence about it. Where its lag is withheld: also the last lag that was known."""
     causes = find_causes(view, totals)
     return {
-        total.group.name: total.reason or (found[0].text if (found := causes[total.group.name]) else "")
+        total.group.name: describe_verdict(total, causes[total.group.name]) + _describe_last_lag(view, total)
         for total in totals
     }
+
+
+def _describe_last_lag(view: ClusterView, total: GroupTotal) -> str:
+    course = view.activity.history.find(total.group.name) if total.reason in WITHHELD_TOTALS else None
+    known = np.flatnonzero(~np.isnan(course.lag)) if course is not None else ()
+    if course is None or not len(known):
+        return ""
+    steps = len(course.lag) - int(known[-1]) - 1
+    lag = count(int(course.lag[known[-1]]), "record")
+    return f"; {lag} waited {show_duration(max(steps, 1) * STEP_S)} ago, when koff last knew"
 
 
 def list_unknown(view: ClusterView, rows: Sequence[PartitionLag], totals: Sequence[GroupTotal]) -> list[str]:
