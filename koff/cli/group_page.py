@@ -41,6 +41,7 @@ def _format_head(group: Json) -> str:
         f"cluster   {group['cluster']}",
         f"state     {', '.join(facts)}",
         f"status    {_describe_status(about)}",
+        f"why       {about['sentence']}",
         f"lag       {_describe_lag(about)}",
         f"pace      {_describe_pace(about)}",
     ]

@@ -76,7 +76,7 @@ class Frame:
     totals: list[GroupTotal]
     problems: list[str]
     happenings: list[Happening]
-    at_s: float = field(default_factory=time.monotonic)
+    at_s: float
     sentences: dict[str, str] = field(default_factory=dict)
 
     def describe(self, totals: Sequence[GroupTotal]) -> dict[str, str]:
@@ -161,7 +161,7 @@ class LiveView(App[int]):
             for event in events
             if event.group is None or is_selected(event.group)
         ]
-        return Frame(view, totals, list_unknown(view, rows, totals), happenings)
+        return Frame(view, totals, list_unknown(view, rows, totals), happenings, time.monotonic())
 
     # --- The screen ---------------------------------------------------------------------------------------
 
@@ -240,7 +240,8 @@ class LiveView(App[int]):
         state, frame = self._state, self._frame
         if frame is None:
             return
-        totals = self._order.arrange(frame.totals, state.sort, frame.at_s, is_paused=self._is_paused)
+        now_s, is_paused = time.monotonic(), self._is_paused
+        totals = self._order.arrange(frame.totals, state.sort, now_s, is_paused=is_paused)
         found = filter_totals(totals, state.text)
         self._listed = select_lagging(found, is_lagging=state.is_lagging)[: self._conf.top]
         self._state = state.follow([total.group.name for total in self._listed])
@@ -337,6 +338,8 @@ class LiveView(App[int]):
             found = show_group(Views.from_one(view), {"cluster": view.cluster or "", "group": name}, {})
         except Problem as problem:
             return [problem.detail]
+        said = self._frame.describe([total for total in self._frame.totals if total.group.name == name])
+        found["group"]["sentence"] = said.get(name, found["group"]["sentence"])
         lines = format_page({**found, "history": None}, self._conf.brokers, self.size.width).splitlines()
         seen = [f"  {each.time}  {each.text}" for each in self._happenings if each.group == name]
         if seen:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from koff.lag import WITHHELD
+from koff.lag.verdict import Verdict
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cause_texts import Finding
@@ -32,22 +33,23 @@ def find_causes(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, li
 
 
 def describe_groups(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, str]:
-    """By group, the sentence about it. Where its lag is withheld: also the last lag that was known."""
+    """By group, the sentence about it. Where its lag is withheld, it begins with the last one known."""
     causes = find_causes(view, totals)
     return {
-        total.group.name: describe_verdict(total, causes[total.group.name]) + _describe_last_lag(view, total)
+        total.group.name: _describe_withheld(view, total) + describe_verdict(total, causes[total.group.name])
         for total in totals
     }
 
 
-def _describe_last_lag(view: ClusterView, total: GroupTotal) -> str:
-    course = view.activity.history.find(total.group.name) if total.reason in WITHHELD_TOTALS else None
-    known = np.flatnonzero(~np.isnan(course.lag)) if course is not None else ()
-    if course is None or not len(known):
+def _describe_withheld(view: ClusterView, total: GroupTotal) -> str:
+    if total.reason not in WITHHELD_TOTALS:
         return ""
-    steps = len(course.lag) - int(known[-1]) - 1
+    course = view.activity.history.find(total.group.name)
+    if course is None or not len(known := np.flatnonzero(~np.isnan(course.lag))):
+        return "" if total.status is Verdict.UNKNOWN else "Withheld. "
+    age_s = max(len(course.lag) - 1 - int(known[-1]), 1) * STEP_S
     lag = count(int(course.lag[known[-1]]), "record")
-    return f"; {lag} waited {show_duration(max(steps, 1) * STEP_S)} ago, when koff last knew"
+    return f"Withheld: {lag} waited {show_duration(age_s)} ago, when koff last knew. "
 
 
 def list_unknown(view: ClusterView, rows: Sequence[PartitionLag], totals: Sequence[GroupTotal]) -> list[str]:
