@@ -181,6 +181,7 @@ class LiveView(App[int]):
         self.set_interval(1.0, self._draw)  # the first line shows the age of the view
         if self._conf.seconds is not None:
             self.set_timer(max(self._conf.seconds, 0.001), lambda: self.action_end(0))
+        self.app_resume_signal.subscribe(self, self._draw_all)
         self._thread.start()
         self._draw()
 
@@ -234,6 +235,11 @@ class LiveView(App[int]):
             text, part = self._join(lines), self.query_one(f"#{name}", Static)
             if part.content != text:  # else the terminal would flicker
                 part.update(text)
+
+    def _draw_all(self, _app: App[int]) -> None:
+        """Draws also what has not changed: the shell has written over it meanwhile."""
+        for part in self.query(Static):
+            part.refresh()
 
     def _arrange(self) -> None:
         """Puts the groups of the newest frame in order, and the cursor on the chosen one."""
