@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import sys
 import time
 from typing import Any
@@ -27,7 +26,7 @@ from koff.cli.options import (
     watch_options,
 )
 from koff.cli.progress_bar import show_status_line
-from koff.cli.standard_streams import has_terminal
+from koff.cli.standard_streams import can_erase, find_width, has_terminal
 from koff.config.kinds import number
 from koff.config.monitors import build_look
 from koff.config.settings import NAME
@@ -119,6 +118,8 @@ def group(
     with show_status_line() as progress:
         for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
             progress("")
+            if watch and can_erase(sys.stdout) and form == "text":
+                click.clear()
             view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
             try:
                 found = _find_group(view, name)
@@ -150,8 +151,7 @@ def _print_page(found: dict[str, Any], form: str, brokers: str) -> None:
     if form == "json":
         click.echo(json.dumps(found, ensure_ascii=False))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo(format_page(found, brokers, width), nl=False)
+        click.echo(format_page(found, brokers, find_width()), nl=False)
     sys.stdout.flush()
 
 

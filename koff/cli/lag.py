@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from koff.cli.options import (
     watch_options,
 )
 from koff.cli.progress_bar import show_status_line
-from koff.cli.standard_streams import has_terminal
+from koff.cli.standard_streams import can_erase, find_width, has_terminal
 from koff.cli.view_facts import describe_groups, find_causes, list_unknown
 from koff.config.kinds import count
 from koff.config.monitors import build_look
@@ -101,12 +100,11 @@ def lag(
     top: int | None,
     **_: Any,
 ) -> None:
-    """Print the lag of all consumer groups, the highest first, and why they lag.
+    """Print the lag of all consumer groups, the worst first, and what is wrong with them.
 
     Lag is the end offset minus the committed offset. The lag of a group is the sum of its known lags; UNKNOWN
-    is the number of partitions without one. WHY is the likely cause of a lag, as far as one look shows it
-    (`koff monitor` sees more), or the reason why there is no sum: commits_not_current, rows_missing (koff
-    does not know all partitions of a share group), lags_withheld, lags_unknown or no_partitions.
+    is the number of partitions without one. WHY is one sentence: what is wrong, as far as one look shows it
+    (`koff monitor` sees more), and how much waits; or why the lag is not known.
 
     In the table of partitions, an unknown lag is "-", and WHY is the reason: no_commit, topic_gone,
     end_unknown, or topic_recreated (the commit belongs to an earlier topic with the same name). With
@@ -114,7 +112,8 @@ def lag(
     may be below_log_start (retention deleted records before the group read them) or ahead_of_log (the commit
     is beyond the end offset). SECONDS is the age of the oldest record that is not committed.
 
-    On a narrow terminal, columns are left out and names shortened; piped, the table has all of them.
+    On a narrow terminal, the sentence is below the numbers, columns are left out and names shortened; piped,
+    the table has all of them.
 
     \b
     Examples:
@@ -144,7 +143,7 @@ def lag(
     with show_status_line() as progress:
         for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
             progress("")
-            if watch and form == "table" and sys.stdout.isatty():
+            if watch and form == "table" and can_erase(sys.stdout):
                 click.clear()
             view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
             every = view.snapshot.totals()
@@ -202,8 +201,7 @@ def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
 def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     if not totals:
         return
-    # All of a name, unless it is for people.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = find_width()
     click.echo(str(format_groups(totals, describe_groups(view, totals), width)), nl=False)
     if rows:
         named = [{**_row_fields("", row), "reasons": row.reasons.names} for row in rows]
