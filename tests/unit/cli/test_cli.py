@@ -291,7 +291,7 @@ def test_lags_of_share_groups_that_nobody_returns_are_named_with_the_reason_and_
     result = run("lag", "--brokers", "a:1")
     assert result.exit_code == 4
     assert "not all is known: lags of 1 share groups are missing (s): grant READ" in result.stderr
-    lines = [line.split() for line in result.stdout.splitlines()]
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "UNKNOWN s - - - Empty 0 0 share 0 Unknown: some of its partitions are missing" in lines
     document = json.loads(run("lag", "--brokers", "a:1", "--format", "json").stdout)
     groups = {group["group"]: (group["lag"], group["reason"]) for group in document["groups"]}
