@@ -132,9 +132,7 @@ def _run_demo(
         _wait_until_ready(monitor, line)
     if has_incidents:
         started.enter_context(incidents.Incidents(kafka, running))
-    click.echo(
-        _format_introduction(kafka.bootstrap, monitor.url, {group.name: group.about for group in groups})
-    )
+    click.echo(_format_introduction(kafka.bootstrap, monitor, {group.name: group.about for group in groups}))
     display = Display(objectives=(Objective(_ALL, _OBJECTIVE_S),))
     conf = MonitorConf(ClusterConf(kafka.bootstrap), end_interval_s=_END_INTERVAL_S, display=display)
     if has_terminal():
@@ -180,6 +178,7 @@ class DemoMonitor:
     process: "subprocess.Popen[bytes]"
     url: str
     log: Path
+    config: Path
 
     def check(self) -> None:
         """Raises `KoffError` with the end of its log if the process has ended."""
@@ -219,7 +218,7 @@ def _start_monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
     try:
-        yield DemoMonitor(process, f"http://{listen}", folder / "monitor.log")
+        yield DemoMonitor(process, f"http://{listen}", folder / "monitor.log", config)
     finally:
         reap(process, signal_number=signal.SIGTERM, timeout_s=5.0)
         shutil.rmtree(folder, ignore_errors=True)
@@ -249,7 +248,8 @@ def _wait_until_ready(monitor: DemoMonitor, line: Callable[[str], None]) -> None
         raise KoffError(f"{error}; the end of its log:\n{log_end}") from error
 
 
-def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
+def _format_introduction(brokers: str, monitor: DemoMonitor, groups: dict[str, str]) -> str:
+    url = monitor.url
     # The command as the user can type it: if no script is installed, `python -m koff`
     koff = "koff" if shutil.which("koff") else f"{os.path.relpath(sys.executable)} -m koff"
     about = "".join(f"  {name:<16}{text}\n" for name, text in groups.items())
@@ -261,11 +261,11 @@ def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
   ready         {url}/readyz
 
 From another terminal:
-  {koff} lag --brokers {brokers}
+  {koff} lag --config {monitor.config}
   {koff} printer --brokers {brokers}
 
 Groups:
 {about}
-Here a group is late after {_OBJECTIVE_S:g} s. Without an objective in koff.yaml that is two minutes at least.
+Here a group is late after {_OBJECTIVE_S:g} s, its objective in koff.yaml. Without one, that is two minutes at least.
 Ctrl-C stops everything.
 """
