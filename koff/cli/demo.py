@@ -154,19 +154,17 @@ def _print_tables(conf: "MonitorConf", monitor: "DemoMonitor", seconds: float | 
     """Prints the table of `koff lag` every two seconds until `seconds` have passed."""
     from koff.cli.group_order import sort_totals
     from koff.cli.lag_tables import format_groups
+    from koff.cli.looks import take_looks
     from koff.cli.view_facts import describe_groups
-    from koff.monitor.watch import take_views
-    from koff.serve.events.changes import ClusterChanges, look_at
 
-    changes, end_s = ClusterChanges(), math.inf if seconds is None else time.monotonic() + seconds
-    for taken in take_views(
+    end_s = math.inf if seconds is None else time.monotonic() + seconds
+    for view in take_looks(
         conf,
         interval_s=_REFRESH_S,
         timeout_s=_READY_S,
         is_stopped=lambda: time.monotonic() >= end_s,
     ):
         monitor.check()
-        view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
         totals = sort_totals(view.snapshot.totals())
         click.echo(format_groups(totals, describe_groups(view, totals), None))
 
@@ -266,6 +264,6 @@ From another terminal:
 
 Groups:
 {about}
-Here a group is late after {_OBJECTIVE_S:g} s, its objective in koff.yaml. Without one, that is two minutes at least.
+Here a group is late after {_OBJECTIVE_S:g} s, its objective in koff.yaml; else after two minutes or more.
 Ctrl-C stops everything.
 """

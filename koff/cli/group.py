@@ -16,6 +16,7 @@ from koff.cli.group_history import GroupHistory
 from koff.cli.group_page import format_page
 from koff.cli.lag import print_unknown
 from koff.cli.log_lines import set_up_logs
+from koff.cli.looks import take_looks
 from koff.cli.options import (
     ChosenCluster,
     choose_end_interval_s,
@@ -25,18 +26,15 @@ from koff.cli.options import (
     timeout_option,
     watch_options,
 )
-from koff.cli.progress_bar import show_status_line
-from koff.cli.standard_streams import can_erase, find_width, has_terminal
+from koff.cli.standard_streams import find_width, has_terminal
 from koff.config.kinds import number
 from koff.config.monitors import build_look
 from koff.config.settings import NAME
 from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
-from koff.monitor.watch import take_views
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
-from koff.serve.events.changes import ClusterChanges, look_at
 from koff.tail.messages import OffsetsConsumer
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.wording import show_duration
@@ -114,30 +112,25 @@ def group(
 
         shows = LiveConf(conf.cluster.brokers, is_selected=name.__eq__, group=name)
         sys.exit(run_live_view(conf, interval, timeout_s, shows))
-    changes = ClusterChanges()
-    with show_status_line() as progress:
-        for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
-            progress("")
-            if watch and can_erase(sys.stdout) and form == "text":
-                click.clear()
-            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-            try:
-                found = _find_group(view, name)
-            except Problem as problem:
-                click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
-                if watch:
-                    continue
-                sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
-            if accept:
-                sys.exit(_accept(name, found["group"]["time_lag_s"]))
-            shard = find_group(view, name).shard
-            history = _read_history(name, cluster, view, shard, history_s, timeout_s) if history_s else None
-            _print_page(found | {"history": history}, form, cluster.conf.brokers)
-            rows = [row for row in view.snapshot.rows() if row.group == name]
-            totals = [total for total in view.snapshot.totals() if total.group.name == name]
-            is_unknown = print_unknown(view, rows, totals)
-            if not watch:
-                sys.exit(UNKNOWN if is_unknown else 0)
+    erases = watch and form == "text"
+    for view in take_looks(conf, interval_s=interval, timeout_s=timeout_s, erases=erases):
+        try:
+            found = _find_group(view, name)
+        except Problem as problem:
+            click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
+            if watch:
+                continue
+            sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
+        if accept:
+            sys.exit(_accept(name, found["group"]["time_lag_s"]))
+        shard = find_group(view, name).shard
+        history = _read_history(name, cluster, view, shard, history_s, timeout_s) if history_s else None
+        _print_page(found | {"history": history}, form, cluster.conf.brokers)
+        rows = [row for row in view.snapshot.rows() if row.group == name]
+        totals = [total for total in view.snapshot.totals() if total.group.name == name]
+        is_unknown = print_unknown(view, rows, totals)
+        if not watch:
+            sys.exit(UNKNOWN if is_unknown else 0)
 
 
 def _find_group(view: ClusterView, name: str) -> dict[str, Any]:

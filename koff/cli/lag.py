@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from click import option
 from koff.cli.group_order import SORTS, Sort, select_lagging, sort_totals
 from koff.cli.lag_tables import format_groups, format_partitions
 from koff.cli.log_lines import set_up_logs
+from koff.cli.looks import take_looks
 from koff.cli.options import (
     GROUP_FILTER,
     choose_end_interval_s,
@@ -25,15 +25,12 @@ from koff.cli.options import (
     timeout_option,
     watch_options,
 )
-from koff.cli.progress_bar import show_status_line
-from koff.cli.standard_streams import can_erase, find_width, has_terminal
+from koff.cli.standard_streams import find_width, has_terminal
 from koff.cli.view_facts import describe_groups, find_causes, list_unknown
 from koff.config.kinds import count
 from koff.config.monitors import build_look
 from koff.monitor.plan import Way
-from koff.monitor.watch import take_views
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
-from koff.serve.events.changes import ClusterChanges, look_at
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cluster_view import ClusterView
 from koff.view.wording import show
@@ -138,27 +135,21 @@ def lag(
             conf.cluster.brokers, is_selected=is_selected, sort=sort, is_lagging=lagging, top=top
         )
         sys.exit(run_live_view(conf, interval, timeout_s, shows))
-    changes = ClusterChanges()
-    # One output, or with --watch one for each view
-    with show_status_line() as progress:
-        for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
-            progress("")
-            if watch and form == "table" and can_erase(sys.stdout):
-                click.clear()
-            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-            every = view.snapshot.totals()
-            found = [total for total in every if is_selected(total.group.name)]
-            totals = select_lagging(sort_totals(found, sort), is_lagging=lagging)[:top]
-            shown = {total.group.name: number for number, total in enumerate(totals)}
-            found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-            rows = sorted((row for row in found_rows if row.group in shown), key=lambda row: shown[row.group])
-            is_short = form == "table" and not partitions and group is None
-            _FORMATS[form](view, [] if is_short else rows, totals)
-            sys.stdout.flush()
-            _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
-            is_unknown = print_unknown(view, found_rows, found)
-            if not watch:
-                sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
+    erases = watch and form == "table"
+    for view in take_looks(conf, interval_s=interval, timeout_s=timeout_s, erases=erases):
+        every = view.snapshot.totals()
+        found = [total for total in every if is_selected(total.group.name)]
+        totals = select_lagging(sort_totals(found, sort), is_lagging=lagging)[:top]
+        shown = {total.group.name: number for number, total in enumerate(totals)}
+        found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+        rows = sorted((row for row in found_rows if row.group in shown), key=lambda row: shown[row.group])
+        is_short = form == "table" and not partitions and group is None
+        _FORMATS[form](view, [] if is_short else rows, totals)
+        sys.stdout.flush()
+        _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
+        is_unknown = print_unknown(view, found_rows, found)
+        if not watch:
+            sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
 def _print_left_out(

@@ -69,7 +69,7 @@ def run(*args: str) -> str:
     """What a command prints on a terminal of `WIDTH` columns."""
     command = import_module(f"koff.cli.{args[0]}")
     with (
-        patch.object(command, "take_views", lambda *_, **__: iter([build_view()])),
+        patch("koff.cli.looks.take_views", lambda *_, **__: iter([build_view()])),
         patch.object(command, "find_width", lambda: WIDTH),
     ):
         result = CliRunner().invoke(main, [*args, "--brokers", "kafka:9092"], catch_exceptions=False)

@@ -6,7 +6,6 @@ import json
 import socket
 import subprocess
 import sys
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -191,7 +190,7 @@ def withheld(monkeypatch):
     }
     snapshot = tracker.take_snapshot().withhold(bits, {1: False})
     view = ClusterView("c", snapshot, Readiness(True, "ready"), MonitorStats(rows=3, withheld=2))
-    monkeypatch.setattr(import_module("koff.cli.lag"), "take_views", lambda *_, **__: iter([view]))
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([view]))
 
 
 def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withheld):
@@ -273,7 +272,7 @@ def show_missing_shares(monkeypatch, **stats):
     whole = np.array([group.type != "share" for group in snapshot.shards[0].groups])
     snapshot = snapshot.withhold({}, {}, groups_whole={0: whole})
     view = ClusterView("c", snapshot, Readiness(True, "ready"), MonitorStats(rows=1, **stats))
-    monkeypatch.setattr(import_module("koff.cli.lag"), "take_views", lambda *_, **__: iter([view]))
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([view]))
 
 
 @pytest.fixture

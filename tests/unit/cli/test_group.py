@@ -219,7 +219,7 @@ def test_a_pipe_gets_the_page_again_and_again(monkeypatch, form):
     life = Life()
     views = [life.take_view()]
     life.pass_s(240, reads={1: 0})
-    monkeypatch.setattr(group, "take_views", lambda *_, **__: iter([*views, life.take_view()]))
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([*views, life.take_view()]))
     args = ["group", "g", "--brokers", "a:1", "--history", "0", "--watch", "--format", form]
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 0
@@ -230,7 +230,7 @@ def test_a_pipe_gets_the_page_again_and_again(monkeypatch, form):
 
 def test_a_watched_group_may_come_later_and_accept_is_refused(monkeypatch):
     views = iter([take_view(fill_tracker()), Life().take_view()])
-    monkeypatch.setattr(group, "take_views", lambda *_, **__: views)
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: views)
     result = CliRunner().invoke(main, ["group", "h", "--brokers", "a:1", "--history", "0", "--watch"])
     assert (result.exit_code, result.stderr.count("koff lag lists all groups")) == (0, 2)
     refused = CliRunner().invoke(main, ["group", "h", "--brokers", "a:1", "--watch", "--accept"])
