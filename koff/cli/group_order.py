@@ -44,9 +44,15 @@ def select_lagging(totals: list[GroupTotal], *, is_lagging: bool) -> list[GroupT
 
 
 def filter_totals(totals: Sequence[GroupTotal], text: str) -> list[GroupTotal]:
-    """The groups whose name contains all words of the text, whatever the case."""
-    words = text.casefold().split()
-    return [total for total in totals if all(word in total.group.name.casefold() for word in words)]
+    """The groups whose name contains all words of the text, whatever the case; ERR chooses by verdict."""
+    words = text.split()
+    names = [word.casefold() for word in words if word not in Verdict.__members__]
+    verdicts = {Verdict[word] for word in words if word in Verdict.__members__} or set(Verdict)
+    return [
+        total
+        for total in totals
+        if total.status in verdicts and all(name in total.group.name.casefold() for name in names)
+    ]
 
 
 class QuietOrder:

@@ -158,7 +158,8 @@ def _print_left_out(
     """Says on standard error why there is no group, or that there are more."""
     where = f"in cluster {view.cluster or ''}"
     if not every:
-        click.echo(f"no consumer groups {where}", err=True)
+        known = "no consumer groups" if view.readiness.ready else "no group is known"
+        click.echo(f"{known} {where}", err=True)
     elif not found and group is not None:
         click.echo(f"no group matches --group {group.pattern}: there are {every} groups {where}", err=True)
     elif shown < found:

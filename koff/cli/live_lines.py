@@ -38,13 +38,18 @@ def fit_encoding(text: str, encoding: str) -> str:
 
 
 def describe_cluster(
-    cluster: str, totals: Sequence[GroupTotal], age_s: float | None, width: int
+    cluster: str, totals: Sequence[GroupTotal] | None, age_s: float | None, width: int
 ) -> list[str]:
-    """How old the view is (None: nothing is known yet), and how many groups have which verdict."""
+    """How old the view is (None: there is none yet), and how many groups have which verdict.
+
+    Without `totals`, it is not known which groups there are.
+    """
     cluster = shorten_middle(cluster, max(_LEAST_CLUSTER, width // 3))
     if age_s is None:
         return [f"koff  {cluster}  connecting ..."]
     age = "now" if age_s < 2 else f"{show_duration(age_s)} old"
+    if totals is None:
+        return [f"koff  {age}  {cluster}  groups unknown"]
     counts = Counter(total.status for total in totals)
     strip = [f"{counts[each]:,} {each.name}" for each in WORST_FIRST]
     strip.append(f"{sum(total.reason in WITHHELD_TOTALS for total in totals):,} withheld")

@@ -19,7 +19,7 @@ Keys
   s                   sort by status (the worst first), lag, time, name
   p                   pause the order, or go on: the numbers stay fresh
   l                   only groups with a lag, or all
-  /                   filter: type parts of the name; enter keeps the filter, escape clears it
+  /                   filter: parts of the name, or ERR, WARN, ...; enter keeps it, escape clears it
   ?                   this help
   q, ctrl-c           quit
 

@@ -79,6 +79,11 @@ class Frame:
     at_s: float
     sentences: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def knows_groups(self) -> bool:
+        """Whether there are groups, or it is known that there are none."""
+        return bool(self.view.snapshot.shards) or self.view.readiness.ready
+
     def describe(self, totals: Sequence[GroupTotal]) -> dict[str, str]:
         """What there is to say of these groups, and of others that were asked for before."""
         new = [total for total in totals if total.group.name not in self.sentences]
@@ -276,7 +281,8 @@ class LiveView(App[int]):
         frame, width = self._frame, self.size.width
         age_s = None if frame is None else time.monotonic() - frame.at_s
         cluster = (frame.view.cluster if frame else None) or self._conf.brokers
-        about = describe_cluster(cluster, frame.totals if frame else [], age_s, width)
+        totals = frame.totals if frame and frame.knows_groups else None
+        about = describe_cluster(cluster, totals, age_s, width)
         lines: list[Text | str] = [self._style(line, "bold") for line in about]
         lines += self._conf.notes
         if frame is not None and frame.problems:
@@ -299,7 +305,8 @@ class LiveView(App[int]):
         if self._frame is None:
             return [""]
         if not self._listed:
-            return ["no group matches" if self._frame.totals else "no consumer groups"]
+            absent = "no consumer groups" if self._frame.knows_groups else "no group is known"
+            return ["no group matches" if self._frame.totals else absent]
         height, cursor = max(self._body_height() - 1, 1), self._state.window.cursor
         first = max(0, cursor - height)
         near = self._listed[first : cursor + height]

@@ -234,6 +234,19 @@ def test_a_group_that_no_group_matches_is_named(withheld):
     assert result.stderr == "no group matches --group ^none$: there are 2 groups in cluster c\n"
 
 
+def test_a_cluster_of_which_nothing_is_known_is_not_said_to_have_no_groups(monkeypatch):
+    view = ClusterView(
+        "c", Tracker().take_snapshot(), Readiness(False, "not ready: no broker responds"), MonitorStats()
+    )
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([view]))
+    result = run("lag", "--brokers", "a:1")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.splitlines() == [
+        "no group is known in cluster c",
+        "not all is known: not ready: no broker responds",
+    ]
+
+
 def test_the_top_groups_are_shown_with_their_rows_and_how_many_there_are(withheld):
     result = run("lag", "--brokers", "a:1", "--top", "1", "--sort", "name", "--format", "json")
     document = json.loads(result.stdout)

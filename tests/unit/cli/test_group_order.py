@@ -63,6 +63,13 @@ def test_a_filter_is_parts_of_the_name(text, found):
     assert names(filter_totals([total("Pay-eu"), total("pay-us")], text)) == found
 
 
+def test_a_filter_in_capitals_chooses_verdicts():
+    totals = [total("pay", status=ERR), total("pray", status=WARN), total("ERRORS", status=OK)]
+    assert names(filter_totals(totals, "ERR")) == ["pay"]
+    assert names(filter_totals(totals, "ERR WARN r")) == ["pray"]
+    assert names(filter_totals(totals, "err")) == ["ERRORS"]
+
+
 class Screen:
     """An order by status on a screen."""
 

@@ -40,6 +40,10 @@ def test_the_head_says_how_many_groups_have_which_verdict_and_how_old_that_is(ag
     assert describe_cluster("c", TOTALS, age_s, width) == lines
 
 
+def test_the_head_counts_nothing_while_groups_are_not_known():
+    assert describe_cluster("c", None, 0.0, 80) == ["koff  now  c  groups unknown"]
+
+
 def test_the_head_fits_the_smallest_terminal():
     many = [*TOTALS, *[total("x")] * 20_031]
     assert max(map(measure_text, describe_cluster("cluster" * 20, many, 75.0, 60))) <= 60

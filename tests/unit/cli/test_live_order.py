@@ -13,6 +13,8 @@ from textual.widgets import Static
 
 from koff.cli.live_view import REST_S, LiveConf
 from koff.lag import Reason
+from koff.tracker import Tracker
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.builders import commit
 from tests.unit.cli.live_screen import Screen, show, take_view_of_many, wait_for, wait_until
 from tests.unit.serve.views import withhold_rows
@@ -108,6 +110,20 @@ def test_a_withheld_lag_is_a_dash_with_the_last_that_was_known_and_since_when(cl
         await wait_for(screen, pilot, "why       Withheld: 2,900 records waited")
 
     show(use, size=(100, 40))
+
+
+def test_a_cluster_of_which_nothing_is_known_has_no_count_that_is_zero():
+    view = ClusterView(
+        "c", Tracker().take_snapshot(), Readiness(False, "not ready: no broker"), MonitorStats()
+    )
+
+    async def use(screen, pilot):
+        screen.views.put(view)
+        await wait_for(screen, pilot, "groups unknown")
+        assert not re.search(r"\b0\b", screen.text)
+        assert "no group is known" in screen.text
+
+    show(use)
 
 
 def test_the_live_page_of_one_group_has_no_list_behind_it(stuck):
