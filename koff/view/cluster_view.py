@@ -100,8 +100,10 @@ class MonitorStats:
     """How many lags there are. Rows without a commit, or without a topic, have none."""
     withheld: int = 0
     """How many of these lags are not served."""
+    internal_partitions: int = 0
+    """How many partitions of internal topics koff follows."""
     not_current: int = 0
-    """How many partitions of internal topics are not current: groups in them are withheld or missing."""
+    """How many of these are not current: groups in them are withheld or missing."""
     missing: tuple[str, ...] = ()
     """What may be missing from the snapshot, and why."""
     missing_shares_why: str | None = None
@@ -139,6 +141,11 @@ class ClusterView:
     """What the groups did before: filled by those who compare views. All views of a monitor share it."""
     causes: dict[int, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """By shard, what `koff.view.causes` has computed for this view."""
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether koff knows which groups there are. Before it is ready, no group may mean many."""
+        return self.readiness.ready or any(shard.groups for shard in self.snapshot.shards.values())
 
 
 @dataclass(frozen=True, slots=True)
