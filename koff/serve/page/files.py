@@ -15,7 +15,8 @@ _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _FILES = (
     "index.html",
     "koff.css",
-    *("koff.js", "api.js", "build.js", "clusters.js", "group.js", "groups.js", "plot.js", "topics.js"),
+    *("koff.js", "address.js", "api.js", "clusters.js", "columns.js", "dom.js", "group.js", "groups.js"),
+    *("keys.js", "loading.js", "order.js", "partitions.js", "plot.js", "stories.js", "topics.js", "words.js"),
     *("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css"),
 )
 INDEX = "index.html"

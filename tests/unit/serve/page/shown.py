@@ -61,7 +61,7 @@ def click(tab: Tab, selector: str, text: str) -> None:
 
 
 def list_names(tab: Tab) -> list[str]:
-    return read(tab, "#groups tbody td:nth-child(2)")
+    return read(tab, "#groups tbody .name a")
 
 
 _KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "/": 191}
@@ -88,7 +88,7 @@ def focused(tab: Tab) -> str:
         tab.evaluate(
             "(({ innerText, name, id, tagName, ariaLabel }) =>"
             " name || (tagName === 'MAIN' ? id : tagName === 'BODY' ? tagName"
-            " : ariaLabel || innerText.trim()))"
+            " : ariaLabel || innerText.trim().replace(/\\s+/g, ' ')))"
             "(document.activeElement)"
         )
     )

@@ -51,7 +51,7 @@ def test_all_are_listed(tab: Tab, url: str):
 def test_each_can_be_opened_and_its_address_too(tab: Tab, url: str, name: str):
     shown = name or '""'
     open_page(tab, url)
-    click(tab, "#groups tbody a", shown)
+    click(tab, "#groups tbody .go", shown)
     title = "document.querySelector('#group h2')?.textContent"
     wait_for(tab, f"{title} === {json.dumps(shown)}")
     open_page(tab, tab.evaluate("location.href"))
