@@ -9,6 +9,7 @@ from koff.cli.text_table import Cell, format_table
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cause_texts import Finding
+from koff.view.sentences import describe_verdict
 
 Sort = Literal["lag", "time", "status", "name"]
 SORTS: tuple[Sort, ...] = ("lag", "time", "status", "name")
@@ -62,19 +63,13 @@ def format_groups(totals: Sequence[GroupTotal], causes: Causes, width: int | Non
     has_status = any(total.status is not Verdict.UNKNOWN for total in totals)
     left_out = {*([] if has_seconds else ["SECONDS"]), *([] if has_status else ["STATUS"])}
     titles = [title for title in GROUP_COLUMNS if title not in left_out]
-    return format_table(
-        [*titles, "WHY"],
-        [(*(GROUP_COLUMNS[title](total) for title in titles), explain(total, causes)) for total in totals],
-        width=width,
-        dropped=DROPPED_OF_GROUPS,
-        shortened=("GROUP",),
-    )
 
+    def list_cells(total: GroupTotal) -> list[Cell]:
+        sentence = describe_verdict(total, causes.get(total.group.name))
+        return [*(GROUP_COLUMNS[title](total) for title in titles), sentence]
 
-def explain(total: GroupTotal, causes: Causes) -> str:
-    """Why the lag is not known, or its likely cause."""
-    found = causes.get(total.group.name)
-    return total.reason or (found[0].text if found else "")
+    rows = [list_cells(total) for total in totals]
+    return format_table([*titles, "WHY"], rows, width=width, dropped=DROPPED_OF_GROUPS, shortened=("GROUP",))
 
 
 def format_partitions(rows: Sequence[PartitionLag], width: int | None) -> str:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from koff.cli.lag_tables import GROUP_COLUMNS, Causes, explain
+from koff.cli.lag_tables import GROUP_COLUMNS, Causes
 from koff.cli.text_table import Cell, format_table, shorten_middle
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
+from koff.view.sentences import describe_verdict
 from koff.view.wording import count, show_duration
 
 DROPPED = ("MEMBERS", "STATE", "CATCHES UP", "TREND", "SECONDS")
@@ -77,7 +78,7 @@ def format_live_groups(
         "GROUP": lambda total: shorten_middle(total.group.name, name_width),
         "TREND": lambda total: draw_trend(trends.get(total.group.name, ())[-TREND_POINTS:]).strip(),
         "CATCHES UP": describe_catch_up,
-        "WHY": lambda total: explain(total, causes),
+        "WHY": lambda total: describe_verdict(total, causes.get(total.group.name)),
     }
     titles = ("STATUS", "GROUP", "LAG", "TREND", "SECONDS", "CATCHES UP", "STATE", "MEMBERS", "WHY")
     rows = [[columns[title](total) for title in titles] for total in totals]

@@ -26,6 +26,7 @@ from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 from koff.view.cause_texts import ADVICE, Finding
 from koff.view.lag_history import LastKnown
+from koff.view.sentences import describe_verdict
 
 GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
 STATUSES = tuple(verdict.name for verdict in Verdict)
@@ -141,6 +142,12 @@ CAUSE: JsonObject[Finding] = JsonObject(
 
 GROUP: JsonObject[ExplainedTotal] = JsonObject(
     *_TOTAL.lift("total"),
+    JsonField(
+        "sentence",
+        STRING,
+        "What is wrong, since when, and how much waits.",
+        lambda t: describe_verdict(t.total, t.causes),
+    ),
     JsonField(
         "causes",
         nullable(list_of(CAUSE.schema)),

@@ -3,7 +3,7 @@
 import { byId, element, facts, link, patchChildren } from "./dom.js";
 import { showMembers, showPartitions } from "./partitions.js";
 import { figure } from "./plot.js";
-import { duration, explain, lastKnown, moment, number, seconds, sentence, soft, status, visible } from "./words.js";
+import { duration, explain, lastKnown, moment, number, seconds, soft, status, visible } from "./words.js";
 
 const whole = (value) => value.toLocaleString("en");
 const ALLOWED = { floor: "the least that koff allows", usual: "twice what is usual", retention: "half of the retention", objective: "its objective" };
@@ -14,7 +14,7 @@ export function showGroup(found, events, incidents, back, at_ms) {
   patchChildren(byId("group"), [
     element("p", {}, link("← all groups", back)),
     element("h2", { textContent: visible(group.group) }),
-    element("p", { className: "verdict" }, status(group.status), " ", sentence(group)),
+    element("p", { className: "verdict" }, status(group.status), " ", group.sentence),
     ...showCauses(group.causes),
     ...showCommands(found.commands),
     showTime(found.last_hour, at_ms),

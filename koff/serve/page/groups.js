@@ -5,7 +5,7 @@ import { apiPath } from "./api.js";
 import { buildCsv, chosenColumns, COLUMNS, download, showChooser } from "./columns.js";
 import { byId, element, facts, link, patchChildren } from "./dom.js";
 import { QuietList } from "./order.js";
-import { duration, explain, groupAddress, groupLink, lastKnown, moment, seconds, sentence, soft, sparkline, status, visible } from "./words.js";
+import { duration, explain, groupAddress, groupLink, lastKnown, moment, seconds, soft, sparkline, status, visible } from "./words.js";
 
 export const PAGE = 100;
 export const STATUSES = ["ERR", "WARN", "UNKNOWN", "OK"];
@@ -97,7 +97,7 @@ function buildRow({ group, key, isGone }, columns, clusters) {
   const cells = [
     element("td", { className: "verdict" }, status(group.status)),
     element("td", { className: "name" }, groupLink(group.cluster, group.group), clusters.length > 1 ? element("span", { className: `soft ${hasCluster ? "twice" : ""}`, textContent: ` ${visible(group.cluster)}` }) : null),
-    element("td", { className: "why" }, isGone ? soft("not on this page any more: ") : null, sentence(group)),
+    element("td", { className: "why" }, isGone ? soft("not on this page any more: ") : null, group.sentence),
     element("td", { className: "late number" }, late(group)),
     element("td", { className: "trend" }, sparkline(group.trend)),
     ...columns.map((column) => element("td", { className: `${column.kind ?? ""} extra` }, column.cell(group))),
@@ -150,7 +150,7 @@ export function toggleDetails(key) {
 }
 
 export function saveSeen(format) {
-  const groups = seen.groups.map((group) => ({ ...group, sentence: sentence(group) }));
+  const { groups, columns } = seen;
   if (format === "json") download("koff-groups.json", "application/json", `${JSON.stringify(groups, null, 2)}\n`);
-  else download("koff-groups.csv", "text/csv", buildCsv(groups, seen.columns));
+  else download("koff-groups.csv", "text/csv", buildCsv(groups, columns));
 }

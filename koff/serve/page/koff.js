@@ -14,6 +14,7 @@ import { hearIncident, incidentsPath, showStories } from "./stories.js";
 import { showTopic, showTopics, topicsPath } from "./topics.js";
 import { explain, isUtc, moment, visible } from "./words.js";
 
+const REFRESH = "koff refresh"; // the measure that the browser keeps of the newest one
 const REFRESH_MS = 5000;
 const STALE_MS = 20_000;
 const SOON_MS = 300;
@@ -132,7 +133,10 @@ async function show() {
     isReading = showUnknown(all);
     showClusterNames(all, address);
     Object.assign(state, { last: { address, found, all, incidents } });
+    const start = performance.now();
     keepFocus(() => showView(state.last));
+    performance.clearMeasures(REFRESH);
+    performance.measure(REFRESH, { start, detail: asked });
     fresh.forEach(hearIncident);
     state.shown = key;
     byId("skeleton").hidden = true;

@@ -77,9 +77,6 @@ const CODES = {
 export const explain = (code) => CODES[code] ?? code.replaceAll("_", " ");
 export const explainAll = (codes) => codes.map(explain).join("; ");
 
-// The sentence of a group: what is wrong with it.
-export const sentence = (group) => group.sentence ?? group.causes?.[0]?.text ?? (group.reason && explain(group.reason));
-
 // What a group has in place of a value that is not known: the newest one, with its age.
 export function lastKnown(group, name, show) {
   const last = group.last_known;

@@ -49,7 +49,7 @@ def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
         "status    ERR (2 min is allowed, as for any group)",
         "lag       2,400 offsets in 4 partitions, the oldest 4 min old",
         "  stuck_partition (100% of the lag): t-1 stands at offset 3,000: the group commits the same "
-        "offset again and again, while its other partitions advance. Perhaps its next record cannot be "
+        "offset again and again, while its other partitions advance; perhaps its next record cannot be "
         "processed; a at /10.0.0.1 has it",
         "  2 commits in the log, from 2026-11-21 01:38:01Z to 2026-11-21 01:38:06Z",
         "  2026-11-21 01:38:01Z  rebalanced: generation 6 to 7, 2 members",

@@ -41,9 +41,9 @@ class Moving(Source):
 
 
 @contextmanager
-def serving(source: Source, events: Events | None = None) -> Iterator[str]:
+def serving(source: Source) -> Iterator[str]:
     """The address of a page of the source."""
-    with Server(source, ServeConf("127.0.0.1:0"), events=events) as server:
+    with Server(source, ServeConf("127.0.0.1:0"), events=Events()) as server:
         yield server.url
 
 
@@ -55,15 +55,11 @@ class Several(Source):
 
 
 def refresh(tab: Tab) -> None:
-    """Lets the page request everything now, and waits until it has done so."""
-    tab.evaluate(
-        "window.done = false; window.plain ??= window.fetch; window.fetch = async (...all) => {"
-        " const found = await plain(...all); window.done = true; return found; };"
-        " document.dispatchEvent(new Event('visibilitychange')); 0"
-    )
-    wait_until(
-        lambda: tab.evaluate("done && document.getElementById('main').ariaBusy === 'false'"), what="it"
-    )
+    """Lets the page request everything now, and waits until it has shown that."""
+    newest = "performance.getEntriesByName('koff refresh')[0]?.detail ?? 0"
+    before = tab.evaluate(newest)
+    tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    wait_until(lambda: tab.evaluate(newest) > before, what="a refresh")
 
 
 def pass_ms(tab: Tab, milliseconds: int) -> None:

@@ -64,12 +64,22 @@ def list_names(tab: Tab) -> list[str]:
     return read(tab, "#groups tbody .name a")
 
 
-_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "/": 191}
+_KEYS = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    "/": 191,
+    "?": 191,
+    "j": 74,
+    "k": 75,
+    "ArrowUp": 38,
+    "ArrowDown": 40,
+}
 
 
 def press(tab: Tab, key: str, *, shift: bool = False) -> None:
     """Presses and releases a key."""
-    text = {"Enter": "\r", "/": "/"}.get(key, "")
+    text = "\r" if key == "Enter" else key if len(key) == 1 else ""
     for kind in ("keyDown", "keyUp"):
         tab.call(
             "Input.dispatchKeyEvent",
