@@ -19,6 +19,7 @@ from tests.chromium import Tab, browser
 
 IMAGES = Path(__file__).parent / "images"
 INCIDENTS = 3
+NARROW = 360
 POINTS = 3
 """A sparkline has a point each two minutes."""
 
@@ -49,11 +50,19 @@ def main() -> None:
     ):
         url = find_in_output(demo, "page")
         tab.open(url, colors="light")
-        explained = "[...document.querySelectorAll('#groups td.why')].filter((cell) => cell.innerText).length"
-        wait_until(lambda: tab.evaluate(explained) == INCIDENTS, timeout_s=120, what="the causes")
+        late = "document.querySelectorAll('#groups .row :is(.ERR, .WARN)').length"
+        wait_until(lambda: tab.evaluate(late) >= INCIDENTS, timeout_s=120, what="the incidents")
         courses = "document.querySelector('#groups polyline')?.getAttribute('points').split(' ').length ?? 0"
         wait_until(lambda: tab.evaluate(courses) >= POINTS, timeout_s=420, what="the courses of the lags")
         take(tab, "groups")
+        tab.open(f"{url.partition('#')[0]}#/", colors="dark", width=NARROW)
+        wait_until(lambda: tab.evaluate(late), what="the list")
+        take(tab, "groups-narrow")
+        tab.open(f"{url.partition('#')[0]}#/events", colors="light")
+        wait_until(lambda: tab.evaluate("document.querySelectorAll('.story').length"), what="the incidents")
+        take(tab, "incidents")
+        tab.open(url, colors="light")
+        wait_until(lambda: tab.evaluate(late), what="the list")
         address = tab.evaluate("[...document.links].find((link) => link.text === 'stuck').href")
         tab.open("about:blank", colors="dark")
         tab.open(address, colors="dark")

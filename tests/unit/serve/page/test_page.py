@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from importlib.resources import files
 from pathlib import Path
@@ -27,6 +28,7 @@ pytestmark = [
 ]
 
 
+MOST_BYTES = 150_000
 AXE = (Path(__file__).parents[3] / "axe" / "axe.min.js").read_text()
 ADDRESSES = ("", "/#/group/d/g", "/#/events", "/#/topics", "/#/topic/c/t", "/#/clusters")
 
@@ -242,6 +244,17 @@ def test_the_page_listens_to_every_kind_of_event():
     script = files("koff.serve.page").joinpath("api.js").read_text()
     listed = script.partition("const KINDS = [")[2].partition("]")[0]
     assert set(json.loads(f"[{listed}]")) == set(KINDS)
+
+
+def test_all_files_together_are_small(page: str):
+    with Server(Source(take_view()), ServeConf("127.0.0.1:0")) as server:
+        sizes = {}
+        for path in PATHS:
+            _, headers, packed = request(server, path, Accept_Encoding="gzip")
+            assert headers["content-encoding"] == "gzip"
+            assert gzip.decompress(packed) == request(server, path)[2]
+            sizes[path] = len(packed)
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
 
 
 def test_files_have_a_strict_policy_and_are_sent_once(page: str):
