@@ -8,6 +8,7 @@ from typing import Any
 
 from koff.serve.api import queries
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC
+from koff.serve.api.group_columns import MOST_LABELS
 from koff.serve.api.group_objects import (
     CAUSES,
     CLUSTER_GROUP,
@@ -20,7 +21,7 @@ from koff.serve.api.group_objects import (
     STATUSES,
 )
 from koff.serve.api.incident_objects import INCIDENT
-from koff.serve.api.parameters import Parameter, Query, any_text, choice, regex, whole_number
+from koff.serve.api.parameters import Parameter, Query, any_text, choice, label, regex, whole_number
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
 from koff.view.cluster_view import Views
 
@@ -91,6 +92,7 @@ _GROUPS = (
     choice("cause", "Only groups with one of these causes of a lag.", CAUSES, is_list=True),
     choice("type", "Only groups of one of these types.", GROUP_TYPES, is_list=True),
     any_text("state", "Only groups in one of these states, such as Stable or Empty.", is_list=True),
+    label("label", "Only groups with all of these labels, which their names give (`group_labels`)."),
     whole_number("min_lag", "Only groups with a lag of at least so many offsets.", 0, _MAX_OFFSET),
     choice(
         "sort",
@@ -118,7 +120,16 @@ _COUNTS = {
     **list_of(object_of({"cluster": STRING, **dict.fromkeys((*STATUSES, "withheld"), nullable(COUNT))})),
 }
 _GROUP_LIST = object_of(
-    {**_LIST, "unknown": _UNKNOWN, "counts": _COUNTS, "groups": list_of(CLUSTER_GROUP.schema)}
+    {
+        **_LIST,
+        "unknown": _UNKNOWN,
+        "counts": _COUNTS,
+        "labels": {
+            "description": f"The labels of all groups, as `label` takes them: {MOST_LABELS} at most.",
+            **list_of(STRING),
+        },
+        "groups": list_of(CLUSTER_GROUP.schema),
+    }
 )
 _LAST_HOUR = nullable(
     {

@@ -19,11 +19,12 @@ from koff.tracker import Group, ShardSnapshot, Snapshot
 from koff.tracker.selection import select_groups
 from koff.view.cause_texts import Finding, describe_causes
 from koff.view.causes import find_shard_causes
-from koff.view.cluster_view import ClusterView
+from koff.view.cluster_view import ClusterView, find_labels
 from koff.view.group_sums import Column, find_longest_time_lags, sum_lags
 from koff.view.lag_history import find_last_known, shorten
 
 Mask = NDArray[np.bool_]
+MOST_LABELS = 1000
 CALM = 0.5
 """Up to this share of its allowance, a group counts as not late at all: its incident would end there."""
 _SEVERITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.WARN: 2, Verdict.ERR: 3}
@@ -51,12 +52,14 @@ class GroupPage(NamedTuple):
     """The groups of a page, and how many match. `unknown` of the others have no known lag.
 
     `counts` are those of each cluster, of the groups that match whatever their cluster and status is.
+    `labels` are those of all groups.
     """
 
     groups: list[ClusterTotal]
     total: int
     unknown: int
     counts: dict[str, Counts]
+    labels: list[str]
 
 
 class GroupColumns:
@@ -80,7 +83,11 @@ class GroupColumns:
         order = self._sort(np.flatnonzero(mask & chosen), query)
         first = query["offset"]
         places = [self._locate(number) for number in order[first : first + query["limit"]].tolist()]
-        return GroupPage(build_totals(places), len(order), unknown, self._count(mask))
+        return GroupPage(build_totals(places), len(order), unknown, self._count(mask), self._list_labels())
+
+    def _list_labels(self) -> list[str]:
+        pairs = {f"{name}={value}" for labels in self._labels for name, value in labels.items()}
+        return sorted(pairs)[:MOST_LABELS]
 
     def _count(self, mask: Mask) -> dict[str, Counts]:
         """By cluster, how many of these groups have each status, and how many are withheld."""
@@ -118,6 +125,7 @@ class GroupColumns:
             search_names(query["match"], (group.name for group in groups)) if query["match"] else None,
             [group.type in query["type"] for group in groups] if query["type"] else None,
             [group.state in query["state"] for group in groups] if query["state"] else None,
+            [labels.items() >= set(query["label"]) for labels in self._labels] if query["label"] else None,
         ):
             if tests is not None:
                 mask &= np.array(tests, np.bool_)
@@ -170,6 +178,14 @@ class GroupColumns:
     @cached_property
     def _time_lags(self) -> Column:
         return self._join([find_longest_time_lags(view.snapshot, shard) for view, _, shard in self._shards])
+
+    @cached_property
+    def _labels(self) -> list[dict[str, str]]:
+        return [
+            find_labels(group.name, view.group_labels)
+            for view, _, shard in self._shards
+            for group in shard.groups
+        ]
 
     @cached_property
     def _allowances(self) -> Column:

@@ -80,6 +80,18 @@ def any_text(name: str, text: str, **options: Any) -> Parameter:
     return Parameter(name, text, {"type": "string"}, "any text", str, **options)
 
 
+def label(name: str, text: str) -> Parameter:
+    """Labels, each with its value."""
+
+    def parse(value: str) -> tuple[str, str]:
+        label, sign, of_label = value.partition("=")
+        if not sign:
+            raise ValueError(value)
+        return label, of_label
+
+    return Parameter(name, text, {"type": "string", "pattern": "="}, "LABEL=VALUE", parse, is_list=True)
+
+
 def regex(name: str, text: str) -> Parameter:
     """A regular expression."""
     schema = {"type": "string", "format": "limited-regex", "maxLength": MAX_CHARACTERS}

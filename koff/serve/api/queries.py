@@ -97,6 +97,7 @@ def list_all_groups(views: Views, _names: Names, query: Query) -> dict[str, Any]
         **_describe_page(page.total, query),
         "unknown": page.unknown,
         "counts": [{"cluster": cluster, **counts} for cluster, counts in page.counts.items()],
+        "labels": page.labels,
         "groups": [CLUSTER_GROUP.build(group) for group in page.groups],
     }
 

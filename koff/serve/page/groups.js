@@ -3,13 +3,13 @@
 import { addressWith, toggle } from "./address.js";
 import { apiPath } from "./api.js";
 import { buildCsv, chosenColumns, COLUMNS, download, showChooser } from "./columns.js";
-import { byId, element, facts, link, patchChildren } from "./dom.js";
+import { byId, element, facts, link, patchChildren, setOptions } from "./dom.js";
 import { QuietList } from "./order.js";
 import { duration, explain, groupAddress, groupLink, lastKnown, moment, seconds, soft, sparkline, status, visible } from "./words.js";
 
 export const PAGE = 100;
 export const STATUSES = ["ERR", "WARN", "UNKNOWN", "OK"];
-const PASSED = ["cluster", "name", "status", "withheld", "cause", "state", "type", "sort", "order", "offset"];
+const PASSED = ["cluster", "name", "label", "status", "withheld", "cause", "state", "type", "sort", "order", "offset"];
 const HEADS = [
   ["Verdict", "worst", "verdict"],
   ["Group", "name", "name"],
@@ -122,6 +122,7 @@ export function showGroups(page, params, clusters) {
   const { rows, isPaused, waiting } = list.arrange(query, wanted, { isBySeverity: (params.get("sort") ?? "worst") === "worst" });
   seen = { groups: rows.map((row) => row.group), columns };
   showChooser(clusters);
+  showLabels(page.labels, params);
   showStrip(page.counts, params);
   showHead(columns, params);
   const width = HEADS.length + columns.length + 1;
@@ -132,6 +133,13 @@ export function showGroups(page, params, clusters) {
   byId("groups").setAttribute("aria-rowcount", String(page.total + 1));
   byId("note").textContent = isPaused ? `order paused while you are in the list${waiting ? `: ${waiting} to move` : ""}` : "";
   showPages(page, rows.length, Number(params.get("offset") ?? 0));
+}
+
+function showLabels(labels, params) {
+  const select = byId("filters").elements.label;
+  setOptions(select, labels, visible);
+  select.value = params.get("label") ?? "";
+  select.parentElement.hidden = !labels.length;
 }
 
 function showPages(page, rows, first) {

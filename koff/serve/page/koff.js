@@ -42,7 +42,8 @@ function showParts({ view }) {
   }
   for (const label of document.querySelectorAll("#filters [data-of]")) {
     const isOfCluster = label.querySelector("[name=cluster]") && state.names.length < 2;
-    label.hidden = !label.dataset.of.split(" ").includes(view) || Boolean(isOfCluster);
+    const isOfLabels = label.querySelector("[name=label]")?.options.length === 1;
+    label.hidden = !label.dataset.of.split(" ").includes(view) || Boolean(isOfCluster || isOfLabels);
   }
   byId("zone").textContent = isUtc() ? "local time" : "UTC";
 }

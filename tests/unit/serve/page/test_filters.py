@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -162,3 +164,19 @@ def test_each_group_shows_what_one_must_know_at_each_width(tab: Tab, width: int)
             assert box["right"] <= width, name
             assert not box["cut"], name
             assert box["width"] > 0, name
+
+
+def test_groups_are_filtered_by_the_label_of_their_owner(tab: Tab, url: str) -> None:
+    open_page(tab, url)
+    assert not tab.evaluate("document.querySelector('[name=label]').checkVisibility()")
+    teams = (re.compile("^(?P<team>[a-z]+)"),)
+    view = replace(build_view({"pay-1": 0, "pay-2": 300, "ship-1": 0}), group_labels=teams)
+    with serving(Several(view)) as labelled:
+        open_page(tab, labelled)
+        assert read(tab, "[name=label] option") == ["any", "team=pay", "team=ship"]
+        choose(tab, "label", "team=pay")
+        wait_for_names(tab, ["pay-2", "pay-1"])
+        wait_for_hash(tab, "#/?label=team%3Dpay")
+        open_page(tab, f"{labelled}/#/?label=team%3Dship")
+        assert list_names(tab) == ["ship-1"]
+        assert tab.evaluate("document.querySelector('[name=label]').value") == "team=ship"
