@@ -134,6 +134,18 @@ def test_focus_selection_and_scroll_survive_a_hundred_refreshes_with_moving_rows
     assert was[0] == "b"
 
 
+def test_the_focus_stays_outside_the_list_while_rows_move(tab: Tab, url: str, source: Moving) -> None:
+    tab.evaluate("document.querySelector('#strip .count').focus()")
+    orders = set()
+    for number in range(100):
+        source.change({**WELL, "abcdef"[number % 6]: 300})
+        pass_ms(tab, 11_000)
+        refresh(tab)
+        orders.add(list_names(tab)[0])
+        assert focused(tab) == "0 ERR"
+    assert orders == set("abcdef")
+
+
 def test_a_group_that_is_gone_while_somebody_is_in_the_list_is_called_gone(
     tab: Tab, url: str, source: Moving
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from importlib.resources import files
-from pathlib import Path
 
 import pytest
 
@@ -29,8 +28,6 @@ pytestmark = [
 
 
 MOST_BYTES = 150_000
-AXE = (Path(__file__).parents[3] / "axe" / "axe.min.js").read_text()
-ADDRESSES = ("", "/#/group/d/g", "/#/events", "/#/topics", "/#/topic/c/t", "/#/clusters")
 
 
 def test_the_groups_are_there_with_their_causes(tab: Tab, page: str):
@@ -126,42 +123,6 @@ def test_a_click_on_a_column_sorts_and_another_turns_the_order(tab: Tab, page: s
         )
         names = sorted(list_names(tab), reverse=expected == "descending")
         wait_until(lambda names=names: list_names(tab) == names, timeout_s=60, what=expected)  # type: ignore[misc]  # bound at once
-
-
-@pytest.mark.parametrize("colors", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 360, 768, 1024, 1440])
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_the_page_is_never_wider_than_the_window(tab: Tab, page: str, colors: str, width: int, address: str):
-    open_page(tab, f"{page}{address}", colors=colors, width=width)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert tab.complaints(page) == []
-
-
-@pytest.mark.parametrize("colors", ["light", "dark"])
-@pytest.mark.parametrize("address", ADDRESSES)
-@pytest.mark.parametrize("width", [360, 1024])
-def test_axe_finds_nothing(tab: Tab, page: str, colors: str, width: int, address: str):
-    open_page(tab, f"{page}{address}", colors=colors, width=width)
-    tab.evaluate(f"(() => {{ {AXE}; }})()")
-    found = tab.evaluate(
-        "axe.run().then((run) => run.violations"
-        ".map((each) => [each.id, each.nodes.map((node) => node.html)]))"
-    )
-    assert found == []
-
-
-@pytest.mark.parametrize("width", [360, 768, 1024, 1440])
-@pytest.mark.parametrize("address", ADDRESSES)
-def test_whatever_is_touched_is_large_enough(tab: Tab, page: str, width: int, address: str):
-    open_page(tab, f"{page}{address}", width=width)
-    small = tab.evaluate(
-        "[...document.querySelectorAll('button, select, summary, input, nav a, #strip a, .name a, .then')]"
-        ".filter((each) => each.checkVisibility())"
-        ".map((each) => (each.type === 'checkbox' ? each.closest('label') : each))"
-        ".filter((each) => { const { width, height } = each.getBoundingClientRect();"
-        " return width < 43.9 || height < 43.9; }).map((each) => each.outerHTML)"
-    )
-    assert small == []
 
 
 def test_topics_have_their_slowest_readers(tab: Tab, page: str):
