@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -27,6 +28,12 @@ POINTS = 3
 def take(tab: Tab, name: str) -> None:
     """A picture of what the tab shows."""
     (IMAGES / f"{name}.png").write_bytes(tab.screenshot())
+
+
+def show(tab: Tab, address: str, **options: Any) -> None:
+    """Loads an address of the page: a new part after # alone would not load it again."""
+    tab.open("about:blank", **options)
+    tab.open(address, **options)
 
 
 def find_in_output(demo: subprocess.Popen[str], name: str) -> str:
@@ -55,17 +62,14 @@ def main() -> None:
         courses = "document.querySelector('#groups polyline')?.getAttribute('points').split(' ').length ?? 0"
         wait_until(lambda: tab.evaluate(courses) >= POINTS, timeout_s=420, what="the courses of the lags")
         take(tab, "groups")
-        tab.open(f"{url.partition('#')[0]}#/", colors="dark", width=NARROW)
+        address = tab.evaluate("[...document.links].find((link) => link.text === 'stuck').href")
+        show(tab, url, colors="dark", width=NARROW)
         wait_until(lambda: tab.evaluate(late), what="the list")
         take(tab, "groups-narrow")
-        tab.open(f"{url.partition('#')[0]}#/events", colors="light")
+        show(tab, f"{url}/#/events", colors="light")
         wait_until(lambda: tab.evaluate("document.querySelectorAll('.story').length"), what="the incidents")
         take(tab, "incidents")
-        tab.open(url, colors="light")
-        wait_until(lambda: tab.evaluate(late), what="the list")
-        address = tab.evaluate("[...document.links].find((link) => link.text === 'stuck').href")
-        tab.open("about:blank", colors="dark")
-        tab.open(address, colors="dark")
+        show(tab, address, colors="dark")
         plotted = "document.querySelectorAll('.cause, .plot canvas').length >= 3"
         wait_until(lambda: tab.evaluate(plotted), what="the group")
         is_live = "document.getElementById('live').textContent === 'live'"

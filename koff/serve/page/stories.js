@@ -37,17 +37,19 @@ function showIncident(incident, isGroup) {
     element("p", {}, status(incident.worst), " ", isGroup ? null : groupLink(incident.cluster ?? "", incident.group), isGroup ? null : soft(` ${visible(incident.cluster ?? "?")} `),
       moment(incident.opened_ms), incident.closed_ms === null ? null : " to ", incident.closed_ms === null ? null : moment(incident.closed_ms), soft(`, ${lasted}`)),
     element("p", {}, last?.text ?? ""),
-    element("details", {},
-      element("summary", { textContent: `${steps.length} ${steps.length === 1 ? "change" : "changes"}` }),
-      element("ol", {}, steps),
-      element("p", { className: "soft", textContent: `At most ${incident.worst_lag.toLocaleString("en")} offsets and ${duration(incident.worst_time_lag_s)} behind${lost}.` })),
-    link("Show that time", atTime(incident), { className: "then", ariaLabel: `Show that time: ${visible(incident.group)}` }));
+    element("div", { className: "acts" },
+      element("details", {},
+        element("summary", { textContent: `${steps.length} ${steps.length === 1 ? "change" : "changes"}` }),
+        element("ol", {}, steps),
+        element("p", { className: "soft", textContent: `At most ${incident.worst_lag.toLocaleString("en")} offsets and ${duration(incident.worst_time_lag_s)} behind${lost}.` })),
+      link("Show that time", atTime(incident), { className: "then", ariaLabel: `Show that time: ${visible(incident.group)}` })));
 }
 
 function showEvent(event, isGroup) {
   const target = event.group && !isGroup ? groupLink(event.cluster, event.group, event.text) : event.text;
-  const kind = { error: "ERR", warning: "WARN" }[event.severity] ?? "";
-  return element("li", { className: `event ${kind}`, dataset: { key: event.id } }, moment(Date.parse(event.time)), " ", target);
+  const kind = { error: "ERR", warning: "WARN" }[event.severity];
+  const severity = kind && element("span", { className: `status ${kind}`, textContent: event.severity });
+  return element("li", { className: "event", dataset: { key: event.id } }, severity, " ", moment(Date.parse(event.time)), " ", target);
 }
 
 // Those that last first, then by time.
