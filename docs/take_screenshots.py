@@ -66,7 +66,7 @@ def main() -> None:
         show(tab, url, colors="dark", width=NARROW)
         wait_until(lambda: tab.evaluate(late), what="the list")
         take(tab, "groups-narrow")
-        show(tab, f"{url}/#/events", colors="light")
+        show(tab, f"{url}#/events", colors="light")
         wait_until(lambda: tab.evaluate("document.querySelectorAll('.story').length"), what="the incidents")
         take(tab, "incidents")
         show(tab, address, colors="dark")
