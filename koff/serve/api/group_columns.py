@@ -86,7 +86,7 @@ class GroupColumns:
         return GroupPage(build_totals(places), len(order), unknown, self._count(mask), self._list_labels())
 
     def _list_labels(self) -> list[str]:
-        pairs = {f"{name}={value}" for labels in self._labels for name, value in labels.items()}
+        pairs = {f"{name}={value}" for labels in self._labels if labels for name, value in labels.items()}
         return sorted(pairs)[:MOST_LABELS]
 
     def _count(self, mask: Mask) -> dict[str, Counts]:
@@ -182,7 +182,7 @@ class GroupColumns:
     @cached_property
     def _labels(self) -> list[dict[str, str]]:
         return [
-            find_labels(group.name, view.group_labels)
+            find_labels(group.name, view.group_labels) if view.group_labels else {}
             for view, _, shard in self._shards
             for group in shard.groups
         ]
