@@ -15,7 +15,7 @@ function listLinks() {
 
 function step(by) {
   const links = listLinks();
-  const at = links.indexOf(document.activeElement);
+  const at = links.findIndex((each) => (each.closest("tr") ?? each).contains(document.activeElement));
   links[at < 0 ? 0 : Math.min(Math.max(at + by, 0), links.length - 1)]?.focus();
 }
 

@@ -13,8 +13,8 @@ from koff.lag.verdict import Verdict
 from koff.serve.api.endpoints import ENDPOINTS
 from koff.serve.api.group_columns import GroupColumns
 from koff.serve.api.parameters import parse_query
-from koff.tracker import GroupTotal
-from tests.unit.serve.api.clusters import Clusters, build_view, take_view
+from koff.tracker import GroupTotal, Rule, ShownNames
+from tests.unit.serve.api.clusters import NOW_MS, Clusters, build_view, fill_tracker, take_view
 from tests.unit.tracker.test_selection import take_snapshot
 
 (PARAMETERS,) = [endpoint.parameters for endpoint in ENDPOINTS if endpoint.path == "/api/v1/groups"]
@@ -68,3 +68,10 @@ def test_groups_are_filtered_by_the_labels_that_their_names_give() -> None:
         assert sum(found["counts"][0][verdict.name] for verdict in Verdict) == len(names)
     assert clusters.request("/api/v1/groups", "label=kind").problem["allowed"] == "LABEL=VALUE"
     assert Clusters(take_view()).get("groups")["labels"] == []
+
+
+def test_groups_that_are_not_shown_are_not_counted() -> None:
+    tracker = fill_tracker()
+    tracker.show(ShownNames(groups=(Rule.parse("exclude:^lost$"),)))
+    (counts,) = Clusters(build_view(tracker.take_snapshot(NOW_MS))).get("groups")["counts"]
+    assert (counts["ERR"], counts["OK"]) == (0, 3)

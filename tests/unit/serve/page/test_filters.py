@@ -130,6 +130,8 @@ def test_the_list_is_walked_and_opened_by_keys_at_each_width(tab: Tab, url: str,
     assert "Allowed" in read(tab, ".details")[0]
     assert focused(tab) == "Less of a2"
     press(tab, "j")
+    assert focused(tab) == "a3"
+    press(tab, "k")
     press(tab, "Enter")
     wait_for_hash(tab, "#/group/north/a2")
     press(tab, "Escape")
