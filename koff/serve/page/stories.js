@@ -1,0 +1,70 @@
+// What happened, as stories: an incident is one entry with a beginning, its changes, and an end. Beside them, the
+// events that belong to no incident.
+
+import { apiPath, events } from "./api.js";
+import { byId, element, link, patchChildren } from "./dom.js";
+import { duration, explain, groupAddress, groupLink, moment, soft, status, visible } from "./words.js";
+
+const PAGE = 100;
+const SHOWN = 12;
+const OF_INCIDENTS = ["incident_opened", "incident_raised", "incident_closed"];
+
+export function incidentsPath({ view, cluster, name, params }) {
+  const query = { limit: view === "events" ? PAGE : SHOWN };
+  if (view === "group") Object.assign(query, { cluster, group: name });
+  if (view === "events") for (const each of ["cluster", "name", "worst", "open", "offset"]) if (params.get(each)) query[each] = params.get(each);
+  return apiPath("incidents", query);
+}
+
+function fits(event, { view, cluster, name, params }) {
+  if (OF_INCIDENTS.includes(event.kind)) return false;
+  if (view === "group") return event.group === name && event.cluster === cluster;
+  if (view !== "events") return event.severity !== "info";
+  if (params.get("worst") || params.get("open")) return false;
+  return [params.get("cluster") || event.cluster].includes(event.cluster) && event.text.includes(params.get("name") ?? "");
+}
+
+export const atTime = (incident) => `${groupAddress(incident.cluster ?? "", incident.group)}?at=${incident.opened_ms}`;
+
+function showIncident(incident, isGroup) {
+  const last = incident.steps.at(-1);
+  const now_ms = Date.now();
+  const lasted = incident.closed_ms === null ? `for ${duration(Math.max(0, now_ms - incident.opened_ms) / 1000)} so far` : `lasted ${duration(incident.duration_s)}`;
+  const steps = incident.steps.map((step) => element("li", {}, moment(step.at_ms), " ", status(step.status), step.cause ? ` ${explain(step.cause)}: ` : " ", step.text));
+  if (incident.closed_ms !== null) steps.push(element("li", {}, moment(incident.closed_ms), " over"));
+  const lost = incident.records_lost ? `, at least ${incident.records_lost.toLocaleString("en")} records lost` : "";
+  return element("li", { className: "story", dataset: { key: incident.key } },
+    element("p", {}, status(incident.worst), " ", isGroup ? null : groupLink(incident.cluster ?? "", incident.group), isGroup ? null : soft(` ${visible(incident.cluster ?? "?")} `),
+      moment(incident.opened_ms), incident.closed_ms === null ? null : " to ", incident.closed_ms === null ? null : moment(incident.closed_ms), soft(`, ${lasted}`)),
+    element("p", {}, last?.text ?? ""),
+    element("div", { className: "acts" },
+      element("details", {},
+        element("summary", { textContent: `${steps.length} ${steps.length === 1 ? "change" : "changes"}` }),
+        element("ol", {}, steps),
+        element("p", { className: "soft", textContent: `At most ${incident.worst_lag.toLocaleString("en")} offsets and ${duration(incident.worst_time_lag_s)} behind${lost}.` })),
+      link("Show that time", atTime(incident), { className: "then", ariaLabel: `Show that time: ${visible(incident.group)}` })));
+}
+
+function showEvent(event, isGroup) {
+  const target = event.group && !isGroup ? groupLink(event.cluster, event.group, event.text) : event.text;
+  const kind = { error: "ERR", warning: "WARN" }[event.severity];
+  const severity = kind && element("span", { className: `status ${kind}`, textContent: event.severity });
+  return element("li", { className: "event", dataset: { key: event.id } }, severity, " ", moment(Date.parse(event.time)), " ", target);
+}
+
+// Those that last first, then by time.
+export function showStories(found, address) {
+  const isGroup = address.view === "group";
+  const most = address.view === "events" ? PAGE : SHOWN;
+  const stories = found.incidents.map((incident) => ({ at_ms: incident.closed_ms === null ? Infinity : incident.opened_ms, make: () => showIncident(incident, isGroup) }));
+  const others = events.filter((event) => fits(event, address)).reverse().map((event) => ({ at_ms: Date.parse(event.time), make: () => showEvent(event, isGroup) }));
+  const items = [...stories, ...others].sort((one, other) => (one.at_ms === other.at_ms ? 0 : other.at_ms - one.at_ms)).slice(0, most).map((each) => each.make());
+  if (!items.length) items.push(element("li", { className: "soft", textContent: "nothing since koff started" }));
+  patchChildren(byId("events"), items);
+  byId("stories").textContent = address.view === "events" ? `${found.total.toLocaleString("en")} ${found.total === 1 ? "incident" : "incidents"}` : "";
+}
+
+// For those who listen: new incidents, and nothing else.
+export function hearIncident(event) {
+  if (event.kind === "incident_opened" || event.kind === "incident_raised") byId("heard").textContent = event.text;
+}
