@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from koff.spark.job.cluster_stream import Progress
+    from koff.spark.job.cluster_job import Progress
 
 Measure = Callable[[], tuple[int, int]]
 """Returns how much is done, and how much there is to do in all (0 while unknown)."""
