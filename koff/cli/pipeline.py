@@ -31,8 +31,8 @@ from koff.errors import ConfigError
 from koff.logs import get_logger
 
 if TYPE_CHECKING:
-    from koff.spark.tables.maintenance import Maintained
     from koff.spark.tables.delta_tables import Tables
+    from koff.spark.tables.maintenance import Maintained
 
 log = get_logger("cli.pipeline")
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
+from koff.spark.job.cluster_stream import PipelineConf
 
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
 from koff.kafkatest import KafkaCluster, free_ports, reap, spawn, wait_until
-from koff.spark.job.cluster_stream import PipelineConf
 from koff.spark.job.job import Job
 from koff.spark.tables.schemas import Tables
 from tests.koff_process import KOFF

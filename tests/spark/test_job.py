@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from koff.spark.job.batch_progress import ProgressCounter
+from koff.spark.job.cluster_stream import PipelineConf, Progress
 from pyspark.sql import functions as f
 
 from koff.client import ClusterConf
@@ -24,8 +26,6 @@ from koff.config.clusters import WatchedCluster
 from koff.errors import KoffError
 from koff.kafkatest import KafkaCluster, LocalKafka, wait_until
 from koff.spark.job import cluster_stream
-from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.cluster_stream import PipelineConf, Progress
 from koff.spark.job.job import Job
 from koff.spark.job.segments_backfill import backfill_segments
 from koff.spark.job.table_server import serve_tables

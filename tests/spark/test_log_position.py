@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from koff.spark.tables.coverage import Span
 
 from koff.client import OffsetSpec
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import KafkaOptions, OffsetsLog, StreamReader
 from koff.spark.source.log_position import LogPosition
-from koff.spark.tables.coverage import Span
 
 
 class Scripted(OffsetsLog):

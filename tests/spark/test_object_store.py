@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from koff.spark.job.cluster_stream import PipelineConf
+from koff.spark.tables.leases import LeaseHeld, hold_leases
 
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
 from koff.kafkatest import KafkaCluster
-from koff.spark.job.cluster_stream import PipelineConf
 from koff.spark.job.job import Job
 from koff.spark.job.segments_backfill import backfill_segments
-from koff.spark.tables.leases import LeaseHeld, hold_leases
 from koff.spark.tables.log_store import SINGLE_DRIVER, UnsafeLogStore
 from koff.spark.tables.schemas import Tables
 from tests.koff_process import run_koff

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from koff.spark.rows.packing import EXTENT, Extent
 
 from koff.errors import ConfigError
 from koff.spark import find_koff_error
-from koff.spark.rows.packing import EXTENT, Extent
 from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader
 from tests.spark.test_decoding import EVERY
 from tests.spark.test_source import reader, transact, write

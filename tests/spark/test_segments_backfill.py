@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from koff.spark.job.batch_progress import STEPS, ProgressCounter
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.job.batch_progress import STEPS, ProgressCounter
 from koff.spark.job.segments_backfill import SegmentsBatch, backfill_segments, check_segments
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader, make_batch_options

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from koff.spark.job.cluster_stream import PipelineConf
 
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
 from koff.kafkatest import LocalKafka
-from koff.spark.job.cluster_stream import PipelineConf
 from koff.spark.job.job import Job
 from koff.spark.tables.schemas import Tables
 from tests.clusters import lend_kafka

@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from koff.spark.job.batch_writer import BatchWriter
+from koff.spark.job.cluster_stream import Progress
+from koff.spark.job.end_curves import EndCurves
+from koff.spark.job.lag_changes import FullSamples
+from koff.spark.job.table_view import TableView
 
 from koff.client import ClusterConf
 from koff.client.cluster import Cluster
@@ -19,14 +24,9 @@ from koff.client.wire.connection import UnsupportedVersion
 from koff.errors import ConnectError
 from koff.records.placement import group_partition
 from koff.spark.job import share_lags
-from koff.spark.job.batch_writer import BatchWriter
-from koff.spark.job.cluster_stream import Progress
-from koff.spark.job.end_curves import EndCurves
 from koff.spark.job.end_offsets import Sample
-from koff.spark.job.lag_changes import FullSamples
 from koff.spark.job.samples import write_sample_and_lag
 from koff.spark.job.share_lags import ShareLags, ShareRow, ShareState, read_share_states
-from koff.spark.job.table_view import TableView
 from koff.spark.tables.schemas import Tables
 from tests.spark.settings import next_transaction
 from tests.unit.builders import Share, said

@@ -8,6 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from koff.spark.job.batch_writer import BatchWriter
+from koff.spark.tables.coverage import CoverageRow
+from koff.spark.tables.leases import hold_leases
+from koff.spark.tables.maintenance_notes import MaintenanceNotes
 from pyspark.sql import functions as f
 
 from koff.cli.pipeline_checks import FAILED, format_status, print_checks, print_status, run_checks
@@ -16,7 +20,6 @@ from koff.client.cluster import Cluster
 from koff.client.cluster_conf import TopicInfo
 from koff.config.clusters import WatchedCluster
 from koff.errors import KoffError
-from koff.spark.job.batch_writer import BatchWriter
 from koff.spark.job.table_checks import (
     KEYS,
     check_against_log,
@@ -27,9 +30,6 @@ from koff.spark.job.table_checks import (
     fetch_log_ends,
 )
 from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status, read_sizes
-from koff.spark.tables.coverage import CoverageRow
-from koff.spark.tables.leases import hold_leases
-from koff.spark.tables.maintenance_notes import MaintenanceNotes
 from koff.spark.tables.schemas import TABLES, Tables
 from tests.spark.test_decoding import raw
 from tests.spark.test_leases import make_frame

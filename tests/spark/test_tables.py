@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
+from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
+from koff.spark.tables.layout import LAYOUTS
 from pyarrow.parquet import ParquetFile
 from pyspark.sql.types import StructType
 
 from koff.spark.tables import schemas as module
-from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
-from koff.spark.tables.layout import LAYOUTS
 from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Tables, WrongTables
 
 if TYPE_CHECKING:

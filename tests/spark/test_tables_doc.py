@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from koff.spark.job.table_checks import KEYS
 from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
 from koff.spark.tables.layout import LAYOUTS
+
+from koff.spark.job.table_checks import KEYS
 from koff.spark.tables.schemas import TABLES, Tables
 from tests.spark.test_table_checks import append
 

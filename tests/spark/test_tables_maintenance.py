@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from koff.spark.tables.maintenance_notes import MaintenanceNotes
+from koff.spark.tables.retention import list_expiring, parse_retention
 
 from koff.errors import ConfigError
 from koff.spark.tables import maintenance, maintenance_notes, schemas
 from koff.spark.tables.maintenance import MaintainConf, Maintained, maintain_cluster, maintain_tables
-from koff.spark.tables.maintenance_notes import MaintenanceNotes
-from koff.spark.tables.retention import list_expiring, parse_retention
 from koff.spark.tables.schemas import MAINTENANCE, TABLES, Tables
 from tests.spark.test_table_checks import append
 

@@ -1,7 +1,7 @@
 """Carries out the plans of a cluster's batches: writes their rows, and brings the state up to date.
 
-A plan may be carried out again. What a table has of it is ignored; and where `records` has the batch, the batch is
-read from there, because the log may have other records by now.
+A plan may be carried out again. What a table has of it is ignored; and where `records` has the batch, the
+batch is read from there, because the log may have other records by now.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from koff.spark.job.cluster_state import ClusterState, GroupRow, split_records
-from koff.spark.job.hours import begin_hour, compute_hours
 from koff.spark.job.lag_rows import build_lag_rows
 from koff.spark.job.samples import Sample
 from koff.spark.rows.decoding import COMMITS
 from koff.spark.rows.newest import coalesce_batches, keep_newest
 from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
 from koff.spark.tables.progress import Plan, read_plans
 from koff.spark.tables.schemas import TABLES
 from koff.view.cluster_view import ClusterView
@@ -43,7 +43,7 @@ _NEWEST = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that is in the tables, with how many rows it has. `view` is that of its sample; None: it has none."""
+    """A batch that is in the tables, with its numbers of rows. `view` is that of its sample, if any."""
 
     plan: Plan
     records: int
@@ -62,8 +62,8 @@ class Batches:
     def restore(self, newest: Plan) -> Plan:
         """Brings state and tables up to the newest plan. Returns the plan that the next one continues.
 
-        Only the process that has the segments can carry out a plan to read them. So if `records` does not have the
-        batch, it never will, and the next plan begins where the batch before has ended.
+        Only the process that has the segments can carry out a plan to read them. So if `records` does not
+        have the batch, it never will, and the next plan begins where the batch before has ended.
         """
         saved = self._tables.cluster_frame("state", self._name).collect()
         number = max((row.number for row in saved), default=0)
@@ -81,7 +81,7 @@ class Batches:
         return plans[-1]
 
     def _give_up(self, plan: Plan) -> bool:
-        """Makes sure that no process writes the records of a batch of segments. Returns whether there are none."""
+        """Makes sure that nobody writes the records of the batch any more. Returns whether there are none."""
         nothing = self._tables.frame("records").where("false")
         self._tables.write_batch("records", nothing, self._name, plan.number)
         rows = self._tables.cluster_frame("records", self._name).where(f"number = {plan.number}")
@@ -128,7 +128,7 @@ class Batches:
     def _write_records(
         self, plan: Plan, *, again: bool, is_newest: bool
     ) -> Iterator[tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]]:
-        """Writes the records of the batch. Yields commits, records about groups, and how many of both there are."""
+        """Writes the records. Yields commits, records about groups, and how many records and commits."""
         if not again or (is_newest and self._tables.find_number("records", self._name) < plan.number):
             rows = self._source(plan)
             if isinstance(rows, pa.Table):
@@ -143,7 +143,7 @@ class Batches:
     def _read_table(
         self, plan: Plan
     ) -> Iterator[tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]]:
-        """What `_write_records` yields, from the table. Of the commits only those that matter to the state."""
+        """What `_write_records` yields, from the table; of the commits, those that matter to the state."""
         rows = self._tables.cluster_frame("records", self._name).where(f"number = {plan.number}")
         is_commit = rows["kind"].isin(*COMMITS)
         commits = rows.where(is_commit).select(*_NEWEST)
@@ -167,9 +167,8 @@ class Batches:
         """Writes the hour of the sample before, if this sample is in a later one."""
         before, now = plan.sampled_before, plan.sampled_at
         if before is not None and now is not None and begin_hour(before) < begin_hour(now):
-            rows = compute_hours(
-                self._tables.cluster_frame("lag", self._name), begin_hour(before), plan.sampled_at
-            )
+            lag, hour = self._tables.cluster_frame("lag", self._name), begin_hour(before)
+            rows = compute_hours(lag, hour, hour + HOUR, now)
             self._write_rows("lag_hourly", rows, plan)
 
     def _write_rows(self, name: str, frame: DataFrame, plan: Plan) -> None:
@@ -196,16 +195,16 @@ def _keep_newest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def read_group_records(rows: DataFrame) -> Iterator[list[dict[str, Any]]]:
-    """The records about groups among rows of `records`, by partition in log order, in lots that fit in memory."""
+    """The records about groups among rows of `records`, in log order, in lots that fit in memory."""
     others = rows.where(~rows["kind"].isin(*COMMITS, "Undecodable", "Unknown")).select(*_NEEDED)
-    counts = dict(others.groupBy("offsets_partition").count().collect())
+    counts: dict[int, int] = dict(others.groupBy("offsets_partition").count().collect())
     for partitions in _split_counts(counts):
         some = others.where(others["offsets_partition"].isin(*partitions))
         yield some.orderBy("offsets_partition", "log_offset").toArrow().to_pylist()
 
 
 def _split_counts(counts: Mapping[int, int]) -> Iterator[list[int]]:
-    """The partitions with records about groups, in lots of at most `_MOST_AT_ONCE` records or one partition."""
+    """The partitions with records, in lots of at most `_MOST_AT_ONCE` records, or of one partition."""
     lot: list[int] = []
     size = 0
     for partition, count in sorted(counts.items()):

@@ -35,11 +35,11 @@ STALE_INTERVALS = 5
 class PipelineConf:
     """How the job runs.
 
-    `interval_s` is the time between two samples, and between two batches once the job has caught up. With `once`,
-    the job ends when it has read the log up to where it ended at the start. Without `sample`, there are no rows of
-    lag. A batch has at most `max_offsets_per_batch` offsets. With `fail_on_data_loss`, records that were deleted
-    before they were read are an error; otherwise a warning. Each `maintain_s`, the rows of the cluster are
-    maintained between two batches, the first time after `FIRST_MAINTENANCE_S`.
+    `interval_s` is the time between two samples, and between two batches once the job has caught up. With
+    `once`, the job ends when it has read the log up to where it ended at the start. Without `sample`, there
+    are no rows of lag. A batch has at most `max_offsets_per_batch` offsets. With `fail_on_data_loss`, records
+    that were deleted before they were read are an error; otherwise a warning. Each `maintain_s`, the rows of
+    the cluster are maintained between two batches, the first time after `FIRST_MAINTENANCE_S`.
     """
 
     interval_s: float = 30.0
@@ -60,8 +60,8 @@ class PipelineConf:
 class Progress:
     """A batch that is in the tables. `seconds` is the time that it took.
 
-    `behind` is the number of offsets of the offsets topic that are not read yet. `sampled` is the number of rows of
-    lag, as of `sampled_at`, and `view` what is known at that moment; None if the batch has no sample.
+    `behind` is the number of offsets of the offsets topic that are not read yet. `sampled` is the number of
+    rows of lag, as of `sampled_at`, and `view` what is known at that moment; None if the batch has no sample.
     """
 
     cluster: str

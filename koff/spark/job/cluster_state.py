@@ -1,8 +1,8 @@
-"""What is known of a cluster: the daemon's tracker and its verdicts, fed with rows of `records` and with samples.
+"""What is known of a cluster: the daemon's tracker and verdicts, fed with rows of `records` and samples.
 
-All that is derived (rows of `groups` and `lag`, verdicts) is a function of these rows and samples in the order of
-their batches. So a process that begins later derives the same: from the saved state of a batch, and from the
-batches since then.
+All that is derived (rows of `groups` and `lag`, verdicts) is a function of these rows and samples in the
+order of their batches. So a process that begins later derives the same: from the saved state of a batch, and
+from the batches since then.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class ClusterState:
             )
 
     def apply_group_records(self, rows: Iterable[Mapping[str, Any]], seen_at_ms: int) -> Iterator[GroupRow]:
-        """Applies records about groups, in the order of the log of each partition. Yields the rows of `groups`.
+        """Applies records about groups, by partition in log order. Yields the rows of `groups`.
 
-        Brokers write all records of a change at once, with one timestamp. The states between these records never
-        existed, so a change is complete when the group or the timestamp differs.
+        Brokers write all records of a change at once, with one timestamp. The states between these records
+        never existed, so a change is complete when the group or the timestamp differs.
         """
         for (partition, name, _), records in groupby(
             rows, key=lambda row: tuple(row[k] for k in _GROUP_KEYS)

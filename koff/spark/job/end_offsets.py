@@ -20,8 +20,8 @@ TOPICS_INTERVAL_S = 30.0
 """The time between two listings of the topics, and between two looks for their leaders."""
 LEADERS_TIMEOUT_S = 10.0
 MOST_PARTITIONS = 20_000
-"""With more partitions than this, only those are sampled that groups use: a group that begins with another topic
-then has its first lag one sample later."""
+"""With more partitions than this, only those are sampled that groups use: a group that begins with another
+topic then has its first lag one sample later."""
 MOST_REASONS = 5
 """A log line names at most so many reasons."""
 

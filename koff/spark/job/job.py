@@ -49,8 +49,8 @@ class Job:
     """Runs the pipeline for some clusters. Use it as a context manager: the exit closes the connections.
 
     The entry connects to all clusters, so that an error is found before anything is written. It raises
-    `ConnectError` or `ConfigError` with the cluster's name. `progress` is called after each batch, in the thread of
-    its cluster.
+    `ConnectError` or `ConfigError` with the cluster's name. `progress` is called after each batch, in the
+    thread of its cluster.
     """
 
     def __init__(
@@ -106,9 +106,9 @@ class Job:
     def run(self, tables: Tables) -> None:
         """Runs until `stop` is called, or with `once` until all clusters are done.
 
-        An error of a cluster affects no other one. If a cluster cannot be reached, or a Python process of Spark was
-        killed, it is tried again after a pause; with `once`, or after another error, it stays down. When all are
-        done or down, the first error is raised as `KoffError`.
+        An error of a cluster affects no other one. If a cluster cannot be reached, or a Python process of
+        Spark was killed, it is tried again after a pause; with `once`, or after another error, it stays down.
+        When all are done or down, the first error is raised as `KoffError`.
         """
         for number, (watched, cluster) in enumerate(zip(self._watched, self._clusters, strict=True)):
             conf = self.conf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Any
@@ -78,7 +79,7 @@ def _build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot, offsets: Any) -
             shard.groups,
             verdicts.verdict.tolist(),
             verdicts.cause.tolist(),
-            np.where(np.isnan(verdicts.allowance_s), None, verdicts.allowance_s).tolist(),
+            [None if math.isnan(s) else s for s in verdicts.allowance_s.tolist()],
             strict=True,
         )
     }

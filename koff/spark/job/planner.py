@@ -13,7 +13,7 @@ import structlog
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.config.clusters import WatchedCluster
-from koff.errors import ConfigError, ConnectError
+from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.end_offsets import EndOffsetSampler
 from koff.spark.job.samples import NO_OFFSETS, Sample
@@ -31,8 +31,8 @@ log = structlog.get_logger(component="spark.job")
 class Planner:
     """Plans the batches of one cluster. The caller connects `cluster`, and closes it.
 
-    A batch has at most `max_offsets` offsets. An open transaction may hide commits for `limit_s`: after that, the
-    lags of their partition are unknown.
+    A batch has at most `max_offsets` offsets. An open transaction may hide commits for `limit_s`: after that,
+    the lags of their partition are unknown.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Planner:
         """How many offsets of the offsets topic come after the newest plan."""
 
     def plan(self, owner: Owner, before: Plan | None, tracker: Tracker, *, wants_sample: bool) -> Plan:
-        """The plan of the batch after `before`. It has a sample if it `wants_sample` and reads the log to its end.
+        """The plan of the batch after `before`. It has a sample if it `wants_sample` and reads to the end.
 
         `tracker` knows which partitions groups read. Raises `ConnectError` and `DataLost`.
         """
@@ -105,7 +105,7 @@ class Planner:
         )
 
     def _find_held(self, plan: Plan) -> tuple[int, ...]:
-        """The partitions whose newest commits are not known: without a leader, or hidden by a transaction for long."""
+        """The partitions whose newest commits are not known: no leader, or hidden for long."""
         at, stables = plan.at, self._position.offsets
         held = {p: stables[p] for p, high in self._highs.items() if high > stables.get(p, high)}
         self._held = {

@@ -33,8 +33,8 @@ class Sample:
 
     `topic_ids` has the id of each topic, by name; None: as in the sample before. `offsets_partitions` is the
     partition count of the offsets topic, and `held` has those of its partitions in which an open transaction
-    hides commits, of which nothing is known therefore. `shares` has the lags of share groups, by group: topic,
-    topic id, partition and lag (None: no lag); `unknown_shares` are slots without a known lag.
+    hides commits, of which nothing is known therefore. `shares` has the lags of share groups, by group:
+    topic, topic id, partition and lag (None: no lag); `unknown_shares` are slots without a known lag.
     """
 
     at_ms: int
@@ -74,6 +74,6 @@ class Sample:
             facts["topic_ids"],
             facts["offsets_partitions"],
             tuple(facts["held"]),
-            shares,  # type: ignore[arg-type]  # JSON has lists for tuples
-            unknown,  # type: ignore[arg-type]  # likewise
+            shares,
+            unknown,
         )

@@ -1,7 +1,7 @@
 """`koff pipeline backfill --segments`: copied log segments into the tables, in batches of bounded size.
 
-The batches continue those that the tables have: offsets that the tables have already are left out. So a backfill
-that was interrupted continues, and a later `run` continues after it.
+The batches continue those that the tables have: offsets that the tables have already are left out. So a
+backfill that was interrupted continues, and a later `run` continues after it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class WrittenCounts(NamedTuple):
 
 
 class SegmentsBatch(NamedTuple):
-    """A batch that is in the tables: its number, from 1, and how many there are; its bytes, and what it wrote."""
+    """A batch that is in the tables: its number, how many there are, its bytes, and what it wrote."""
 
     number: int
     batches: int
@@ -71,7 +71,8 @@ def backfill_segments(
 ) -> WrittenCounts:
     """Writes log segments into the tables, without the offsets that the tables have already.
 
-    `progress` is called after each batch. A batch has at most `most_bytes`, or one larger file. Raises `KoffError`.
+    `progress` is called after each batch. A batch has at most `most_bytes`, or one larger file. Raises
+    `KoffError`.
     """
     try:
         return _SegmentsBackfill(tables, path, cluster).run(progress, most_bytes)
@@ -139,12 +140,14 @@ class _SegmentsBackfill:
             return LogPart(files.partition, base, end, base, end)
         if base > known.next:
             raise DataLost(
-                f"cluster {self._cluster}: partition {known.partition} has offsets up to {known.next}, and the "
-                f"segments begin at {base}: copy the segments between, or read these under another --cluster-name"
+                f"cluster {self._cluster}: partition {known.partition} has offsets up to {known.next}, and "
+                f"the segments begin at {base}: copy the segments between, or read these under another "
+                f"--cluster-name"
             )
         if base < known.first:
             log.warning(
-                "older segments are left out: the tables begin after them; read them under another --cluster-name",
+                "older segments are left out: the tables begin after them; read them under another "
+                "--cluster-name",
                 partition=known.partition,
                 tables_begin=known.first,
                 segments_begin=base,

@@ -52,7 +52,7 @@ class ShareRow(NamedTuple):
 
 
 class ShareLags:
-    """The lags of one cluster's share groups. For each sample, call `load`, then `fetch`, then read the properties.
+    """The lags of one cluster's share groups. For each sample, call `load`, then `fetch`.
 
     No lag is known with `asks` False.
     `topics` is a regular expression that the name of a topic must match.

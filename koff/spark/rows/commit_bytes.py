@@ -1,4 +1,4 @@
-"""Decoded commits as the bytes of records again: the tracker takes records as the log has them. Imports no Spark."""
+"""Decoded commits as bytes of records again, because the tracker takes records as the log has them."""
 
 from __future__ import annotations
 

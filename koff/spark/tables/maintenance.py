@@ -1,5 +1,5 @@
-"""Keeps the tables small and quick to read: deletes old rows, sorts past days by group, merges small files, and
-deletes files that no version needs. It may run beside a job: appends conflict with none of this."""
+"""Keeps the tables small and quick to read: deletes old rows, sorts past days by group, merges small files,
+and deletes files that no version needs. It may run beside a job: appends conflict with none of this."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class _Maintenance:
         return sum(int(row.operationMetrics.get("numDeletedRows") or 0) for row in deletes)
 
     def _sort_past_days(self, name: str, delta: DeltaTable) -> None:
-        """Sorts the rows of each day that has ended and has small files. A day that was sorted has one at most."""
+        """Sorts the rows of each day that has ended and has small files: a sorted day has one at most."""
         from pyspark.sql import functions as f
 
         frame = self._tables.frame(name).where(self._scope).where(f.col("day") < f.lit(self._today))

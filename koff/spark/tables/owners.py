@@ -1,4 +1,4 @@
-"""Which process writes a cluster's rows, as far as it can be seen from here. Nothing that is written depends on it."""
+"""Which process writes a cluster's rows, as far as it can be seen from here. No row depends on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RUNNING: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A job of a process. `name` has its host, its number and when it started, for people and for `is_alive`."""
+    """A job of a process. `name` has the host of the process, its number, and when it started."""
 
     name: str
     nonce: str = field(default_factory=lambda: uuid4().hex)

@@ -1,9 +1,9 @@
 """The table `progress`: the plan of each batch of a cluster, and who may write it.
 
-A process writes a batch's plan before anything else of the batch, with a number that is one more than that of the
-newest plan. Delta takes one write of each number, so of two processes one plans the batch, and the other one stops
-(`TakenOver`). All other rows of the batch are written under its number, too. So a plan may be carried out again,
-by any process and as often as needed: what a table has of the batch already is ignored.
+A process writes a batch's plan before anything else of the batch, with a number that is one more than that of
+the newest plan. Delta takes one write of each number, so of two processes one plans the batch, and the other
+one stops (`TakenOver`). All other rows of the batch are written under its number, too. So a plan may be
+carried out again, by any process and as often as needed: what a table has of the batch already is ignored.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class TakenOver(KoffError):
 
 
 class LogPart(NamedTuple):
-    """A partition of the offsets topic: after the batch, the tables have the offsets from `first` to before `next`.
+    """A partition of the offsets topic. After the batch, the tables have offsets `first` to before `next`.
 
-    The batch reads those from `start` to before `end`. The epochs are those of the leaders that named these two, -1 if
-    unknown.
+    The batch reads those from `start` to before `end`. The epochs are those of the leaders that named these
+    two, -1 if unknown.
     """
 
     partition: int
@@ -185,8 +185,8 @@ def check_free(
 ) -> None:
     """Raises `TakenOver` if the process that has planned the newest batch still runs.
 
-    It is looked for on this host. Elsewhere, a new plan within its interval is a sign. (If it is only slow, no
-    rows are lost or doubled: of both processes, one stops at its next batch.)
+    It is looked for on this host. Elsewhere, a new plan within its interval is a sign. (If it is only slow,
+    no rows are lost or doubled: of both processes, one stops at its next batch.)
     """
     if newest is None or newest.ended:
         return

@@ -1,7 +1,8 @@
 """The six tables: their columns, with what Delta stores as comments, and how they are stored.
 
-Offsets are Kafka's, times UTC, `..._s` are seconds, `..._per_s` offsets a second. Null means unknown. `day` is
-the day (UTC) of the row's time. All tables are partitioned by cluster, and by day if they have that column.
+Offsets are Kafka's, times UTC, `..._s` are seconds, `..._per_s` offsets a second. Null means unknown. `day`
+is the day (UTC) of the row's time. All tables are partitioned by cluster, and by day if they have that
+column.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Table:
 
         parsed = StructType()
         for column in self.columns:
-            kind = StructType.fromDDL(f"x {column.kind}")[0].dataType
-            parsed.add(column.name, kind, not column.required, {"comment": column.text})
+            kind: Any = StructType.fromDDL(f"x {column.kind}")
+            parsed.add(column.name, kind[0].dataType, not column.required, {"comment": column.text})
         return parsed
 
     def make_properties(self) -> dict[str, str]:
@@ -79,8 +80,8 @@ _STATE = Column("state", "STRING", "The state of the group, as Kafka names it.")
 _DAY = Column(
     "day",
     "DATE",
-    "The day of the row's time in UTC. The table is partitioned by it: a condition on `day` makes a query read "
-    "less.",
+    "The day of the row's time in UTC. The table is partitioned by it: a condition on `day` makes a query "
+    "read less.",
 )
 _RECORD = (
     Column("offsets_partition", "INT", "The partition of the offsets topic that has the record.", True),
@@ -147,7 +148,8 @@ TABLES: Mapping[str, Table] = {
         "group",
     ),
     "lag": Table(
-        "A row is a slot (group, topic, partition) at a sample. The end offset and the commit are of one moment.",
+        "A row is a slot (group, topic, partition) at a sample. The end offset and the commit are of one "
+        "moment.",
         (
             _CLUSTER,
             _NUMBER,
@@ -165,8 +167,8 @@ TABLES: Mapping[str, Table] = {
             Column(
                 "lag",
                 "BIGINT",
-                "`end_offset - committed`. Negative: the commit lies beyond the sampled end. Of a share group: "
-                "as its coordinator returned it (KIP-1226).",
+                "`end_offset - committed`. Negative: the commit lies beyond the sampled end. Of a share "
+                "group: as its coordinator returned it (KIP-1226).",
             ),
             Column("readable", "BIGINT", "How many of these offsets the log still had."),
             Column("lost", "BIGINT", "How many of these offsets retention had deleted."),
@@ -190,9 +192,9 @@ TABLES: Mapping[str, Table] = {
         "group",
     ),
     "lag_hourly": Table(
-        "A row is a group (`topic` is null), or one of its topics, in an hour that has ended. Lags are sums over "
-        "partitions in one sample, in which a negative lag counts as 0 and an unknown lag is left out. Do not add "
-        "rows of topics to rows of groups.",
+        "A row is a group (`topic` is null), or one of its topics, in an hour that has ended. Lags are sums "
+        "over partitions in one sample, in which a negative lag counts as 0 and an unknown lag is left out. "
+        "Do not add rows of topics to rows of groups.",
         (
             _CLUSTER,
             _NUMBER,
@@ -208,7 +210,8 @@ TABLES: Mapping[str, Table] = {
             Column(
                 "time_lags",
                 "ARRAY<BIGINT>",
-                "Rows of samples by time lag: below 30 s, then by octaves (60 s, 120 s, ...), 12 classes in all.",
+                "Rows of samples by time lag: below 30 s, then by octaves (60 s, 120 s, ...), 12 classes in "
+                "all.",
             ),
             Column("warn_s", "DOUBLE", "Seconds in which the verdict on the group was WARN."),
             Column("err_s", "DOUBLE", "Seconds in which the verdict on the group was ERR."),
@@ -234,7 +237,8 @@ TABLES: Mapping[str, Table] = {
         "group",
     ),
     "state": Table(
-        "A row is what the next batch needs of what was before: the newest state of each key, as koff's own bytes.",
+        "A row is what the next batch needs of what was before: the newest state of each key, as koff's own "
+        "bytes.",
         (
             _CLUSTER,
             _NUMBER,
@@ -250,8 +254,8 @@ TABLES: Mapping[str, Table] = {
         filtered=("number", "key"),
     ),
     "progress": Table(
-        "A row is a batch: what it reads, and the sample that it has. The row is written before all others of the "
-        "batch; the row with the largest number says where the cluster stands.",
+        "A row is a batch: what it reads, and the sample that it has. The row is written before all others "
+        "of the batch; the row with the largest number says where the cluster stands.",
         (
             _CLUSTER,
             _NUMBER._replace(text="The number of the batch: one more than that of the batch before."),
@@ -267,9 +271,9 @@ TABLES: Mapping[str, Table] = {
                 "partitions",
                 "ARRAY<STRUCT<partition: INT, first: BIGINT, next: BIGINT, start: BIGINT, `end`: BIGINT, "
                 "start_epoch: INT, end_epoch: INT>>",
-                "By partition of the offsets topic: the tables have the offsets from `first` to before `next` "
-                "after the batch, which reads those from `start` to before `end`. The epochs are those of the leaders "
-                "that named these two.",
+                "By partition of the offsets topic: the tables have the offsets from `first` to before "
+                "`next` after the batch, which reads those from `start` to before `end`. The epochs are "
+                "those of the leaders that named these two.",
                 True,
             ),
             Column(

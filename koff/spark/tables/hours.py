@@ -17,8 +17,8 @@ _MOVED = ("consumed", "produced", "lost", "lost_partitions")
 # For how long each sample of a cluster stands. The last one of the hour stands until its end at most.
 _SECONDS = f"""
 SELECT cluster, at, least({MOST_S}, unix_micros(least(date_trunc('HOUR', at) + INTERVAL 1 HOUR,
-       coalesce(lead(at) OVER (PARTITION BY cluster ORDER BY at), :next))) / 1e6 - unix_micros(at) / 1e6) seconds
-FROM (SELECT DISTINCT cluster, at FROM {{lag}})"""  # noqa: S608  # MOST_S is a number of ours
+       coalesce(lead(at) OVER (PARTITION BY cluster ORDER BY at), :next))) / 1e6 - unix_micros(at) / 1e6)
+       seconds FROM (SELECT DISTINCT cluster, at FROM {{lag}})"""  # noqa: S608  # MOST_S is a number of ours
 
 # One row for each group (topic null) and for each of its topics, in each sample. In a sum, a negative lag
 # counts as 0, and an unknown lag is left out.
@@ -27,7 +27,7 @@ SELECT cluster, `group`, topic, at, sum(CASE WHEN lag > 0 THEN lag WHEN lag <= 0
        CASE WHEN max(time_lag_s) > 0 OR NOT max(lag > 0 AND time_lag_s IS NULL) THEN max(time_lag_s)
        END late_s, coalesce(max(lag > 0 AND time_lag_s IS NULL), false) untimed,
        count_if(lag IS NULL) unknown, count(*) partitions, max(members) members,
-       max(group_verdict) verdict, coalesce(max(time_lag_s > allowance_s), false) over
+       max(group_verdict) verdict, coalesce(max(time_lag_s > allowance_s), false) is_over
 FROM {lag} GROUP BY GROUPING SETS ((cluster, `group`, topic, at), (cluster, `group`, at))"""
 
 _HOURS = """
@@ -35,7 +35,7 @@ SELECT cluster, date_trunc('HOUR', at) hour, `group`, topic, max(lag) max_lag, a
        max_by(lag, at) last_lag, max(late_s) max_time_lag_s, max_by(late_s, at) last_time_lag_s,
        max(untimed) untimed, {classes} time_lags,
        sum(IF(verdict = 'WARN', seconds, 0)) warn_s, sum(IF(verdict = 'ERR', seconds, 0)) err_s,
-       sum(IF(over, seconds, 0)) over_s, sum(seconds) seconds,
+       sum(IF(is_over, seconds, 0)) over_s, sum(seconds) seconds,
        cast(max(partitions) AS INT) partitions, cast(max(members) AS INT) members,
        cast(max_by(unknown, at) AS INT) last_unknown, cast(max(unknown) AS INT) max_unknown,
        cast(count(*) AS INT) samples, cast(count(lag) AS INT) known_samples
@@ -56,43 +56,36 @@ GROUP BY cluster, date_trunc('HOUR', at), `group`, topic""".format(
 _MOVES = """
 WITH ends AS (
   SELECT cluster, `group`, topic, partition, date_trunc('HOUR', at) hour,
-         min_by(committed, at) c0, max_by(committed, at) c1, min_by(end_offset, at) e0, max_by(end_offset, at) e1
-  FROM {lag} WHERE committed >= 0 AND end_offset >= 0
-  GROUP BY cluster, `group`, topic, partition, date_trunc('HOUR', at)),
-flows AS (
-  SELECT cluster, `group`, topic, hour, greatest(0, c1 - coalesce(lag(c1) OVER slot, c0)) consumed,
-         greatest(0, e1 - coalesce(lag(e1) OVER slot, e0)) produced, 0L lost, NULL place
-  FROM ends WINDOW slot AS (PARTITION BY cluster, `group`, topic, partition ORDER BY hour)),
-begun AS (SELECT cluster, min(at) first FROM {lag} GROUP BY cluster),
-below AS (
-  SELECT cluster, `group`, topic, partition, date_trunc('HOUR', at) hour, at, committed, start_offset,
-         lag(start_offset) OVER (PARTITION BY cluster, `group`, topic, partition ORDER BY at) prior
-  FROM {lag} WHERE lost > 0),
-losses AS (
-  SELECT cluster, `group`, topic, hour, 0L consumed, 0L produced,
-         CASE WHEN at = first AND first >= :begin THEN 0L
-              ELSE greatest(0, start_offset - greatest(committed, coalesce(prior, committed))) END lost,
-         struct(topic, partition) place
-  FROM below LEFT JOIN begun USING (cluster))
-SELECT cluster, `group`, topic, hour, sum(consumed) consumed, sum(produced) produced, sum(lost) lost,
-       cast(count(DISTINCT IF(lost > 0, place, NULL)) AS INT) lost_partitions
-FROM (SELECT * FROM flows UNION ALL SELECT * FROM losses) WHERE hour >= :begin
-GROUP BY GROUPING SETS ((cluster, `group`, topic, hour), (cluster, `group`, hour))"""
+         min_by(committed, at) c0, max_by(committed, at) c1, min_by(end_offset, at) e0, max_by(end_offset, at)
+         e1 FROM {lag} WHERE committed >= 0 AND end_offset >= 0 GROUP BY cluster, `group`, topic, partition,
+         date_trunc('HOUR', at)), flows AS ( SELECT cluster, `group`, topic, hour, greatest(0, c1 -
+         coalesce(lag(c1) OVER slot, c0)) consumed, greatest(0, e1 - coalesce(lag(e1) OVER slot, e0))
+         produced, 0L lost, NULL place FROM ends WINDOW slot AS (PARTITION BY cluster, `group`, topic,
+         partition ORDER BY hour)), begun AS (SELECT cluster, min(at) first FROM {lag} GROUP BY cluster),
+         below AS ( SELECT cluster, `group`, topic, partition, date_trunc('HOUR', at) hour, at, committed,
+         start_offset, lag(start_offset) OVER (PARTITION BY cluster, `group`, topic, partition ORDER BY at)
+         prior FROM {lag} WHERE lost > 0), losses AS ( SELECT cluster, `group`, topic, hour, 0L consumed, 0L
+         produced, CASE WHEN at = first AND first >= :begin THEN 0L ELSE greatest(0, start_offset -
+         greatest(committed, coalesce(prior, committed))) END lost, struct(topic, partition) place FROM below
+         LEFT JOIN begun USING (cluster)) SELECT cluster, `group`, topic, hour, sum(consumed) consumed,
+         sum(produced) produced, sum(lost) lost, cast(count(DISTINCT IF(lost > 0, place, NULL)) AS INT)
+         lost_partitions FROM (SELECT * FROM flows UNION ALL SELECT * FROM losses) WHERE hour >= :begin GROUP
+         BY GROUPING SETS ((cluster, `group`, topic, hour), (cluster, `group`, hour))"""
 
 
-def compute_hours(lag: DataFrame, begin: datetime, after: datetime) -> DataFrame:
-    """The rows of `lag_hourly` of the hour from `begin` on, without cluster, number and day.
+def compute_hours(lag: DataFrame, begin: datetime, end: datetime, after: datetime | None = None) -> DataFrame:
+    """The rows of `lag_hourly` of the hours from `begin` to before `end`, without number and day.
 
-    `lag` has the rows of one or more clusters, and `after` is the time of the next sample. Moves of offsets count
-    from the last sample of the hour before.
+    `lag` has the rows of one or more clusters, and `after` is the time of the next sample after them; None:
+    as late as it may be. Moves of offsets count from the last sample of the hour before.
     """
     from pyspark.sql import functions as f
 
-    since, end = begin - HOUR, begin + HOUR
+    since = begin - HOUR
     days = f.col("day").between(f.lit(since.date()), f.lit(end.date()))
     rows = lag.where(days & (f.col("at") >= f.lit(since)) & (f.col("at") < f.lit(end)))
     own, spark = rows.where(f.col("at") >= f.lit(begin)), lag.sparkSession
-    seconds = spark.sql(_SECONDS, {"next": after}, lag=own)
+    seconds = spark.sql(_SECONDS, {"next": after or end + HOUR}, lag=own)
     hours = spark.sql(_HOURS, samples=spark.sql(_SAMPLES, lag=own), seconds=seconds)
     moves = spark.sql(_MOVES, {"begin": begin}, lag=rows)
     on = [hours[name] == moves[name] for name in ("cluster", "hour", "group")]
