@@ -1,4 +1,4 @@
-"""A scripted life of a cluster: what groups of every kind wrote, in batches, with a sample at the end of each."""
+"""A scripted life of a cluster: what groups of every kind wrote, in batches, each with a sample at its end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -130,7 +131,7 @@ def test_a_group_has_a_row_for_each_change_and_a_last_one_that_it_is_gone() -> N
     for name, rows in by_name.items():
         assert [row["log_offset"] for row in rows] == sorted(row["log_offset"] for row in rows), name
         same = [{k: v for k, v in row.items() if k not in ("log_offset", "timestamp")} for row in rows]
-        assert all(before != after for before, after in zip(same, same[1:], strict=False)), name
+        assert all(before != after for before, after in pairwise(same)), name
     assert any(row["gone"] for rows in by_name.values() for row in rows)
     assert any(member["assigned"] for row in groups for member in row["members"] or ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from koff.spark.tables.coverage import Span
+from koff.spark.rows.spans import Span
 
 from koff.client import OffsetSpec
 from koff.spark.rows.decoding import DataLost

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from koff.spark.source.shares import limit_offsets, split_spans
-from koff.spark.tables.coverage import Span, count_offsets
+from koff.spark.rows.spans import limit_offsets, split_spans
+from koff.spark.rows.spans import Span, count_offsets
 
 from koff.errors import ConfigError, ConnectError, KoffError
 from koff.spark import DataLost, decode, find_koff_error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from koff.spark.job.batch_writer import BatchWriter
-from koff.spark.tables.coverage import CoverageRow
+from koff.spark.rows.spans import CoverageRow
 from koff.spark.tables.leases import hold_leases
 from koff.spark.tables.maintenance_notes import MaintenanceNotes
 from pyspark.sql import functions as f

@@ -69,18 +69,17 @@ class Batches:
         number = max((row.number for row in saved), default=0)
         if saved:
             self.state.restore({row.key: bytes(row.saved) for row in saved})
-        plans = read_plans(self._tables, self._name, max(1, min(number + 1, newest.number - 1)))
+        plans = read_plans(self._tables, self._name, min(number + 1, newest.number))
         for plan in plans:
             is_newest = plan.number == newest.number
             if plan.number > number:
-                lacks_segments = is_newest and plan.source != "log" and self._give_up(plan)
+                lacks_segments = is_newest and plan.source != "log" and self.give_up(plan)
                 self.carry_out(plan, is_newest=is_newest, again=True)
                 if lacks_segments:
-                    before = plans[-2].parts if len(plans) > 1 else ()
-                    return replace(plan, parts=before)
+                    return replace(plan, parts=plan.list_unread())
         return plans[-1]
 
-    def _give_up(self, plan: Plan) -> bool:
+    def give_up(self, plan: Plan) -> bool:
         """Makes sure that nobody writes the records of the batch any more. Returns whether there are none."""
         nothing = self._tables.frame("records").where("false")
         self._tables.write_batch("records", nothing, self._name, plan.number)
@@ -109,7 +108,7 @@ class Batches:
         view, lag_rows = None, None
         if sample is not None and plan.sampled_at is not None:
             view = self.state.apply_sample(sample)
-            lag_rows = self._write_lag(plan, view, sample.at_ms) if is_newest else None
+            lag_rows = self._write_lag(plan, view, sample) if is_newest else None
         if is_newest and (plan.ended or time.monotonic() - self._saved_at > SAVE_S):
             self.save_state(plan)
         return Batch(plan, records, commits, lag_rows, view)
@@ -155,10 +154,10 @@ class Batches:
 
     # --- Derived rows ------------------------------------------------------------------------------------
 
-    def _write_lag(self, plan: Plan, view: ClusterView, at_ms: int) -> int:
+    def _write_lag(self, plan: Plan, view: ClusterView, sample: Sample) -> int:
         """Writes the rows of lag of the sample. Returns how many there are."""
         self._write_ended_hour(plan)
-        rows = build_lag_rows(view, plan.number, at_ms)
+        rows = build_lag_rows(view, plan.number, sample)
         if len(rows):
             self._write_rows("lag", self._tables.spark.createDataFrame(rows), plan)
         return len(rows)

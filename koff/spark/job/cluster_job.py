@@ -16,6 +16,8 @@ from koff.spark.job.batches import Batch, Batches
 from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.log_source import LogSource
 from koff.spark.job.planner import Planner
+from koff.spark.job.samples import NO_OFFSETS, Sample
+from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
@@ -118,9 +120,10 @@ class ClusterJob:
         self.batches, self._is_first = 0, True
         self._newest = newest = read_newest_plan(self._tables, self.name)
         check_free(self._tables, self.name, newest, self._stopping.is_set)
-        owner = Owner.create()
+        owner, batches = Owner.create(), self._make_batches()
         try:
-            batches = self._restore(newest)
+            if newest is not None:
+                self._newest = batches.restore(newest)
             while not self._stopping.is_set():
                 began = time.monotonic()
                 self._write_batch(batches, owner)
@@ -130,10 +133,13 @@ class ClusterJob:
                 if not self._planner.behind:
                     self._stopping.wait(max(0.0, began + self._conf.interval_s - time.monotonic()))
             self._end(batches, owner)
+        except DataLost:
+            self._write_unknown(batches, owner)
+            raise
         finally:
             owner.end()
 
-    def _restore(self, newest: Plan | None) -> Batches:
+    def _make_batches(self) -> Batches:
         watched = self._watched
         rules = (
             () if text is None else (Rule(compile_expression(text)),)
@@ -141,10 +147,7 @@ class ClusterJob:
         )
         state = ClusterState(self.name, self._conf.interval_s, ShownNames(*rules))
         source = LogSource(self._tables.spark, watched, self.name, may_lose=not self._conf.fail_on_data_loss)
-        batches = Batches(self._tables, state, source)
-        if newest is not None:
-            self._newest = batches.restore(newest)
-        return batches
+        return Batches(self._tables, state, source)
 
     def _write_batch(self, batches: Batches, owner: Owner) -> None:
         began = time.monotonic()
@@ -191,6 +194,23 @@ class ClusterJob:
         plan = replace(self._newest.follow(owner, datetime.now(UTC)), ended=True)
         claim_batch(self._tables, plan)
         batches.carry_out(plan)
+
+    def _write_unknown(self, batches: Batches, owner: Owner) -> None:
+        """Writes a last sample without offsets, so that no lag of the sample before looks current.
+
+        The newest plan may be of a batch whose records are lost. Then the next run tries them again.
+        """
+        newest = read_newest_plan(self._tables, self.name)
+        if newest is None or not self._conf.sample:
+            return
+        at = datetime.now(UTC)
+        plan = replace(newest.follow(owner, at), ended=True)
+        if newest.spans and batches.give_up(newest):
+            plan = replace(plan, parts=newest.list_unread())
+        held = tuple(plan.nexts)
+        sample = Sample(round(at.timestamp() * 1000), NO_OFFSETS, None, len(held), held)
+        claim_batch(self._tables, replace(plan, sample=sample.encode(), sampled_at=at))
+        batches.carry_out(replace(plan, sample=sample.encode(), sampled_at=at))
 
     def _maintain(self) -> None:
         """Maintains the rows of the cluster. A failure is a warning: the next maintenance tries again."""

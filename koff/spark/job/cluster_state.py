@@ -110,7 +110,7 @@ class ClusterState:
         tracker, at_ms = self.tracker, sample.at_ms
         tracker.set_offsets_partitions(sample.offsets_partitions)
         if sample.shares or tracker.shares.described_ms:
-            lags = {group: [ShareLag(*row) for row in rows] for group, rows in sample.shares.items()}
+            lags = {group: [ShareLag(*row[:4]) for row in rows] for group, rows in sample.shares.items()}
             tracker.shares.describe(lags, requested_ms=at_ms)
         used = set(tracker.watched_partitions())
         rows = {at: offsets for at, *offsets in _list_rows(sample.rows) if at in used}

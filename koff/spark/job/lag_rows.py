@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
+from koff.spark.job.samples import Sample, Slot
 from koff.spark.rows.decoding import LAST_MS
 from koff.tracker import Group, PartitionLag, ShardSnapshot
 from koff.tracker.rows import build_rows
@@ -48,14 +50,14 @@ LAG_ROWS = pa.schema(
 _OF_SAMPLE = 3
 
 
-def build_lag_rows(view: ClusterView, number: int, at_ms: int) -> pa.Table:
-    """The rows of `lag` at the sample `at_ms` of batch `number`, sorted by slot."""
+def build_lag_rows(view: ClusterView, number: int, sample: Sample) -> pa.Table:
+    """The rows of `lag` at the sample of batch `number`, sorted by slot."""
     snapshot = view.snapshot
-    offsets = _list_offsets(snapshot)
-    rows = [row for shard in snapshot.shards.values() for row in _build_rows(snapshot, shard, offsets)]
+    offsets, ends = _list_offsets(snapshot), _list_share_ends(sample)
+    rows = [row for shard in snapshot.shards.values() for row in _build_rows(snapshot, shard, offsets, ends)]
     rows.sort(key=lambda row: row[:4])
     columns = [[*column] for column in zip(*rows, strict=True)] or [[] for _ in LAG_ROWS.names[_OF_SAMPLE:]]
-    of_sample: list[Any] = [[value] * len(rows) for value in (view.cluster, number, at_ms * 1000)]
+    of_sample: list[Any] = [[value] * len(rows) for value in (view.cluster, number, sample.at_ms * 1000)]
     arrays = [
         pa.array(column, field.type) for column, field in zip([*of_sample, *columns], LAG_ROWS, strict=True)
     ]
@@ -70,7 +72,14 @@ def _list_offsets(snapshot: SnapshotColumns) -> dict[tuple[str, int], tuple[int 
     return dict(zip(places, zip(*values, strict=True), strict=True))
 
 
-def _build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot, offsets: Any) -> Iterator[tuple[Any, ...]]:
+def _list_share_ends(sample: Sample) -> dict[Slot, int | None]:
+    """By slot of a share group, the end offset just before its coordinator was asked."""
+    return {(group, row[0], row[2]): row[4] for group, rows in sample.shares.items() for row in rows}
+
+
+def _build_rows(
+    snapshot: SnapshotColumns, shard: ShardSnapshot, offsets: Any, share_ends: Mapping[Slot, int | None]
+) -> Iterator[tuple[Any, ...]]:
     """The columns of each row, from `group` on."""
     verdicts = snapshot.find_verdicts(shard)
     groups = {
@@ -86,9 +95,10 @@ def _build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot, offsets: Any) -
     # Assigned partitions without a commit come last.
     times = np.where(shard.committed_at > LAST_MS, -1, shard.committed_at)
     committed_at = chain(_hide_unknown(times), repeat(None))
-    for row, at_ms in zip(build_rows(snapshot, shard), committed_at, strict=False):
-        group, verdict, cause, allowance_s = groups[row.group]
-        places = offsets.get((row.topic, row.partition), (None, None))
+    for found, at_ms in zip(build_rows(snapshot, shard), committed_at, strict=False):
+        group, verdict, cause, allowance_s = groups[found.group]
+        places = offsets.get((found.topic, found.partition), (None, None))
+        row = _place_share_row(found, places[0] or 0, share_ends)
         yield (
             *(row.group, group.type, row.state, row.topic, row.partition, row.committed),
             *(at_ms and at_ms * 1000, row.end, *places),
@@ -97,6 +107,16 @@ def _build_rows(snapshot: SnapshotColumns, shard: ShardSnapshot, offsets: Any) -
             *(row.pace.consume_per_s, row.pace.produce_per_s),
             *_list_members(row, group),
         )
+
+
+def _place_share_row(row: PartitionLag, start: int, share_ends: Mapping[Slot, int | None]) -> PartitionLag:
+    """The row; of a share group, with what follows if its coordinator used the end offset of the sample."""
+    slot = row.group, row.topic, row.partition
+    if slot not in share_ends or row.lag is None or row.end is None or row.end != share_ends[slot]:
+        return row
+    committed = row.end - row.lag
+    missed = max(0, start - committed)
+    return replace(row, committed=committed, readable=row.lag - missed, lost=missed)
 
 
 def _list_lag(row: PartitionLag) -> tuple[Any, ...]:

@@ -23,6 +23,8 @@ OFFSETS = pa.schema(
 """A row for each topic partition. An offset that could not be fetched is null. `gone`: the partition does not
 exist, or koff may not describe its topic."""
 NO_OFFSETS = OFFSETS.empty_table()
+ShareOffsets = tuple[str, str, int, int | None, int | None]
+"""Topic, topic id, partition, the lag of a share group there (None: no lag), and the end offset before."""
 Slot = tuple[str, str, int]
 """A group, a topic and a partition."""
 
@@ -32,9 +34,8 @@ class Sample:
     """The offsets of topic partitions at `at_ms`, the time of the request for end offsets.
 
     `topic_ids` has the id of each topic, by name; None: as in the sample before. `offsets_partitions` is the
-    partition count of the offsets topic, and `held` has those of its partitions in which an open transaction
-    hides commits, of which nothing is known therefore. `shares` has the lags of share groups, by group:
-    topic, topic id, partition and lag (None: no lag); `unknown_shares` are slots without a known lag.
+    partition count of the offsets topic, and `held` has those of its partitions whose newest commits are not
+    known. `shares` has the lags of share groups, by group; `unknown_shares` are slots without a known lag.
     """
 
     at_ms: int
@@ -42,7 +43,7 @@ class Sample:
     topic_ids: Mapping[str, str] | None
     offsets_partitions: int
     held: tuple[int, ...] = ()
-    shares: Mapping[str, list[tuple[str, str, int, int | None]]] = field(default_factory=dict)
+    shares: Mapping[str, list[ShareOffsets]] = field(default_factory=dict)
     unknown_shares: frozenset[Slot] = frozenset()
 
     def encode(self) -> bytes:

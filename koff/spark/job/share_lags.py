@@ -1,24 +1,27 @@
 """The lags of share groups, which do not commit: their coordinators return them (KIP-1226).
 
-A coordinator computes the lag from an end offset that it does not return. So only the lag is known.
+A coordinator computes the lag from an end offset that it does not return. If the end offset of the partition
+is the same before and after the request, the coordinator used this one, and what the group has done follows
+from it. Otherwise only the lag is known.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import structlog
 
 from koff.client.cluster import Cluster
+from koff.client.cluster_conf import TopicPartition
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import FetchedGroups
 from koff.client.wire.connection import UnsupportedVersion
 from koff.errors import KoffError
-from koff.spark.job.samples import Slot
+from koff.spark.job.samples import ShareOffsets, Slot
 from koff.tracker import Group, Tracker
 
 log = structlog.get_logger(component="spark.job")
@@ -41,6 +44,7 @@ class ShareRow(NamedTuple):
     """A share group in a partition.
 
     `lag` is None if the group has not read the partition, or if `not_current`: the lag is not known now.
+    `end_before` is the end offset just before the request; None if that is not known.
     """
 
     group: str
@@ -48,6 +52,7 @@ class ShareRow(NamedTuple):
     partition: int
     topic_id: str | None = None
     lag: int | None = None
+    end_before: int | None = None
     not_current: bool = True
 
 
@@ -73,11 +78,12 @@ class ShareLags:
         return {slot[1:] for slot in self._rows}
 
     @property
-    def lags(self) -> dict[str, list[tuple[str, str, int, int | None]]]:
-        """By share group, also of one without rows: topic, topic id, partition and lag."""
-        found: dict[str, list[tuple[str, str, int, int | None]]] = {name: [] for name in self._groups}
+    def lags(self) -> dict[str, list[ShareOffsets]]:
+        """The lags by share group, also of one without rows."""
+        found: dict[str, list[ShareOffsets]] = {name: [] for name in self._groups}
         for row in self._rows.values():
-            found.setdefault(row.group, []).append((row.topic, row.topic_id or "", row.partition, row.lag))
+            offsets = row.topic, row.topic_id or "", row.partition, row.lag, row.end_before
+            found.setdefault(row.group, []).append(offsets)
         return found
 
     @property
@@ -108,14 +114,17 @@ class ShareLags:
             share_offsets="only",
         )
         try:
-            why = self._add_response(fetch_from_coordinators(self._cluster.lister, options))
+            # The end offsets come first: see the top of this file.
+            listed = self._cluster.list_offsets([TopicPartition(*at) for at in self.partitions])
+            ends = {tuple(at): found.offset for at, found in listed.items() if not isinstance(found, str)}
+            why = self._add_response(fetch_from_coordinators(self._cluster.lister, options), ends)
         except UnsupportedVersion as error:
             why, self._ask_at = str(error), time.monotonic() + UNSUPPORTED_S
         except KoffError as error:
             why = str(error)
         self._note(why)
 
-    def _add_response(self, fetched: FetchedGroups) -> str:
+    def _add_response(self, fetched: FetchedGroups, ends: Mapping[tuple[object, ...], int]) -> str:
         """Takes the rows that the coordinators returned. Returns why rows are not current ("": all are)."""
         failed = {name: why for name, why in fetched.failed.items() if name in self._groups}
         complete = {group.name for group in fetched.groups if group.type == "share"} - failed.keys()
@@ -126,7 +135,8 @@ class ShareLags:
                 complete.discard(each.group)
             elif self._shows(each.topic):
                 slot = each.group, each.topic, each.partition
-                returned.append(ShareRow(*slot, each.topic_id, each.lag, not_current=False))
+                end = ends.get(slot[1:])
+                returned.append(ShareRow(*slot, each.topic_id, each.lag, end, not_current=False))
         # A partition that a complete response lacks has no state.
         self._rows = {slot: row for slot, row in self._rows.items() if slot[0] not in complete}
         self._rows |= {row[:3]: row for row in returned}

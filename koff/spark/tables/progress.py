@@ -91,6 +91,14 @@ class Plan:
             sampled_before=self.sampled_at or self.sampled_before,
         )
 
+    def list_unread(self) -> tuple[LogPart, ...]:
+        """The partitions as they are if the batch has read nothing. One that is new is left out."""
+        return tuple(
+            part._replace(next=part.start, end=part.start, end_epoch=part.start_epoch)
+            for part in self.parts
+            if part.start > part.first or part.start == part.end
+        )
+
     def count_behind(self, ends: Mapping[int, int]) -> int:
         """How many offsets there are from the end of the batch up to `ends`."""
         return sum(span.size for span in make_spans(self.nexts, ends))
