@@ -1,4 +1,4 @@
-"""A scripted life of a cluster: what groups of every kind wrote, in batches, each with a sample at its end."""
+"""A scripted life of a cluster: what groups of every kind wrote, in batches, with a sample after each."""
 
 from __future__ import annotations
 

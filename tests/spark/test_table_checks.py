@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from koff.spark.job.batch_writer import BatchWriter
-from koff.spark.rows.spans import CoverageRow
 from koff.spark.tables.leases import hold_leases
 from koff.spark.tables.maintenance_notes import MaintenanceNotes
 from pyspark.sql import functions as f
@@ -30,6 +29,7 @@ from koff.spark.job.table_checks import (
     fetch_log_ends,
 )
 from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status, read_sizes
+from koff.spark.rows.spans import CoverageRow
 from koff.spark.tables.schemas import TABLES, Tables
 from tests.spark.test_decoding import raw
 from tests.spark.test_leases import make_frame

@@ -123,8 +123,10 @@ class _SegmentsBackfill:
         plan = self._begin_plan(owner, topic_id)
         parts = {part.partition: part for part in plan.parts}
         for each in files:
-            end = ends[each.partition] if each.end is None else min(each.end, ends[each.partition])
-            parts[each.partition] = self._plan_part(parts.get(each.partition), each, end)
+            sound_end = ends[each.partition]
+            if (each.start or 0) < sound_end:
+                end = sound_end if each.end is None else min(each.end, sound_end)
+                parts[each.partition] = self._plan_part(parts.get(each.partition), each, end)
         plan = replace(plan, parts=tuple(part for _, part in sorted(parts.items())))
         if not plan.spans:
             return WrittenCounts(0, 0)

@@ -106,10 +106,10 @@ def plan_batches(logs: Sequence[Segments], most_bytes: int) -> list[list[Segment
     The files of a partition stay in log order from batch to batch.
     """
     batches: list[list[Segments]] = []
-    size = most_bytes
+    size = 0
     for whole in logs:
         for number, file_size in enumerate(whole.sizes):
-            if size + file_size > most_bytes:
+            if not batches or size + file_size > most_bytes:
                 batches.append([])
                 size = 0
             size += file_size
@@ -124,18 +124,26 @@ def plan_batches(logs: Sequence[Segments], most_bytes: int) -> list[list[Segment
 def find_log_end(whole: Segments) -> int:
     """The offset up to which the copy of a log is sound: its end, or its first open transaction.
 
-    Reads the last file. Damage at the end of the file is after the end.
+    So is damage in the last file. (Damage in an earlier one becomes a row when it is read.)
     """
-    buffer, outcomes, end = (
-        map_file(whole.files[-1]),
-        TransactionOutcomes(),
-        whole.cut(whole.last - 1, 0).start or 0,
-    )
-    outcomes.scan(buffer)
+    last, outcomes = whole.cut(whole.last - 1, whole.last), TransactionOutcomes()
+    for path in whole.files:
+        outcomes.scan(map_file(path))
+    buffer, end = map_file(whole.files[-1]), last.start or 0
+    unsound = [] if outcomes.first_open_offset is None else [outcomes.first_open_offset]
     for chunk in read_segment(buffer, check_crc=False):
+        unsound += [end if damage.offset is None else damage.offset for damage in chunk.damage]
         offsets = [*chunk.records.offset[-1:].tolist(), *(marker.offset for marker in chunk.markers[-1:])]
         end = max([end, *(offset + 1 for offset in offsets)])
-    return end if outcomes.first_open_offset is None else min(end, outcomes.first_open_offset)
+    sound = min([end, *unsound])
+    if sound < end:
+        log.warning(
+            "a copy of a log is sound up to a transaction that is open, or damage: the rest is left out",
+            file=whole.files[-1],
+            sound_to=sound,
+            ends=end,
+        )
+    return sound
 
 
 def map_file(path: str) -> memoryview:
