@@ -27,7 +27,7 @@ Record = tuple[int, int, int, bytes, bytes | None]
 INTERVAL_MS = 30_000
 CLUSTER = "c"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-SHARES = {"rec-share": [("busy-0", "", 0, 7), ("busy-0", "", 3, 0), ("busy-0", "", 6, None)]}
+SHARES = {"rec-share": [("busy-0", "", 0, 7, 100), ("busy-0", "", 3, 0, 0), ("busy-0", "", 6, None, None)]}
 """What coordinators returned: behind, caught up, not read."""
 
 

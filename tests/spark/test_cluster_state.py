@@ -44,7 +44,7 @@ def apply_plan(state: ClusterState, plan: Plan, *, newest_only: bool = False) ->
         commits = pa.Table.from_batches([keep_newest(half) for half in halves if len(half)])
     state.apply_commits(commits, sample.at_ms)
     groups = list(state.apply_group_records(others.to_pylist(), sample.at_ms))
-    return groups, build_lag_rows(state.apply_sample(sample), plan.number, sample.at_ms)
+    return groups, build_lag_rows(state.apply_sample(sample), plan.number, sample)
 
 
 def track(records: list[list[Record]], samples: list[Sample]) -> Tracker:
@@ -57,7 +57,7 @@ def track(records: list[list[Record]], samples: list[Sample]) -> Tracker:
         for partition, _, _, key, value in batch:
             tracker.apply(partition, [key], [value], seen_at_ms=sample.at_ms, is_live=False)
         tracker.set_offsets_partitions(sample.offsets_partitions)
-        lags = {group: [ShareLag(*row) for row in rows] for group, rows in sample.shares.items()}
+        lags = {group: [ShareLag(*row[:4]) for row in rows] for group, rows in sample.shares.items()}
         tracker.shares.describe(lags, requested_ms=sample.at_ms)
         used = set(tracker.watched_partitions())
         rows = {(row["topic"], row["partition"]): row for row in sample.rows.to_pylist()}

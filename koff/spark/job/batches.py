@@ -174,6 +174,8 @@ class Batches:
         from pyspark.sql import functions as f
 
         frame = frame.withColumns({"cluster": f.lit(self._name), "number": f.lit(plan.number).cast("bigint")})
+        if name in ("records", "groups"):  # a record of Kafka's oldest format has no time
+            frame = frame.withColumn("day", f.to_date(f.coalesce("timestamp", f.lit(plan.at))))
         self._tables.write_batch(name, frame, self._name, plan.number)
 
 

@@ -14,11 +14,12 @@ from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.spark.job.batches import Batch, Batches
 from koff.spark.job.cluster_state import ClusterState
-from koff.spark.job.log_source import LogSource
+from koff.spark.job.log_source import SMALL_BATCH, LogSource
 from koff.spark.job.planner import Planner
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.kafka import MAX_OFFSETS
+from koff.spark.source.kafka import MAX_OFFSETS, register
+from koff.spark.spark_session import tune_for_batch
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.owners import Owner
@@ -93,7 +94,9 @@ class ClusterJob:
         stopping: threading.Event,
     ) -> None:
         # A session of its own: others change settings of theirs.
-        self._tables = Tables(tables.spark.newSession(), tables.root)
+        spark = tables.spark.newSession()
+        register(spark)
+        self._tables = Tables(spark, tables.root)
         self._conf, self._progress, self._stopping = conf, progress, stopping
         self._planner = Planner(
             watched,
@@ -157,8 +160,9 @@ class ClusterJob:
             self._log_begin(plan)
         left = sum(span.size for span in plan.spans)
         self.todo = self.todo or left + self._planner.behind
-        claim_batch(self._tables, plan)
-        batch = batches.carry_out(plan)
+        with tune_for_batch(self._tables.spark, small=left < SMALL_BATCH):
+            claim_batch(self._tables, plan)
+            batch = batches.carry_out(plan)
         self._newest, self._is_first = plan, False
         self.batches, self.done = self.batches + 1, self.done + left
         if batch.records or batch.view is not None:

@@ -64,6 +64,8 @@ class Job:
         self._open = ExitStack()
         self._clusters: list[Cluster] = []
         self._stopping = threading.Event()
+        self.stopped = False
+        """Whether `stop` was called."""
         self._jobs: list[ClusterJob] = []
         self.errors: dict[str, KoffError] = {}
         """By name of a cluster that is down for good: why."""
@@ -92,12 +94,8 @@ class Job:
 
     def stop(self) -> None:
         """Makes `run` return soon. May be called from a signal handler."""
+        self.stopped = True
         self._stopping.set()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopping.is_set()
 
     def count_progress(self) -> tuple[int, int]:
         """How many offsets are read and how many there are in all, of all clusters. Only with `once`."""

@@ -69,12 +69,13 @@ class Tables:
         """Appends the rows of a batch of a cluster, in one commit of Delta.
 
         The table takes one write of each number of a cluster, and none of a lower number: else this does
-        nothing. With `replace`, the rows replace all rows of the cluster. `frame` has all columns but `day`.
+        nothing. With `replace`, the rows replace all rows of the cluster. `frame` may lack `day`.
         """
         from pyspark.sql import functions as f
 
         table = TABLES[name]
-        frame = frame.withColumn("day", f.to_date(table.time)) if table.time else frame
+        if table.time and "day" not in frame.columns:
+            frame = frame.withColumn("day", f.to_date(table.time))
         frame = frame.select(*(column.name for column in table.columns))
         write = frame.write.format("delta").mode("overwrite" if replace else "append")
         write = write.option("txnAppId", make_app(cluster)).option("txnVersion", number)

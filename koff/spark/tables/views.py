@@ -32,8 +32,8 @@ runs AS (
          - row_number() OVER (PARTITION BY cluster, [group], verdict IN ('WARN', 'ERR') ORDER BY [at]) AS run
   FROM samples)
 SELECT cluster, [group], min([at]) AS began, max([at]) AS ended, min(verdict) AS worst,
-       min_by(cause, [at]) AS cause, max(lag) AS max_lag, max(time_lag_s) AS max_time_lag_s, max(lost) AS lost,
-       max([at]) = max(newest) AS is_open
+       min_by(cause, [at]) AS cause, max(lag) AS max_lag, max(time_lag_s) AS max_time_lag_s,
+       max(lost) AS lost, max([at]) = max(newest) AS is_open
 FROM runs WHERE verdict IN ('WARN', 'ERR') GROUP BY cluster, [group], run""",
     ),
     "slo": (
@@ -53,7 +53,8 @@ GROUP BY cluster, [group] HAVING max(max_lag) > 0 ORDER BY late_s DESC, records 
     "What is left of an error budget of one in a thousand, over 30 days": """SELECT cluster, [group],
        1 - sum(over_s) / sum(seconds) AS kept, 1 - sum(over_s) / (0.001 * sum(seconds)) AS budget_left
 FROM slo WHERE day >= current_date - 30 GROUP BY cluster, [group] ORDER BY budget_left""",
-    "Capacity: records a second a member at the busiest hour, and the growth from week to week": """WITH weeks AS (
+    "Capacity: records a second a member at the busiest hour, and the growth from week to week": """
+WITH weeks AS (
   SELECT cluster, [group], date_trunc('week', day) AS week, max(produced) / 3600.0 AS peak_per_s,
          max(consumed / greatest(members, 1)) / 3600.0 AS per_member_per_s, max(members) AS members
   FROM lag_hourly WHERE day >= current_date - 90 AND topic IS NULL
@@ -66,7 +67,8 @@ FROM weeks ORDER BY cluster, [group], week""",
 FROM (SELECT *, hour >= current_date - INTERVAL '12' HOUR AS is_after FROM lag_hourly
       WHERE day >= current_date - 1 AND topic IS NULL) AS hours
 GROUP BY cluster, [group] ORDER BY after_s DESC""",
-    "Incidents of a week by cause": """SELECT cause, count(*) AS incidents, count(DISTINCT [group]) AS [groups],
+    "Incidents of a week by cause": """SELECT cause, count(*) AS incidents,
+       count(DISTINCT [group]) AS group_count,
        sum(CASE WHEN worst = 'ERR' THEN 1 ELSE 0 END) AS errors, max(max_time_lag_s) AS worst_s
 FROM incidents WHERE began >= current_date - INTERVAL '7' DAY GROUP BY cause ORDER BY incidents DESC""",
     "Hot partitions: those that get three times the mean of their topic": """SELECT * FROM (
@@ -86,7 +88,7 @@ FROM lag_hourly WHERE topic IS NULL AND lost > 0 GROUP BY cluster, [group], day 
 
 def quote_names(query: str, quote: str) -> str:
     """The query with its names in quotes of a language: a backtick for Spark, a double quote for DuckDB."""
-    return query.replace("[", quote).replace("]", quote)
+    return query.strip().replace("[", quote).replace("]", quote)
 
 
 def register_views(tables: Tables) -> None:
