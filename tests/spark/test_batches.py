@@ -68,7 +68,7 @@ def test_a_process_that_is_killed_at_any_write_is_completed_by_the_next(
     spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], seed: int
 ) -> None:
     tables, chance = create(spark, tmp_path), random.Random(seed)
-    deaths = []
+    deaths: list[str] = []
     while len(deaths) < 5:
         left = chance.randrange(1, 14)
 

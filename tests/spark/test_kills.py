@@ -1,4 +1,4 @@
-"""`koff pipeline run` is killed, paused and started twice at random moments: its tables are those of a calm run."""
+"""`koff pipeline run` is killed, paused and started twice: its tables are those of a calm run."""
 
 from __future__ import annotations
 
