@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import click
@@ -87,7 +88,7 @@ def main(sizes: tuple[int, ...], samples: int, master: str) -> None:
     """Prints the figures."""
     spark = session("bench", master=master, settings={"spark.ui.showConsoleProgress": "false"})
     spark.sparkContext.setLogLevel("OFF")
-    java = int(spark.sparkContext._jvm.ProcessHandle.current().pid())  # type: ignore[union-attr]  # it runs
+    java = int(spark.sparkContext._jvm.ProcessHandle.current().pid())
     figures = {}
     for rows in sizes:
         with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
@@ -95,7 +96,7 @@ def main(sizes: tuple[int, ...], samples: int, master: str) -> None:
             tables.create_tables()
             owner, seconds, cpu = Owner.create(), [], []
             state = ClusterState("bench", INTERVAL.total_seconds())
-            batches = Batches(tables, state, lambda plan, rows=rows: make_commits(rows, plan))
+            batches = Batches(tables, state, partial(make_commits, rows))
             for number in range(1, WARM_UP + samples + 1):
                 plan = make_plan(rows, number, owner)
                 began, used = time.monotonic(), read_usage([os.getpid(), java])[0]

@@ -18,8 +18,8 @@ from koff.spark.job.log_source import SMALL_BATCH, LogSource
 from koff.spark.job.planner import Planner
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.kafka import MAX_OFFSETS, register
-from koff.spark.spark_session import tune_for_batch
+from koff.spark.source.kafka import MAX_OFFSETS
+from koff.spark.spark_session import clone_session, tune_for_batch
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.owners import Owner
@@ -94,9 +94,7 @@ class ClusterJob:
         stopping: threading.Event,
     ) -> None:
         # A session of its own: others change settings of theirs.
-        spark = tables.spark.newSession()
-        register(spark)
-        self._tables = Tables(spark, tables.root)
+        self._tables = Tables(clone_session(tables.spark), tables.root)
         self._conf, self._progress, self._stopping = conf, progress, stopping
         self._planner = Planner(
             watched,
@@ -130,7 +128,7 @@ class ClusterJob:
             while not self._stopping.is_set():
                 began = time.monotonic()
                 self._write_batch(batches, owner)
-                if self._conf.once and not self._planner.behind:
+                if self._conf.once and self._is_done(batches):
                     break
                 self._maintain()
                 if not self._planner.behind:
@@ -141,6 +139,10 @@ class ClusterJob:
             raise
         finally:
             owner.end()
+
+    def _is_done(self, batches: Batches) -> bool:
+        knows_all = not self._conf.sample or self._planner.knows_shares(batches.state.tracker)
+        return not self._planner.behind and knows_all
 
     def _make_batches(self) -> Batches:
         watched = self._watched

@@ -51,7 +51,10 @@ _OF_SAMPLE = 3
 
 
 def build_lag_rows(view: ClusterView, number: int, sample: Sample) -> pa.Table:
-    """The rows of `lag` at the sample of batch `number`, sorted by slot."""
+    """The rows of `lag` at the sample of batch `number`, sorted by slot.
+
+    A share group that the sample did not ask for has no rows: its batch has found it.
+    """
     snapshot = view.snapshot
     offsets, ends = _list_offsets(snapshot), _list_share_ends(sample)
     rows = [row for shard in snapshot.shards.values() for row in _build_rows(snapshot, shard, offsets, ends)]
@@ -95,8 +98,11 @@ def _build_rows(
     # Assigned partitions without a commit come last.
     times = np.where(shard.committed_at > LAST_MS, -1, shard.committed_at)
     committed_at = chain(_hide_unknown(times), repeat(None))
+    share_groups = {slot[0] for slot in share_ends}
     for found, at_ms in zip(build_rows(snapshot, shard), committed_at, strict=False):
         group, verdict, cause, allowance_s = groups[found.group]
+        if group.type == "share" and group.name not in share_groups:
+            continue
         places = offsets.get((found.topic, found.partition), (None, None))
         row = _place_share_row(found, places[0] or 0, share_ends)
         yield (

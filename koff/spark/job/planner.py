@@ -87,6 +87,10 @@ class Planner:
         sample = self._make_sample(plan, rows[1] if rows and sampled_at else NO_OFFSETS)
         return replace(plan, sample=sample.encode(), sampled_at=sampled_at)
 
+    def knows_shares(self, tracker: Tracker) -> bool:
+        """Whether the newest sample has all share groups: it lacks those that its own batch has found."""
+        return all(group.name in self._shares.lags for group in list_share_groups(tracker))
+
     def _shows(self, topic: str) -> bool:
         return self._watched.topics is None or re.search(self._watched.topics, topic) is not None
 
