@@ -26,7 +26,8 @@ Keys
 STATUS is the verdict: OK; WARN: late, it may recover by itself; ERR: it will not recover by itself, or
 records are lost; UNKNOWN: koff does not know how late it is. TREND is the lag of the last three minutes.
 CATCHES UP is when the lag will be gone at the present rates. A dash is a number that is not known.
-Times are UTC. A row moves when its verdict changes, every ten seconds at most, and not while you move the cursor."""
+Times are UTC. A row moves when its verdict changes, every ten seconds at most, and not while you move
+the cursor."""
 
 
 class Window(NamedTuple):
