@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from koff.cli.lag_tables import format_partitions
 from koff.cli.text_table import format_table
 from koff.serve.api.commands import list_commands, quote_word
 from koff.view.wording import count, show, show_duration
@@ -20,7 +21,7 @@ def format_page(group: Json, brokers: str, width: int | None) -> str:
         _format_head(group),
         _format_causes(group["group"]["causes"]),
         _format_members(group, width),
-        _format_partitions(group["partitions"], width),
+        f"Partitions\n{format_partitions(group['partitions'], width)}" if group["partitions"] else "",
         _format_history(group["history"]),
         _format_commands(group, brokers),
     )
@@ -40,6 +41,7 @@ def _format_head(group: Json) -> str:
         f"cluster   {group['cluster']}",
         f"state     {', '.join(facts)}",
         f"status    {_describe_status(about)}",
+        f"why       {about['sentence']}",
         f"lag       {_describe_lag(about)}",
         f"pace      {_describe_pace(about)}",
     ]
@@ -131,33 +133,6 @@ def _describe_assigned(assigned: Json) -> str:
             ranges.append([partition, partition])
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
     return f"{assigned['topic'] or assigned['topic_id']} {','.join(texts)}"
-
-
-_COLUMNS = (
-    *("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "LOST", "MARGIN"),
-    *("STATUS", "CLIENT", "WHY"),
-)
-
-
-def _format_partitions(rows: Sequence[Json], width: int | None) -> str:
-    if not rows:
-        return ""
-    table = format_table(
-        _COLUMNS,
-        [
-            (
-                *(row["topic"], row["partition"], row["committed"], row["end"], row["lag"]),
-                None if row["time_lag_s"] is None else round(row["time_lag_s"], 1),
-                *(row["lost"], row["retention_margin"], row["status"], row["client_id"]),
-                " ".join(row["reasons"]),
-            )
-            for row in rows
-        ],
-        width=width,
-        dropped=("LOST", "COMMITTED", "END", "MARGIN", "SECONDS"),
-        shortened=("TOPIC", "CLIENT"),
-    )
-    return f"Partitions\n{table}"
 
 
 def _format_history(history: Json | None) -> str:

@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 Cell = str | float | None
+Item = TypeVar("Item")
 _GAP = "  "
 _LEAST_NAME, _LEAST_TEXT = 12, 24
 """A name is shortened to so many columns of the terminal at least; a text at the end to so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item]):
+    """A column of a table: its title, and the function that gives the cell of an item.
+
+    On a terminal that is too narrow, columns with a `left_out` are left out, the lowest number first. Then
+    the cells of names lose their middle.
+    """
+
+    title: str
+    cell: Callable[[Item], Cell]
+    left_out: int = 0
+    is_name: bool = False
+
+
+def format_columns(columns: Sequence[Column[Item]], items: Iterable[Item], width: int | None) -> str:
+    """A table with a line for each item, as `format_table` returns it."""
+    return format_table(
+        [each.title for each in columns],
+        [[each.cell(item) for each in columns] for item in items],
+        width=width,
+        dropped=[each.title for each in sorted(columns, key=lambda each: each.left_out) if each.left_out],
+        shortened=[each.title for each in columns if each.is_name],
+    )
 
 
 def format_table(
@@ -73,15 +101,28 @@ def shorten_middle(text: str, width: int) -> str:
 
 def cut_end(line: str, width: int) -> str:
     """The line, or its start if it takes more than `width` columns."""
-    if measure_text(line) <= width:
-        return line
-    left, kept = width - 1, 0
-    for character in line:
-        left -= _measure_character(character)
-        if left < 0:
-            break
-        kept += 1
-    return f"{line[:kept]}…"
+    return line if measure_text(line) <= width else f"{line[: _count_fitting(line, width - 1)]}…"
+
+
+def wrap_text(text: str, width: int, most: int | None = None) -> list[str]:
+    """The text in lines that fit, split at spaces if possible. Of `most` lines, the last is cut."""
+    lines: list[str] = []
+    while measure_text(text) > width and len(lines) + 1 != most:
+        fitting = max(_count_fitting(text, width), 1)
+        end = text.rfind(" ", 1, fitting + 1)
+        end = end if end > 0 else fitting
+        lines.append(text[:end].rstrip())
+        text = text[end:].lstrip()
+    return [*lines, cut_end(text, width)]
+
+
+def _count_fitting(text: str, width: int) -> int:
+    """How many characters from the start take `width` columns at most."""
+    for number, character in enumerate(text):
+        width -= _measure_character(character)
+        if width < 0:
+            return number
+    return len(text)
 
 
 def _measure_character(character: str) -> int:

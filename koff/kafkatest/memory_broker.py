@@ -24,7 +24,7 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import OffsetSpec, TopicPartition
 from koff.client.errors import ProduceError, UnknownTopic
 from koff.client.message import Message
-from koff.client.message_check import check_messages
+from koff.client.message_check import check_messages, choose_timestamp
 from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
@@ -215,7 +215,7 @@ class MemoryBroker(Closing):
         log = self.find_log(topic, partition)
         first = log.end
         for offset, message in enumerate(messages, start=first):
-            timestamp_ms = self.clock.now_ms if message.timestamp_ms is None else message.timestamp_ms
+            timestamp_ms = choose_timestamp(message) or self.clock.now_ms
             # A copy: the caller may change and produce its message again.
             written = replace(message, offset=offset, timestamp_ms=timestamp_ms, on_ack=None, on_nack=None)
             written.topic, written.partition = topic, partition

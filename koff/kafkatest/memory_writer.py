@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from koff.client.closing import Closing
 from koff.client.message import Message
 from koff.client.message_check import find_fault
-from koff.client.multicluster.balancers import Balancer, payload_bytes
+from koff.client.multicluster.balancers import Balancer, choose_partition, payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError, WriteErrors
 from koff.client.multicluster.stats import NO_VALUES, ClientStats, ClusterWrites, WriterStats
@@ -115,7 +115,7 @@ class MemoryWriter(Closing):
 
     def _append(self, target: _Target, message: Message) -> None:
         topic, broker = self._conf.topic, target.broker
-        partition = target.balancer.balance(message, max(broker.count_partitions(topic), 1))
+        partition = choose_partition(target.balancer, message, max(broker.count_partitions(topic), 1))
         with broker.begin_call("produce", topic=topic, partition=partition, messages=(message,)):
             message.offset = broker.append(topic, partition, [message])
         message.topic, message.partition, message.cluster = topic, partition, target.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koff.lag.judge import AGAIN
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
@@ -37,6 +38,7 @@ def describe_verdict(total: GroupTotal, found: Sequence[Finding] | None) -> str:
         found or (),
         total.lag,
         total.time_lag_s,
+        allowance_s=total.allowance_s,
         late_for_s=total.late_for_s,
         reason=total.reason,
     )
@@ -48,15 +50,18 @@ def write_sentence(
     lag: int | None,
     time_lag_s: float | None,
     *,
+    allowance_s: float | None = None,
     late_for_s: float | None = None,
     reason: str = "",
 ) -> str:
-    """The same of a group whose open incident has lasted for `late_for_s`."""
+    """The same of a group that may be `allowance_s` late, and whose open incident lasts for `late_for_s`."""
     waiting = _describe_waiting(lag, time_lag_s)
     if verdict is Verdict.UNKNOWN:
         why = f"Unknown: {_UNKNOWN.get(reason, reason)}"
     elif verdict is Verdict.OK:
-        why = "Keeps up"
+        # A group that has just stopped does not keep up: it is only not late yet.
+        is_near = allowance_s is not None and time_lag_s is not None and time_lag_s > allowance_s * AGAIN
+        why = f"Not late yet: {show_duration(allowance_s or 0)} is allowed" if is_near else "Keeps up"
     else:
         why = _describe_late(found, late_for_s)
     return f"{why}; {waiting}" if waiting else why

@@ -55,8 +55,9 @@ class DistributingProducer(Protocol):
 
 @runtime_checkable
 class Consumer(Protocol):
-    """Reads one partition, in order. A context manager, and an iterator that ends in place of `NoData`.
+    """Reads one partition, in order. A context manager, and an iterator.
 
+    The iteration ends where `consume` would raise `NoData`, and when the consumer or the client is closed.
     An error does not end the consumer: the next call resumes at the same offset.
     """
 

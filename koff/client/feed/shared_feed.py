@@ -26,6 +26,7 @@ from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import make_denied_error
+from koff.client.topic_watch import TopicWatch
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
 _PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
@@ -48,6 +49,7 @@ class SharedFeed(Source):
         self.cluster_name = cluster.conf.cluster_name
         self._isolation = Isolation(conf.isolation)
         self._partitions: dict[tuple[str, int], SharedPartition] = {}
+        self._topic_watch = TopicWatch(cluster.fetch_topic_ids)
         self._end_requests = OffsetRequests(self._fetch_ends)
         self._max_buffered_bytes = 2 * conf.fetch_bytes
         self._abandoned: deque[PartitionBuffer] = deque()
@@ -79,7 +81,8 @@ class SharedFeed(Source):
 
         The client starts to read the partition at the first `wait_for_messages`.
         """
-        buffer = PartitionBuffer(topic, partition, offset)
+        watched = self._topic_watch.watch(topic)
+        buffer = PartitionBuffer(topic, partition, offset, watched=watched, recreations=watched.recreations)
         with self._changed:
             self._get_consumer()  # raises `Closed` after `close`
             self._close_abandoned()
@@ -108,7 +111,9 @@ class SharedFeed(Source):
         """The buffer's oldest messages; [] if there are none. Does not wait."""
         with self._changed:
             self._get_consumer()  # raises `Closed` after `close`
-            return buffer.take_messages(max_messages) if buffer.chunks else []
+            self._topic_watch.check_if_due()
+            is_old = buffer.is_recreated  # nobody can tell of which log the messages are
+            return buffer.take_messages(max_messages) if buffer.chunks and not is_old else []
 
     def find_position(self, buffer: PartitionBuffer) -> int:
         """The offset of the buffer's oldest message; of the next fetch if there is none."""
@@ -119,6 +124,9 @@ class SharedFeed(Source):
         """Removes the buffer's error. The next `wait_for_messages` tries again."""
         with self._changed:
             buffer.lost_reason, buffer.error = "", None
+            if buffer.is_recreated:
+                buffer.drop_old_messages()
+                self._unassign(buffer)
 
     def wait_for_messages(self, buffers: Collection[PartitionBuffer], timeout_s: float) -> None:
         """Reads for the buffers. Returns when one of them is ready, or after `timeout_s`."""
@@ -127,6 +135,7 @@ class SharedFeed(Source):
             with self._changed:
                 self._get_consumer()  # raises `Closed` after `close`
                 self._close_abandoned()
+                self._topic_watch.check_if_due()
                 left = until - time.monotonic()
                 if left <= 0 or any(buffer.is_ready for buffer in buffers):
                     return
@@ -169,6 +178,8 @@ class SharedFeed(Source):
         return offset
 
     def _fetch_ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | KoffError]:
+        # The end of the data is certain only if it is that of the same topic.
+        self._topic_watch.check_now()
         return self._fetch_offsets(partitions, OffsetSpec.LATEST, self._isolation)
 
     def _fetch_offsets(

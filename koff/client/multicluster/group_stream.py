@@ -135,6 +135,33 @@ class GroupStream(MessageStream):
             }
         return {partition: offset for partition, offset in offsets.items() if offset > committed[partition]}
 
+    def _restart_partitions(self) -> None:
+        """The group's offsets in the old log may have been committed again: the new ones replace them."""
+        topic, partitions = self._conf.topic, list(self._subscription.partitions.items())
+        numbers = [number for number, _ in partitions]
+        starts = self._fetch_all_offsets(numbers, OffsetSpec.EARLIEST)
+        skips = self._conf.start_offset == LAST_OFFSET
+        to = self._fetch_all_offsets(numbers, OffsetSpec.LATEST) if skips else starts
+        offsets = [TopicPartition(topic, number, offset) for number, offset in to.items()]
+        if offsets:
+            for each in offsets:
+                self._consumer.seek(each)
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        with self._inbox.lock:
+            for number, partition in partitions:
+                self._subscription.start_partition(number, assignment=partition.assignment)
+                self._subscription.counts["skipped"] += to[number] - starts[number]
+            self._inbox.drop_former_batches()
+
+    def _fetch_all_offsets(self, partitions: list[int], spec: OffsetSpec) -> dict[int, int]:
+        """The offset of each partition. Raises the first error."""
+        found: dict[int, int] = {}
+        for number, result in self._fetch_offsets(partitions, spec).items():
+            if isinstance(result, KoffError):
+                raise copy_error(result)
+            found[number] = result
+        return found
+
     def _handle_requests(self) -> None:
         while not self._commits.empty():
             self._commits.get()()

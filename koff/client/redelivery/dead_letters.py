@@ -12,6 +12,8 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import describe_error
 from koff.client.librdkafka import ONE_IN_FLIGHT, close_producer, new_client
+from koff.client.message import Message, read_timestamp
+from koff.client.message_check import choose_timestamp
 from koff.errors import Closed, ConnectError
 
 _WRITE_TIMEOUT_S = 10.0
@@ -52,8 +54,7 @@ class DeadLetters(Closing):
             "cause": repr(cause),
         }
         headers = [(f"koff-{name}", str(value).encode()) for name, value in added.items()]
-        kind, timestamp_ms = raw.timestamp()
-        has_timestamp = kind != confluent_kafka.TIMESTAMP_NOT_AVAILABLE
+        letter = Message(timestamp_ms=read_timestamp(raw))
         try:
             producer.produce(
                 self._topic,
@@ -61,7 +62,7 @@ class DeadLetters(Closing):
                 key=raw.key(),
                 headers=[*(raw.headers() or ()), *headers],
                 on_delivery=lambda error, _: reports.append(error),
-                **({"timestamp": timestamp_ms} if has_timestamp else {}),
+                timestamp=choose_timestamp(letter),
             )
             until = time.monotonic() + 2 * _WRITE_TIMEOUT_S  # librdkafka's timeout comes first
             while not reports and time.monotonic() < until:

@@ -48,3 +48,14 @@ def test_a_late_group_whose_lag_is_withheld_stays_late():
         write_sentence(Verdict.ERR, found, None, None, reason="lags_withheld")
         == "Stuck: t-0 stands at offset 5"
     )
+
+
+@pytest.mark.parametrize(
+    ("late_s", "sentence"),
+    [
+        (60.0, "Keeps up; 9 records wait, the oldest for 1 min"),
+        (90.0, "Not late yet: 2 min is allowed; 9 records wait, the oldest for 1 min 30 s"),
+    ],
+)
+def test_a_group_that_is_half_as_late_as_it_may_be_is_not_said_to_keep_up(late_s, sentence):
+    assert write_sentence(Verdict.OK, [], 9, late_s, allowance_s=120.0) == sentence
