@@ -88,15 +88,9 @@ def shorten_middle(text: str, width: int) -> str:
     """The text, or its start and its end if it takes more than `width` columns."""
     if measure_text(text) <= width:
         return text
-    start, end, left = "", "", width - 1
-    for number in range(len(text)):
-        is_start = number % 2 == 0
-        character = text[len(start)] if is_start else text[-1 - len(end)]
-        left -= _measure_character(character)
-        if left < 0:
-            break
-        start, end = (start + character, end) if is_start else (start, character + end)
-    return f"{start}…{end}"
+    start = text[: _count_fitting(text, width // 2)]
+    end = _count_fitting(text[::-1], width - 1 - measure_text(start))
+    return f"{start}…{text[len(text) - end :]}"
 
 
 def cut_end(line: str, width: int) -> str:
