@@ -13,8 +13,6 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient
 
 from koff.client import (
     Client,
@@ -91,15 +89,9 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             yield World(
                 broker,
                 lambda partitions=1: kafka.create_topic(partitions=partitions),
-                lambda topic, offset: _delete_before(kafka.bootstrap, topic, offset),
+                lambda topic, offset: kafka.delete_before(topic, 0, offset),
                 kafka.create_topic_again,
             )
-
-
-def _delete_before(bootstrap: str, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_records([KafkaTopicPartition(topic, 0, offset)]).values():
-        future.result(30)
 
 
 def test_all_parts_keep_their_protocols(world):

@@ -19,7 +19,12 @@ const REFRESH_MS = 5000;
 const STALE_MS = 20_000;
 const SOON_MS = 300;
 const BUSY_MS = 1000;
-const state = { timer: 0, asked: 0, good: null, failure: "", hasChoices: false, names: [], isLost: false, shown: "", lists: {}, left: "", isLoading: false, isWanted: false, isTyping: false, last: null };
+const state = {
+  timer: 0, asked: 0, isLoading: false, isWanted: false, // the loop
+  good: null, failure: "", isLost: false, // the newest response
+  last: null, shown: "", names: [], hasChoices: false, // what is shown
+  lists: {}, left: "", isTyping: false, // what the person did
+};
 
 // Back to the list, as it was when the user left it.
 function goBack({ view, cluster }) {
@@ -129,7 +134,13 @@ async function show() {
   let isReading = false;
   try {
     const clusters = fetchJson("api/v1/clusters");
-    const [all, found, incidents, fresh] = await Promise.all([clusters, fetchView(address, clusters), fetchJson(incidentsPath(address)), fetchEvents(), loadChoices().catch(() => {})]);
+    const [all, found, incidents, fresh] = await Promise.all([
+      clusters,
+      fetchView(address, clusters),
+      fetchJson(incidentsPath(address)),
+      fetchEvents(),
+      loadChoices().catch(() => {}),
+    ]);
     if (asked !== state.asked) return; // the user chose another view meanwhile
     isReading = showUnknown(all);
     showClusterNames(all, address);
