@@ -104,8 +104,8 @@ class EndHistory:
         """Adds the end offsets (N,) that the distinct `rows` (N,) had at `at_ms`, before their newest sample.
 
         An end offset in the past is the response to a request by time: the first offset with a record at
-        `at_ms` or later; or the end offset of a sample at `at_ms` or later, if a later response says that there
-        is no such record. Rows may have no sample yet.
+        `at_ms` or later; or the end offset of a sample at `at_ms` or later, if a later response names no
+        such record. Rows may have no sample yet.
 
         Such offsets are by the timestamps of records, which come from the clocks of producers and need not be
         in order. An offset above that of the next point is replaced by the latter. If an offset is below that
