@@ -65,6 +65,7 @@ def describe_keys(state: LiveState, *, is_paused: bool) -> str:
         back = "" if state.page == state.home else "esc back  "
         return f"{back}up/down scroll  ? help  q quit"
     shown = ["order paused"] if is_paused else []
-    shown += [f"by {state.sort}", *(["only lagging"] if state.is_lagging else [])]
+    shown.append("the worst first" if state.sort == "worst" else f"by {state.sort}")
+    shown += ["only lagging"] if state.is_lagging else []
     shown += [f"filter: {state.text}"] if state.text else []
     return f"{', '.join(shown)}  |  q quit  ? help  / filter  s sort  enter open  p pause  l lagging"

@@ -125,10 +125,10 @@ def convert_os_error(error: OSError) -> list[Fault]:
 
 
 def describe_error(error: BaseException) -> str:
-    """The error in a few words, for a longer text: the name of Kafka's error, or type and text."""
+    """The error in a few words, for a longer text: Kafka's text of its error, or type and text."""
     kafka_error = extract_kafka_error(error)
     if kafka_error is not None:
-        return kafka_error.name()
+        return kafka_error.str()
     if isinstance(error, KoffError):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -21,7 +21,9 @@ from koff.errors import ConnectError, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
+from koff.logs import get_logger
 
+_log = get_logger("kafkatest")
 _RETRY_S = 1.0
 
 
@@ -164,13 +166,22 @@ class _MemoryStream:
         if room <= 0 or subscription.is_paused(partition) or not has_more:
             return
         with broker.begin_call("consume", topic=topic, partition=partition):
-            start = max(position, log.start)
-            subscription.counts["skipped"] += start - position
+            start = self._find_start(subscription, position, log)
             read = [replace(each, cluster=subscription.cluster) for each in log.read(start, room)]
         self._positions[partition] = start + len(read)
         if read:
             batch = InboxBatch(subscription, subscription.partitions[partition], read, end_offset=log.end)
             self._inbox.put_batches([batch])
+
+    def _find_start(self, subscription: ReaderSubscription, position: int, log: PartitionLog) -> int:
+        """The position, or where reading continues behind messages that were deleted."""
+        if position >= log.start:
+            return position
+        conf = subscription.conf
+        start = log.resolve(conf.start_offset) if conf.group_id else log.start
+        subscription.counts["skipped"] += start - position
+        _log.warning("the offset is not in the log: reading continues elsewhere", offset=position, at=start)
+        return start
 
     def _restart_partition(self, subscription: ReaderSubscription, partition: int) -> None:
         """Reads the log of a topic that was created again."""

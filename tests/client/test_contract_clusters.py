@@ -37,6 +37,8 @@ class World:
     make_writer: Callable[..., Any]
     create_again: Callable[[str], object]
     """Deletes the topic, and creates it again with one partition."""
+    delete_before: Callable[[str, int, int], object]
+    """Deletes the messages of a partition before an offset."""
 
     def reader(self, topic: str, **conf: Any) -> Any:
         return self.make_reader({"east": ClusterConf(self.address)}, ReaderConf(topic, **conf))
@@ -60,6 +62,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             clusters.reader,
             clusters.writer,
             broker.create_topic,
+            broker.delete_before,
         )
     else:
         kafka = request.getfixturevalue("kafka")
@@ -69,6 +72,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             Reader,
             Writer,
             kafka.create_topic_again,
+            kafka.delete_before,
         )
 
 
@@ -153,6 +157,30 @@ def test_a_group_resumes_after_what_was_committed(world):
     world.write(topic, b"last")
     with world.reader(topic, group_id=group) as reader:  # `close` has committed
         assert [message.value for message in read(reader, 1)] == [b"last"]
+
+
+@pytest.mark.parametrize(("start", "resumed", "skipped"), [("oldest", 4, 3), ("newest", 6, 5)])
+def test_a_group_whose_commit_left_the_log_says_what_it_skipped(world, caplog, start, resumed, skipped):
+    topic = world.make_topic()
+    world.write(topic, *(b"%d" % number for number in range(6)))
+    conf = {"group_id": f"g-{topic}", "start_offset": StartOffset(start)}
+    with world.reader(topic, **{**conf, "start_offset": StartOffset.OLDEST}) as reader:
+        reader.commit_messages(read(reader, 6)[0])
+    world.delete_before(topic, 0, 4)
+    with world.reader(topic, **conf) as reader:
+        wait_until(lambda: reader.fetch_message(0.1) or reader.stats(0).skipped, what="the start")
+        world.write(topic, b"next")
+        wait_until(lambda: b"next" in [m.value for m in reader.fetch_message(0.1)], what="the next message")
+        assert reader.stats(0).skipped == skipped
+    assert "is not in the log: reading continues elsewhere" in caplog.text
+    assert resumed - 1 == skipped
+
+
+def test_small_fetches_are_no_error(world):
+    topic = world.make_topic()
+    world.write(topic, b"a")
+    with world.reader(topic, max_bytes=1000) as reader:
+        assert read(reader, 1)[0].value == b"a"
 
 
 def test_what_is_paused_is_returned_after_resume(world):
