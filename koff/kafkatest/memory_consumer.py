@@ -24,6 +24,7 @@ class ConsumedBroker(Protocol):
 
     clock: VirtualClock
     closed: bool
+    name: str
 
     def begin_call(self, call: str = "", **arguments: Any) -> AbstractContextManager[None]: ...
 
@@ -128,7 +129,9 @@ class MemoryConsumer(Closing):
             return None
         messages = log.read(position, max_messages)
         self._next = position + len(messages)
-        return Batch(self.topic, self.partition, [replace(message) for message in messages])
+        return Batch(
+            self.topic, self.partition, [replace(message, cluster=self._broker.name) for message in messages]
+        )
 
     def _leave_log(self, log: PartitionLog) -> None:
         """Continues in the log of a topic that was created again, or raises `TopicRecreated`."""

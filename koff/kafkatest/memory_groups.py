@@ -22,8 +22,9 @@ import confluent_kafka
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import TopicPartition
-from koff.client.message import Message
+from koff.client.message import Message, read_timestamp
 from koff.client.redelivery.conf import RedeliveryCounts
+from koff.client.redelivery.dead_letters import build_headers
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, ClaimState
@@ -136,6 +137,7 @@ class MemoryConsumerGroup(Closing):
             on_error=self._report_error,
             write_dead_letter=dead_letters,
         )
+        self._delivery.cluster_name = self._broker.name
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
@@ -361,8 +363,8 @@ class MemoryConsumerGroup(Closing):
             self._close_errors.append(error)
 
     def _write_dead_letter(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
-        headers = (*(raw.headers() or ()), ("koff-cause", repr(cause).encode()))
-        letter = Message(raw.value(), raw.key(), headers=headers)
+        headers = build_headers(self.name, raw, deliveries, cause)
+        letter = Message(raw.value(), raw.key(), headers=headers, timestamp_ms=read_timestamp(raw))
         self._broker.producer().produce(self.conf.redelivery.dead_letter_topic, 0, letter)
 
 

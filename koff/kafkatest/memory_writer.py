@@ -14,6 +14,7 @@ from koff.client.multicluster.errors import WriteError, WriteErrors
 from koff.client.multicluster.stats import NO_VALUES, ClientStats, ClusterWrites, WriterStats
 from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.memory_producer import MAX_MESSAGE_BYTES, TOO_LARGE
 from koff.logs import get_logger
 
 log = get_logger("kafkatest")
@@ -83,7 +84,8 @@ class MemoryWriter(Closing):
 
     def _write(self, message: Message, turn: int, began_s: float, limit_s: float) -> WriteError | None:
         """Tries the clusters from the one whose turn it is, until one takes the message."""
-        if fault := find_fault(message):
+        fault = TOO_LARGE if payload_bytes(message) > MAX_MESSAGE_BYTES else ""
+        if fault := find_fault(message) or fault:
             self._counts["errors"] += 1
             return WriteError(fault)
         attempts, reason = 0, ""

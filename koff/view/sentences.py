@@ -61,7 +61,8 @@ def write_sentence(
     elif verdict is Verdict.OK:
         # A group that has just stopped does not keep up: it is only not late yet.
         is_near = allowance_s is not None and time_lag_s is not None and time_lag_s > allowance_s * AGAIN
-        why = f"Not late yet: {show_duration(allowance_s or 0)} is allowed" if is_near else "Keeps up"
+        keeps_up = "Keeps up" if late_for_s is None else "Keeps up again"
+        why = f"Not late yet: {show_duration(allowance_s or 0)} is allowed" if is_near else keeps_up
     else:
         why = _describe_late(found, late_for_s)
     return f"{why}; {waiting}" if waiting else why

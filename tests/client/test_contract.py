@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from koff.client import (
+    Broker,
     Client,
     Closed,
     Compression,
@@ -22,6 +24,7 @@ from koff.client import (
     ConsumerConf,
     HashProducer,
     InvalidMessage,
+    Isolation,
     Message,
     MxClosed,
     MxError,
@@ -44,16 +47,22 @@ from koff.client import (
     merge,
     plan_reset,
 )
+from koff.client.broker.consumer import PartitionConsumer
+from koff.client.broker.group_offsets import GroupCoordinator
+from koff.client.broker.producer import PartitionProducer
+from koff.client.multicluster import Writer
 from koff.errors import ConfigError
 from koff.kafkatest import wait_until
-from koff.kafkatest.doubles import MemoryBroker
+from koff.kafkatest.doubles import MemoryBroker, MemoryOffsetCoordinator, MemoryProducer, MemoryWriter
+from koff.kafkatest.memory_consumer import MemoryConsumer
 
 
 @dataclass
 class World:
-    """A client, and how to come by a topic for it."""
+    """A client, the name of its cluster, and how to come by a topic for it."""
 
     client: Client
+    cluster: str
     make_topic: Callable[..., str]
     delete_before: Callable[[str, int], None]
     """Deletes the messages of partition 0 before the offset."""
@@ -79,6 +88,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             names = iter(range(1000))
             yield World(
                 memory,
+                "memory:9092",
                 lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions),
                 lambda topic, offset: memory.delete_before(topic, 0, offset),
                 memory.create_topic,
@@ -88,6 +98,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         with dial(kafka.bootstrap) as broker:
             yield World(
                 broker,
+                kafka.bootstrap,
                 lambda partitions=1: kafka.create_topic(partitions=partitions),
                 lambda topic, offset: kafka.delete_before(topic, 0, offset),
                 kafka.create_topic_again,
@@ -100,6 +111,31 @@ def test_all_parts_keep_their_protocols(world):
     assert isinstance(world.client.producer(), Producer)
     assert isinstance(world.consumer(topic), Consumer)
     assert isinstance(world.client.offset_coordinator(OffsetCoordinatorConf("g")), OffsetCoordinator)
+
+
+PAIRS = [
+    (Broker, MemoryBroker),
+    (PartitionProducer, MemoryProducer),
+    (PartitionConsumer, MemoryConsumer),
+    (GroupCoordinator, MemoryOffsetCoordinator),
+    (Writer, MemoryWriter),
+]
+
+
+@pytest.mark.parametrize(("real", "double"), PAIRS)
+def test_a_double_has_every_public_call_with_the_same_parameters(real, double):
+    inside = {"start_waiting", "poll_batch"}  # what `merge` calls
+    for name, call in vars(real).items():
+        if not name.startswith("_") and inspect.isfunction(call) and name not in inside:
+            assert_same_parameters(call, getattr(double, name))
+
+
+def assert_same_parameters(call: Callable[..., Any], other: Callable[..., Any]) -> None:
+    one, two = (
+        [(each.name, each.kind, each.default) for each in inspect.signature(each).parameters.values()]
+        for each in (call, other)
+    )
+    assert one == two
 
 
 def test_metadata_names_brokers_topics_and_leaders(world):
@@ -203,6 +239,30 @@ def test_every_message_can_be_forwarded_whatever_its_timestamp_is(world, timesta
         assert written is None or got.timestamp_ms == written
         world.client.producer().produce(topic, 0, got)
         assert consumer.consume().timestamp_ms == got.timestamp_ms
+
+
+def test_a_message_that_is_too_large_is_not_written_and_the_others_are(world):
+    topic = world.make_topic()
+    with pytest.raises(ProduceError, match="too large") as caught:
+        world.produce(topic, b"a", b"x" * 1_000_001, b"b")
+    assert (caught.value.written, caught.value.failed, caught.value.unknown) == ((0, 2), (1,), ())
+    assert [message.value for message in world.consumer(topic)] == [b"a", b"b"]
+
+
+def test_a_message_has_the_name_of_its_cluster(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a", b"b")
+    consumer = world.consumer(topic)
+    assert consumer.consume().cluster == world.cluster
+    assert consumer.consume_batch()[0].cluster == world.cluster
+
+
+def test_offsets_are_fetched_with_an_isolation(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a")
+    at = TopicPartition(topic, 0)
+    for isolation in Isolation:
+        assert world.client.offsets([at], OffsetSpec.LATEST, isolation) == {at: 1}
 
 
 def test_a_message_that_is_passed_twice_is_written_twice(world):
@@ -557,6 +617,24 @@ def test_closing_ends_a_wait(world, part):
     (consumer if part == "consumer" else world.client).close()
     waiting.join(60)
     assert ended == [Closed]
+
+
+def test_a_producer_and_a_coordinator_may_be_closed_by_themselves(world):
+    topic = world.make_topic()
+    producer = world.client.producer()
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf("g"))
+    for closed in (producer, coordinator):
+        closed.close()
+        closed.close()
+    for call in (
+        lambda: producer.produce(topic, 0, Message(b"x")),
+        lambda: producer.produce_async(topic, 0, Message(b"x")),
+        lambda: coordinator.commit(topic, 0, 1),
+        lambda: coordinator.offset(topic, 0),
+        coordinator.offsets,
+    ):
+        with pytest.raises(Closed):
+            call()
 
 
 @pytest.mark.parametrize("part", ["consumer", "client"])

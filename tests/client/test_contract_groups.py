@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from koff.client import Client, ClusterConf, Message, dial
+from koff.client import Client, ClusterConf, ConsumerConf, Message, dial
 from koff.client.zookeeper import (
     AlreadyClosing,
     ClaimLost,
@@ -34,6 +34,7 @@ class World:
     """A cluster, and how to join a group there."""
 
     client: Client
+    cluster: str
     make_topic: Callable[..., str]
     join: Callable[..., Any]
     group: str
@@ -56,6 +57,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             zookeeper = MemoryZooKeeper(memory)
             yield World(
                 memory,
+                "memory:9092",
                 lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions),
                 lambda name, topics, conf: zookeeper.join_consumer_group(
                     name, topics, "memory", ConsumerGroupConf(**conf)
@@ -69,6 +71,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         with dial(kafka.bootstrap) as broker:
             yield World(
                 broker,
+                kafka.bootstrap,
                 lambda partitions=1: kafka.create_topic(partitions=partitions),
                 lambda name, topics, conf: join_consumer_group(
                     name, topics, hosts, ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap), **conf)
@@ -113,6 +116,29 @@ def test_a_member_gets_all_messages_and_the_next_one_what_was_not_acknowledged(w
         rest = take(group, 2)
     places = [(message.partition, message.offset) for message in messages + rest]
     assert sorted(places) == [(partition, offset) for partition in (0, 1) for offset in (0, 1, 2)]
+
+
+def test_a_dead_letter_says_where_it_came_from_and_why_it_failed(world):
+    topic, letters = world.make_topic(), world.make_topic()
+    sent = Message(b"v", b"k", headers=(("h", b"1"),), timestamp_ms=1_700_000_000_000)
+    world.client.producer().produce(topic, 0, sent)
+    redelivery = Redelivery(first_s=0.0, dead_letter_topic=letters)
+    with world.join_group(topic, redelivery=redelivery, max_redeliveries=0) as group:
+        message = next(group.messages())
+        assert message.cluster == world.cluster
+        message.nack(ValueError("bad"))
+    with world.client.consumer(ConsumerConf(letters)) as consumer:
+        letter = consumer.consume()
+    assert (letter.value, letter.key, letter.timestamp_ms) == (b"v", b"k", sent.timestamp_ms)
+    assert letter.headers == (
+        ("h", b"1"),
+        ("koff-group", world.group.encode()),
+        ("koff-topic", topic.encode()),
+        ("koff-partition", b"0"),
+        ("koff-offset", b"0"),
+        ("koff-deliveries", b"1"),
+        ("koff-cause", b"ValueError('bad')"),
+    )
 
 
 def test_a_text_is_one_topic(world):

@@ -228,10 +228,23 @@ class Broker(Closing):
         feed_conf = _build_feed_conf(conf)
         with self._keep_open():
             if feed_conf not in self._feeds:
-                self._feeds[feed_conf] = SharedFeed(self._cluster, feed_conf)
+                self._feeds[feed_conf] = SharedFeed(self._cluster, feed_conf, self._keep_one_idle)
             feed = self._feeds[feed_conf]
             buffer = feed.open_buffer(conf.topic, conf.partition, start)
             return PartitionConsumer(feed, buffer, conf, patience_s=patience_s, owner=self)
+
+    def _keep_one_idle(self, idle: SharedFeed) -> None:
+        """Closes the feeds that are not used any more, except the one that became idle last.
+
+        It is kept, because a program may open one consumer after another. Called in a thread of its own:
+        `close` of a feed may wait for a fetch.
+        """
+        with self._lock:
+            unused = {c: feed for c, feed in self._feeds.items() if feed.is_idle and feed is not idle}
+            for conf in unused:
+                del self._feeds[conf]
+        for feed in unused.values():
+            feed.close()
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> GroupCoordinator:
         """A client of the group's coordinator, which commits and fetches the group's offsets."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf, OffsetCoordinatorConf, ProducerConf
-from koff.client.cluster_conf import OffsetSpec, TopicPartition
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.message import Message
 from koff.client.metadata import Metadata
 
@@ -138,7 +138,10 @@ class Client(Protocol):
         """The end offset: the offset of the next message of the partition."""
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
         """The offset of every partition.
 

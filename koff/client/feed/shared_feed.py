@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import groupby
@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from koff.client.calls import call_in_thread
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
@@ -41,10 +42,14 @@ class SharedFeed(Source):
     """Reads partitions into `PartitionBuffer`s. Threads may share it.
 
     The client stops reading for a buffer that is full, until its consumer has taken all its messages.
+    `on_idle` is called when the last buffer was closed.
     """
 
-    def __init__(self, cluster: Cluster, conf: FeedConf) -> None:
+    def __init__(
+        self, cluster: Cluster, conf: FeedConf, on_idle: Callable[[SharedFeed], None] = lambda _: None
+    ) -> None:
         super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}")
+        self._on_idle = on_idle
         self._cluster = cluster
         self.cluster_name = cluster.conf.cluster_name
         self._isolation = Isolation(conf.isolation)
@@ -101,6 +106,14 @@ class SharedFeed(Source):
                 partition.remove(buffer)
                 if not partition.buffers:
                     del self._partitions[buffer.key]
+            is_idle = self.is_idle
+        if is_idle:
+            call_in_thread(self._on_idle, self)  # not here: a caller may hold the lock
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it reads for nobody."""
+        return not self._partitions and not self._closing
 
     def abandon_buffer(self, buffer: PartitionBuffer) -> None:
         """Closes the buffer at a later call. Takes no lock: the garbage collector may call it anywhere."""

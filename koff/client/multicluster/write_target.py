@@ -114,6 +114,10 @@ class WriteTarget(Closing):
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+        # The last references: librdkafka's threads end with the objects, also if the writer is kept.
+        with self._send_lock:
+            self._replaced.clear()
+            self.__dict__.pop("_producer", None)
 
     def build_stats(self) -> ClusterWrites:
         """The statistics now. The caller holds the writer's lock."""
@@ -149,7 +153,8 @@ class WriteTarget(Closing):
         if not self._send_lock.acquire(timeout=_TAKE_BACK_S):
             return
         try:
-            if not any(each.in_librdkafka and self._may_be_unsent(each) for each in call.writes):
+            may_be_unsent = (each.in_librdkafka and self._may_be_unsent(each) for each in call.writes)
+            if self._stopping.is_set() or not any(may_be_unsent):
                 return
             failed = self._purge_unsent()
         finally:

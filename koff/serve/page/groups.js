@@ -158,7 +158,7 @@ function showPages(page, rows, first) {
   const unknown = page.unknown ? `; ${page.unknown.toLocaleString("en")} have no known lag` : "";
   byId("count").textContent = rows
     ? `${(first + 1).toLocaleString("en")} to ${(first + rows).toLocaleString("en")} of ${page.total.toLocaleString("en")} groups${unknown}`
-    : `no group fits${unknown}`;
+    : `${page.counts.every((each) => each.OK !== null) ? "no group fits" : "no group is known that fits"}${unknown}`;
   byId("previous").disabled = first === 0;
   byId("next").disabled = page.next_offset === null;
   byId("pages").dataset.first = first;

@@ -3,6 +3,7 @@
 import { PARENTS, readAddress, setParams } from "./address.js";
 import { abortRequests, apiPath, closeStream, events, fetchEvents, fetchJson, isLive, openStream } from "./api.js";
 import { fetchClusters, showClusters } from "./clusters.js";
+import { copy } from "./clipboard.js";
 import { chooseColumns } from "./columns.js";
 import { byId, element, patchChildren, setOptions } from "./dom.js";
 import { showGroup } from "./group.js";
@@ -214,17 +215,6 @@ async function loadChoices() {
   setOptions(byId("filters").elements.cause, found?.schema.items?.enum ?? found?.schema.enum ?? [], explain);
   state.hasChoices = true;
   fillFilters(readAddress());
-}
-
-async function copy(text) {
-  // Without TLS there is no such clipboard, and the browser may forbid it.
-  if (await navigator.clipboard?.writeText(text).then(() => true, () => false)) return;
-  const field = element("textarea", { value: text, ariaLabel: "copied" });
-  document.body.append(field);
-  field.select();
-  const isCopied = document.execCommand("copy");
-  field.remove();
-  if (!isCopied) throw new Error("not copied");
 }
 
 // --- What a person does --------------------------------------------------------------------------------------
