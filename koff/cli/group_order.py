@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from koff.lag.verdict import Verdict
-from koff.serve.api.group_columns import CALM
 from koff.tracker import GroupTotal
+from koff.view.severity import CALM, WORST_FIRST
 
 Sort = Literal["worst", "lag", "time", "name"]
 SORTS: tuple[Sort, ...] = ("worst", "lag", "time", "name")
-WORST_FIRST = (Verdict.ERR, Verdict.WARN, Verdict.UNKNOWN, Verdict.OK)
 MOVE_S = 10.0
 """Rows on the screen move so often at most."""
 Place = tuple[tuple[float, ...], tuple[float | str, ...]]

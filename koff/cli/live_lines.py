@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from koff.cli.group_order import WORST_FIRST
 from koff.cli.lag_tables import BARS
 from koff.cli.live_state import LiveState
 from koff.cli.text_table import shorten_middle
 from koff.cli.view_facts import WITHHELD_TOTALS
 from koff.tracker import GroupTotal
+from koff.view.severity import WORST_FIRST
 from koff.view.wording import count, show_duration
 
 _PLAIN = str.maketrans({"…": "~", **dict(zip(BARS, "_.-=+*#@", strict=True))})
