@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -19,13 +20,21 @@ from tests.chromium import Tab, browser
 
 IMAGES = Path(__file__).parent / "images"
 INCIDENTS = 3
+NARROW = 360
 POINTS = 3
 """A sparkline has a point each two minutes."""
 
 
-def take(tab: Tab, name: str) -> None:
-    """A picture of what the tab shows."""
-    (IMAGES / f"{name}.png").write_bytes(tab.screenshot())
+def take(tab: Tab, name: str, height: float | None = None) -> None:
+    """A picture of what the tab shows: of all of it, or of the upper part of a narrow page."""
+    box = {"x": 0.0, "y": 0.0, "width": NARROW, "height": height} if height else None
+    (IMAGES / f"{name}.png").write_bytes(tab.screenshot(box))
+
+
+def show(tab: Tab, address: str, **options: Any) -> None:
+    """Loads an address of the page: a new part after # alone would not load it again."""
+    tab.open("about:blank", **options)
+    tab.open(address, **options)
 
 
 def find_in_output(demo: subprocess.Popen[str], name: str) -> str:
@@ -49,14 +58,19 @@ def main() -> None:
     ):
         url = find_in_output(demo, "page")
         tab.open(url, colors="light")
-        explained = "[...document.querySelectorAll('#groups td.why')].filter((cell) => cell.innerText).length"
-        wait_until(lambda: tab.evaluate(explained) == INCIDENTS, timeout_s=120, what="the causes")
+        late = "document.querySelectorAll('#groups .row :is(.ERR, .WARN)').length"
+        wait_until(lambda: tab.evaluate(late) >= INCIDENTS, timeout_s=120, what="the incidents")
         courses = "document.querySelector('#groups polyline')?.getAttribute('points').split(' ').length ?? 0"
         wait_until(lambda: tab.evaluate(courses) >= POINTS, timeout_s=420, what="the courses of the lags")
         take(tab, "groups")
         address = tab.evaluate("[...document.links].find((link) => link.text === 'stuck').href")
-        tab.open("about:blank", colors="dark")
-        tab.open(address, colors="dark")
+        show(tab, url, colors="dark", width=NARROW)
+        wait_until(lambda: tab.evaluate(late), what="the list")
+        take(tab, "groups-narrow", height=1200)
+        show(tab, f"{url}#/events", colors="light")
+        wait_until(lambda: tab.evaluate("document.querySelectorAll('.story').length"), what="the incidents")
+        take(tab, "incidents")
+        show(tab, address, colors="dark")
         plotted = "document.querySelectorAll('.cause, .plot canvas').length >= 3"
         wait_until(lambda: tab.evaluate(plotted), what="the group")
         is_live = "document.getElementById('live').textContent === 'live'"

@@ -40,6 +40,10 @@ class Closed(KoffError):
     """The caller used an object that is closed."""
 
 
+class OtherProcess(KoffError):
+    """The object was made before this process was forked. Only the process that made it can use it."""
+
+
 def copy_error(error: E) -> E:
     """A copy of the error without traceback and cause: to keep it, or to raise it while the error is kept.
 

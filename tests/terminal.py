@@ -142,6 +142,10 @@ class Tmux:
     def resize(self, width: int, height: int) -> None:
         self._call("resize-window", "-x", str(width), "-y", str(height))
 
+    def copy_output(self, file: Path) -> None:
+        """From now on, all that is written to the terminal also goes into the file."""
+        self._call("pipe-pane", f"cat >{shlex.quote(str(file))}")
+
     def wait_for(self, text: str) -> None:
         self.wait_until(lambda: text in self.text, what=repr(text))
 

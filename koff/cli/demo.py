@@ -132,9 +132,7 @@ def _run_demo(
         _wait_until_ready(monitor, line)
     if has_incidents:
         started.enter_context(incidents.Incidents(kafka, running))
-    click.echo(
-        _format_introduction(kafka.bootstrap, monitor.url, {group.name: group.about for group in groups})
-    )
+    click.echo(_format_introduction(kafka.bootstrap, monitor, {group.name: group.about for group in groups}))
     display = Display(objectives=(Objective(_ALL, _OBJECTIVE_S),))
     conf = MonitorConf(ClusterConf(kafka.bootstrap), end_interval_s=_END_INTERVAL_S, display=display)
     if has_terminal():
@@ -154,22 +152,21 @@ def _show_live_view(conf: "MonitorConf", url: str, seconds: float | None) -> Non
 
 def _print_tables(conf: "MonitorConf", monitor: "DemoMonitor", seconds: float | None) -> None:
     """Prints the table of `koff lag` every two seconds until `seconds` have passed."""
-    from koff.cli.lag_tables import format_groups, select_totals
-    from koff.cli.view_facts import find_causes
-    from koff.monitor.watch import take_views
-    from koff.serve.events.changes import ClusterChanges, look_at
+    from koff.cli.group_order import sort_totals
+    from koff.cli.lag_tables import format_groups
+    from koff.cli.looks import take_looks
+    from koff.cli.view_facts import describe_groups
 
-    changes, end_s = ClusterChanges(), math.inf if seconds is None else time.monotonic() + seconds
-    for taken in take_views(
+    end_s = math.inf if seconds is None else time.monotonic() + seconds
+    for view in take_looks(
         conf,
         interval_s=_REFRESH_S,
         timeout_s=_READY_S,
         is_stopped=lambda: time.monotonic() >= end_s,
     ):
         monitor.check()
-        view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-        totals = select_totals(list(view.snapshot.totals()), sort="name")
-        click.echo(format_groups(totals, find_causes(view, totals), None))
+        totals = sort_totals(view.snapshot.totals())
+        click.echo(format_groups(totals, describe_groups(view, totals), None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +176,7 @@ class DemoMonitor:
     process: "subprocess.Popen[bytes]"
     url: str
     log: Path
+    config: Path
 
     def check(self) -> None:
         """Raises `KoffError` with the end of its log if the process has ended."""
@@ -218,7 +216,7 @@ def _start_monitor(brokers: str, port: int) -> Iterator[DemoMonitor]:
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
     try:
-        yield DemoMonitor(process, f"http://{listen}", folder / "monitor.log")
+        yield DemoMonitor(process, f"http://{listen}", folder / "monitor.log", config)
     finally:
         reap(process, signal_number=signal.SIGTERM, timeout_s=5.0)
         shutil.rmtree(folder, ignore_errors=True)
@@ -248,7 +246,8 @@ def _wait_until_ready(monitor: DemoMonitor, line: Callable[[str], None]) -> None
         raise KoffError(f"{error}; the end of its log:\n{log_end}") from error
 
 
-def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
+def _format_introduction(brokers: str, monitor: DemoMonitor, groups: dict[str, str]) -> str:
+    url = monitor.url
     # The command as the user can type it: if no script is installed, `python -m koff`
     koff = "koff" if shutil.which("koff") else f"{os.path.relpath(sys.executable)} -m koff"
     about = "".join(f"  {name:<16}{text}\n" for name, text in groups.items())
@@ -260,11 +259,11 @@ def _format_introduction(brokers: str, url: str, groups: dict[str, str]) -> str:
   ready         {url}/readyz
 
 From another terminal:
-  {koff} lag --brokers {brokers}
+  {koff} lag --config {monitor.config}
   {koff} printer --brokers {brokers}
 
 Groups:
 {about}
-Here a group is late after {_OBJECTIVE_S:g} s. Without an objective in koff.yaml that is two minutes at least.
+Here a group is late after {_OBJECTIVE_S:g} s, its objective in koff.yaml; else after two minutes or more.
 Ctrl-C stops everything.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import sys
 import time
 from typing import Any
@@ -17,24 +16,25 @@ from koff.cli.group_history import GroupHistory
 from koff.cli.group_page import format_page
 from koff.cli.lag import print_unknown
 from koff.cli.log_lines import set_up_logs
+from koff.cli.looks import take_looks
 from koff.cli.options import (
     ChosenCluster,
+    choose_end_interval_s,
     cluster_options,
     group_options,
     read_cluster,
     timeout_option,
+    watch_options,
 )
-from koff.cli.progress_bar import show_status_line
+from koff.cli.standard_streams import find_width, has_terminal
 from koff.config.kinds import number
 from koff.config.monitors import build_look
 from koff.config.settings import NAME
 from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
-from koff.monitor.watch import take_views
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
-from koff.serve.events.changes import ClusterChanges, look_at
 from koff.tail.messages import OffsetsConsumer
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.wording import show_duration
@@ -67,12 +67,18 @@ ABSENT, UNKNOWN = 3, 4
 )
 @group_options
 @timeout_option("Show what is known after this time at the latest.")
+@watch_options(
+    "A live page on a terminal (? shows its keys); piped, or with --format json, repeat the output until "
+    "Ctrl-C."
+)
 def group(
     name: str,
     form: str,
     history_s: float,
     accept: bool,
     timeout_s: float,
+    watch: bool,
+    interval: float,
     **_: Any,
 ) -> None:
     """Show everything about the group NAME: members, partitions, why it lags, what it did, and what helps.
@@ -86,31 +92,60 @@ def group(
       koff group payments --brokers localhost:9092 --format json | jq '.group.causes'
       koff group payments --brokers localhost:9092 --history 86400
       koff group nightly-load --brokers localhost:9092 --accept
+      koff group payments --brokers localhost:9092 --watch
     """
+    if watch and accept:
+        raise click.UsageError("--accept prints lines once, and --watch does not end: use one of them")
     set_up_logs()
     cluster = read_cluster(click.get_current_context())
-    view = _take_view(name, cluster, timeout_s)
+    # The log of the group's partition shows rates and statuses, which coordinators do not know.
+    start = "snapshot" if cluster.settings["source"] == "coordinators" else "replay"
+    conf = build_look(
+        *cluster,
+        start=start,
+        only=ChosenPartitions(group=name),
+        end_interval_s=choose_end_interval_s(interval, watch=watch),
+        records_per_s=None,
+    )
+    if watch and form == "text" and has_terminal():
+        from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
+
+        shows = LiveConf(conf.cluster.brokers, is_selected=name.__eq__, group=name)
+        sys.exit(run_live_view(conf, interval, timeout_s, shows))
+    erases = watch and form == "text"
+    for view in take_looks(conf, interval_s=interval, timeout_s=timeout_s, erases=erases):
+        try:
+            found = _find_group(view, name)
+        except Problem as problem:
+            click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
+            if watch:
+                continue
+            sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
+        if accept:
+            sys.exit(_accept(name, found["group"]["time_lag_s"]))
+        shard = find_group(view, name).shard
+        history = _read_history(name, cluster, view, shard, history_s, timeout_s) if history_s else None
+        _print_page(found | {"history": history}, form, cluster.conf.brokers)
+        rows = [row for row in view.snapshot.rows() if row.group == name]
+        totals = [total for total in view.snapshot.totals() if total.group.name == name]
+        is_unknown = print_unknown(view, rows, totals)
+        if not watch:
+            sys.exit(UNKNOWN if is_unknown else 0)
+
+
+def _find_group(view: ClusterView, name: str) -> dict[str, Any]:
+    """What the API says of the group. Raises `Problem` if there is no such group."""
     if view.cluster is None:
         raise KoffError(view.readiness.text)
-    view = look_at(view, ClusterChanges(), time.time_ns() // 1_000_000)[0]
-    try:
-        found = show_group(Views.from_one(view), {"cluster": view.cluster or "", "group": name}, {})
-    except Problem as problem:
-        click.echo(f"{problem.detail}: koff lag lists all groups", err=True)
-        sys.exit(ABSENT if view.readiness.ready else UNKNOWN)
-    if accept:
-        sys.exit(_accept(name, found["group"]["time_lag_s"]))
-    shard = find_group(view, name).shard
-    found["history"] = _read_history(name, cluster, view, shard, history_s, timeout_s) if history_s else None
+    return show_group(Views.from_one(view), {"cluster": view.cluster, "group": name}, {})
+
+
+def _print_page(found: dict[str, Any], form: str, brokers: str) -> None:
     if form == "json":
         click.echo(json.dumps(found, ensure_ascii=False))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        click.echo(format_page(found, cluster.conf.brokers, width), nl=False)
+        click.echo(format_page(found, brokers, find_width()), nl=False)
     sys.stdout.flush()
-    rows = [row for row in view.snapshot.rows() if row.group == name]
-    totals = [total for total in view.snapshot.totals() if total.group.name == name]
-    sys.exit(UNKNOWN if print_unknown(view, rows, totals) else 0)
 
 
 def _accept(name: str, time_lag_s: float | None) -> int:
@@ -124,14 +159,6 @@ def _accept(name: str, time_lag_s: float | None) -> int:
         f"objectives:\n  - {{groups: {json.dumps(f'^{re.escape(name)}$')}, seconds: {seconds}}}"
     )
     return 0
-
-
-def _take_view(name: str, cluster: ChosenCluster, timeout_s: float) -> ClusterView:
-    # The log of the group's partition shows rates and statuses, which coordinators do not know.
-    start = "snapshot" if cluster.settings["source"] == "coordinators" else "replay"
-    conf = build_look(*cluster, start=start, only=ChosenPartitions(group=name), records_per_s=None)
-    with show_status_line() as progress:
-        return next(take_views(conf, interval_s=1.0, timeout_s=timeout_s, progress=progress))
 
 
 def _read_history(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
-from koff.cli.text_table import format_table
+from koff.cli.lag_tables import format_partitions
+from koff.cli.text_table import Column, format_columns
 from koff.serve.api.commands import list_commands, quote_word
 from koff.view.wording import count, show, show_duration
 
@@ -20,7 +22,7 @@ def format_page(group: Json, brokers: str, width: int | None) -> str:
         _format_head(group),
         _format_causes(group["group"]["causes"]),
         _format_members(group, width),
-        _format_partitions(group["partitions"], width),
+        f"Partitions\n{format_partitions(group['partitions'], width)}" if group["partitions"] else "",
         _format_history(group["history"]),
         _format_commands(group, brokers),
     )
@@ -40,6 +42,7 @@ def _format_head(group: Json) -> str:
         f"cluster   {group['cluster']}",
         f"state     {', '.join(facts)}",
         f"status    {_describe_status(about)}",
+        f"why       {about['sentence']}",
         f"lag       {_describe_lag(about)}",
         f"pace      {_describe_pace(about)}",
     ]
@@ -100,24 +103,15 @@ def _format_members(group: Json, width: int | None) -> str:
     for row in group["partitions"]:
         if row["member_id"] is not None and row["lag"] is not None:
             lags[row["member_id"]] = lags.get(row["member_id"], 0) + row["lag"]
-    table = format_table(
-        ("MEMBER", "CLIENT", "HOST", "STATE", "LAG", "ASSIGNED"),
-        [
-            (
-                *(member["member_id"], member["client_id"], member["client_host"]),
-                *(
-                    member["state"] if member["present"] else "left for a while",
-                    lags.get(member["member_id"]),
-                ),
-                " ".join(_describe_assigned(each) for each in member["assigned"]),
-            )
-            for member in group["members"]
-        ],
-        width=width,
-        dropped=("STATE",),
-        shortened=("MEMBER", "CLIENT", "HOST"),
-    )
-    return f"Members\n{table}"
+    columns: list[Column[Json]] = [
+        Column("MEMBER", itemgetter("member_id"), is_name=True),
+        Column("CLIENT", itemgetter("client_id"), is_name=True),
+        Column("HOST", itemgetter("client_host"), is_name=True),
+        Column("STATE", lambda each: each["state"] if each["present"] else "left for a while", left_out=1),
+        Column("LAG", lambda each: lags.get(each["member_id"])),
+        Column("ASSIGNED", lambda each: " ".join(map(_describe_assigned, each["assigned"]))),
+    ]
+    return f"Members\n{format_columns(columns, group['members'], width)}"
 
 
 def _describe_assigned(assigned: Json) -> str:
@@ -131,33 +125,6 @@ def _describe_assigned(assigned: Json) -> str:
             ranges.append([partition, partition])
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
     return f"{assigned['topic'] or assigned['topic_id']} {','.join(texts)}"
-
-
-_COLUMNS = (
-    *("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "SECONDS", "LOST", "MARGIN"),
-    *("STATUS", "CLIENT", "WHY"),
-)
-
-
-def _format_partitions(rows: Sequence[Json], width: int | None) -> str:
-    if not rows:
-        return ""
-    table = format_table(
-        _COLUMNS,
-        [
-            (
-                *(row["topic"], row["partition"], row["committed"], row["end"], row["lag"]),
-                None if row["time_lag_s"] is None else round(row["time_lag_s"], 1),
-                *(row["lost"], row["retention_margin"], row["status"], row["client_id"]),
-                " ".join(row["reasons"]),
-            )
-            for row in rows
-        ],
-        width=width,
-        dropped=("LOST", "COMMITTED", "END", "MARGIN", "SECONDS"),
-        shortened=("TOPIC", "CLIENT"),
-    )
-    return f"Partitions\n{table}"
 
 
 def _format_history(history: Json | None) -> str:

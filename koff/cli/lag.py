@@ -5,34 +5,32 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shutil
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import click
 from click import option
 
-from koff.cli.lag_tables import SORTS, Sort, format_groups, format_partitions, select_totals
+from koff.cli.group_order import SORTS, Sort, select_lagging, sort_totals
+from koff.cli.lag_tables import format_groups, format_partitions
 from koff.cli.log_lines import set_up_logs
+from koff.cli.looks import take_looks
 from koff.cli.options import (
     GROUP_FILTER,
-    SECONDS,
+    choose_end_interval_s,
     cluster_options,
     group_options,
     read_cluster,
     timeout_option,
+    watch_options,
 )
-from koff.cli.progress_bar import show_status_line
-from koff.cli.standard_streams import has_terminal
-from koff.cli.view_facts import find_causes, list_unknown
+from koff.cli.standard_streams import find_width, has_terminal
+from koff.cli.view_facts import describe_groups, find_causes, list_unknown
 from koff.config.kinds import count
 from koff.config.monitors import build_look
 from koff.monitor.plan import Way
-from koff.monitor.watch import take_views
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
-from koff.serve.events.changes import ClusterChanges, look_at
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cluster_view import ClusterView
 from koff.view.wording import show
@@ -49,8 +47,9 @@ that koff could not find out in time counts as unknown."""
 @option(
     "--sort",
     type=click.Choice(SORTS),
-    default="lag",
-    help="The order of the groups. time: the age of the oldest record that is not committed.",
+    default="worst",
+    help="The order of the groups. worst: by verdict, then by time lag as a share of what "
+    "is allowed. time: the age of the oldest record that is not committed.",
 )
 @option("--lagging", is_flag=True, help="Only groups with a lag, or whose lag is not known.")
 @option("--top", type=count(1), help="Only the first N groups.")
@@ -80,17 +79,9 @@ that koff could not find out in time counts as unknown."""
     "Print what is known after this time at the latest. If a lag could not be found out until then, say "
     "why on standard error, and exit with code 4."
 )
-@option(
-    "--watch",
-    is_flag=True,
-    help="A live view on a terminal (? shows its keys); piped, or with --partitions or another --format, "
-    "repeat the output until Ctrl-C.",
-)
-@option(
-    "--interval",
-    default=2.0,
-    type=SECONDS,
-    help="Time between two outputs of --watch.",
+@watch_options(
+    "A live view on a terminal (? shows its keys); piped, or with --partitions or another --format, repeat "
+    "the output until Ctrl-C."
 )
 def lag(
     group: re.Pattern[str] | None,
@@ -106,12 +97,11 @@ def lag(
     top: int | None,
     **_: Any,
 ) -> None:
-    """Print the lag of all consumer groups, the highest first, and why they lag.
+    """Print the lag of all consumer groups, the worst first, and what is wrong with them.
 
     Lag is the end offset minus the committed offset. The lag of a group is the sum of its known lags; UNKNOWN
-    is the number of partitions without one. WHY is the likely cause of a lag, as far as one look shows it
-    (`koff monitor` sees more), or the reason why there is no sum: commits_not_current, rows_missing (koff
-    does not know all partitions of a share group), lags_withheld, lags_unknown or no_partitions.
+    is the number of partitions without one. WHY is one sentence: what is wrong, as far as one look shows it
+    (`koff monitor` sees more), and how much waits; or why the lag is not known.
 
     In the table of partitions, an unknown lag is "-", and WHY is the reason: no_commit, topic_gone,
     end_unknown, or topic_recreated (the commit belongs to an earlier topic with the same name). With
@@ -119,7 +109,8 @@ def lag(
     may be below_log_start (retention deleted records before the group read them) or ahead_of_log (the commit
     is beyond the end offset). SECONDS is the age of the oldest record that is not committed.
 
-    On a narrow terminal, columns are left out and names shortened; piped, the table has all of them.
+    On a narrow terminal, the sentence is below the numbers, columns are left out and names shortened; piped,
+    the table has all of them.
 
     \b
     Examples:
@@ -134,8 +125,8 @@ def lag(
         raise click.UsageError("--fail-above ends koff with a code, which --watch does not: use one of them")
     set_up_logs()
     cluster = read_cluster(click.get_current_context())
-    interval_s = min(max(interval, 1.0), 5.0) if watch else 5.0
-    conf = build_look(*cluster, start=way, end_interval_s=interval_s, records_per_s=None)
+    end_interval_s = choose_end_interval_s(interval, watch=watch)
+    conf = build_look(*cluster, start=way, end_interval_s=end_interval_s, records_per_s=None)
     is_selected: Callable[[str], Any] = group.search if group else lambda name: True
     if watch and form == "table" and not partitions and has_terminal():
         from koff.cli.live_view import LiveConf, run_live_view  # textual takes 0.2 s to import
@@ -144,29 +135,21 @@ def lag(
             conf.cluster.brokers, is_selected=is_selected, sort=sort, is_lagging=lagging, top=top
         )
         sys.exit(run_live_view(conf, interval, timeout_s, shows))
-    changes = ClusterChanges()
-    # One output, or with --watch one for each view
-    with show_status_line() as progress:
-        for taken in take_views(conf, interval_s=interval, timeout_s=timeout_s, progress=progress):
-            progress("")
-            if watch and form == "table" and sys.stdout.isatty():
-                click.clear()
-            view = look_at(taken, changes, time.time_ns() // 1_000_000)[0]
-            every = view.snapshot.totals()
-            found = [total for total in every if is_selected(total.group.name)]
-            totals = select_totals(found, sort=sort, is_lagging=lagging, top=top)
-            shown = {total.group.name: number for number, total in enumerate(totals)}
-            found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
-            rows = [row for row in found_rows if row.group in shown]
-            if sort != "lag":  # rows come with the largest lag first
-                rows.sort(key=lambda row: shown[row.group])
-            is_short = form == "table" and not partitions and group is None
-            _FORMATS[form](view, [] if is_short else rows, totals)
-            sys.stdout.flush()
-            _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
-            is_unknown = print_unknown(view, found_rows, found)
-            if not watch:
-                sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
+    erases = watch and form == "table"
+    for view in take_looks(conf, interval_s=interval, timeout_s=timeout_s, erases=erases):
+        every = view.snapshot.totals()
+        found = [total for total in every if is_selected(total.group.name)]
+        totals = select_lagging(sort_totals(found, sort), is_lagging=lagging)[:top]
+        shown = {total.group.name: number for number, total in enumerate(totals)}
+        found_rows = [row for row in view.snapshot.rows() if is_selected(row.group)]
+        rows = sorted((row for row in found_rows if row.group in shown), key=lambda row: shown[row.group])
+        is_short = form == "table" and not partitions and group is None
+        _FORMATS[form](view, [] if is_short else rows, totals)
+        sys.stdout.flush()
+        _print_left_out(view, group, every=len(every), found=len(found), shown=len(totals))
+        is_unknown = print_unknown(view, found_rows, found)
+        if not watch:
+            sys.exit(_check_limit(found, fail_above) or (UNKNOWN if is_unknown else 0))
 
 
 def _print_left_out(
@@ -175,7 +158,8 @@ def _print_left_out(
     """Says on standard error why there is no group, or that there are more."""
     where = f"in cluster {view.cluster or ''}"
     if not every:
-        click.echo(f"no consumer groups {where}", err=True)
+        known = "no consumer groups" if view.knows_groups else "no group is known"
+        click.echo(f"{known} {where}", err=True)
     elif not found and group is not None:
         click.echo(f"no group matches --group {group.pattern}: there are {every} groups {where}", err=True)
     elif shown < found:
@@ -209,11 +193,11 @@ def _check_limit(totals: list[GroupTotal], fail_above: int | None) -> int:
 def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
     if not totals:
         return
-    # All of a name, unless it is for people.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    click.echo(format_groups(totals, find_causes(view, totals), width), nl=False)
+    width = find_width()
+    click.echo(str(format_groups(totals, describe_groups(view, totals), width)), nl=False)
     if rows:
-        click.echo(f"\n{format_partitions(rows, width)}", nl=False)
+        named = [{**_row_fields("", row), "reasons": row.reasons.names} for row in rows]
+        click.echo(f"\n{format_partitions(named, width)}", nl=False)
 
 
 def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:

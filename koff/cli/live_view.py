@@ -11,32 +11,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from rich.console import Console
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.events import Key, Resize
 from textual.widgets import Static
 
+from koff.cli.group_order import QuietOrder, Sort, filter_totals, select_lagging
 from koff.cli.group_page import format_page
-from koff.cli.lag_tables import Sort, select_totals
-from koff.cli.live_lines import (
-    TREND_POINTS,
-    Happening,
-    Trends,
-    describe_cluster,
-    filter_totals,
-    fit_encoding,
-    format_live_groups,
-)
-from koff.cli.live_state import HELP, LiveState, Screen, press_key
+from koff.cli.lag_tables import TREND_POINTS, Trends, format_groups
+from koff.cli.live_lines import Happening, describe_cluster, describe_keys, fit_encoding
+from koff.cli.live_state import HELP, MOVES, LiveState, Page, Screen, press_key
 from koff.cli.log_lines import set_up_logs
-from koff.cli.text_table import cut_end
-from koff.cli.view_facts import find_causes, list_unknown
+from koff.cli.text_table import cut_end, wrap_text
+from koff.cli.view_facts import describe_groups, list_unknown
 from koff.errors import copy_error
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
@@ -50,8 +42,9 @@ INTERRUPTED, TERMINATED = 130, 143
 _STOP_S = 2.0
 _KEPT, _SHOWN, _SHOWN_FROM = 200, 4, 18
 """The view keeps `_KEPT` events. On a terminal of `_SHOWN_FROM` lines or more, it shows `_SHOWN` of them."""
-_CONSOLE = Console(width=80)
-_STYLES = {"ERR": "bold red", "WARN": "yellow", "OK": "green"}
+REST_S = 5.0
+"""The order is paused for so long after each move of the cursor."""
+_STYLES = {"ERR": "bold red", "WARN": "yellow", "UNKNOWN": "magenta", "OK": "green"}
 
 TakeViews = Callable[[Callable[[], bool]], Iterator[ClusterView]]
 """Views of the cluster until the function that it gets returns True."""
@@ -62,15 +55,16 @@ class LiveConf:
     """What the view shows of the cluster at `brokers`.
 
     `notes` are lines for the head. Groups for which `is_selected` holds are shown, at most `top` of
-    them. With `seconds`, the view ends after so many.
+    them; with `group`, all about this one. With `seconds`, the view ends after so many.
     """
 
     brokers: str
     notes: tuple[str, ...] = ()
     is_selected: Callable[[str], object] = lambda name: True
-    sort: Sort = "lag"
+    sort: Sort = "worst"
     is_lagging: bool = False
     top: int | None = None
+    group: str | None = None
     seconds: float | None = None
 
 
@@ -82,7 +76,14 @@ class Frame:
     totals: list[GroupTotal]
     problems: list[str]
     happenings: list[Happening]
-    at_s: float = field(default_factory=time.monotonic)
+    at_s: float
+    sentences: dict[str, str] = field(default_factory=dict)
+
+    def describe(self, totals: Sequence[GroupTotal]) -> dict[str, str]:
+        """What there is to say of these groups, and of others that were asked for before."""
+        new = [total for total in totals if total.group.name not in self.sentences]
+        self.sentences.update(describe_groups(self.view, new) if new else {})
+        return self.sentences
 
 
 def run_live_view(cluster: MonitorConf, interval_s: float, timeout_s: float, conf: LiveConf) -> int:
@@ -118,11 +119,16 @@ class LiveView(App[int]):
         super().__init__(ansi_color=True)
         self.error: BaseException | None = None
         self._take_views, self._conf = take_views, conf
-        self._state = LiveState(sort=conf.sort, is_lagging=conf.is_lagging)
+        home: Page = "groups" if conf.group is None else "group"
+        self._state = LiveState(
+            sort=conf.sort, is_lagging=conf.is_lagging, home=home, page=home, opened=conf.group or ""
+        )
+        self._order, self._touched_s = QuietOrder(), -math.inf
         self._frame: Frame | None = None
+        self._unknown_since = ""
         self._listed: list[GroupTotal] = []
         self._happenings: deque[Happening] = deque(maxlen=_KEPT)
-        self._text_lines = 0
+        self._text_lines, self._rows = 0, 1
         self._has_color = not os.environ.get("NO_COLOR")
         self._encoding = (sys.__stderr__ and sys.__stderr__.encoding) or "utf-8"  # textual writes there
         self._stopped = threading.Event()
@@ -155,7 +161,7 @@ class LiveView(App[int]):
             for event in events
             if event.group is None or is_selected(event.group)
         ]
-        return Frame(view, totals, list_unknown(view, rows, totals), happenings)
+        return Frame(view, totals, list_unknown(view, rows, totals), happenings, time.monotonic())
 
     # --- The screen ---------------------------------------------------------------------------------------
 
@@ -175,6 +181,7 @@ class LiveView(App[int]):
         self.set_interval(1.0, self._draw)  # the first line shows the age of the view
         if self._conf.seconds is not None:
             self.set_timer(max(self._conf.seconds, 0.001), lambda: self.action_end(0))
+        self.app_resume_signal.subscribe(self, self._draw_all)
         self._thread.start()
         self._draw()
 
@@ -192,6 +199,8 @@ class LiveView(App[int]):
         if event.key == "q" and not self._state.is_typing:
             self.action_end(0)
             return
+        if event.key in MOVES or self._state.is_typing:
+            self._touched_s = time.monotonic()
         self._state = press_key(self._state, event.key, event.character, self._screen())
         self._draw()
 
@@ -200,13 +209,19 @@ class LiveView(App[int]):
         self.call_after_refresh(self._draw)
 
     def _show_frame(self, frame: Frame) -> None:
+        if not (self._frame and self._frame.problems):
+            self._unknown_since = datetime.now(UTC).strftime("%H:%M:%S UTC")
         self._frame = frame
         self._happenings.extend(frame.happenings)
         self._draw()
 
     def _screen(self) -> Screen:
-        height = self._body_height() - (1 if self._state.page == "groups" else 0)
+        height = self._rows if self._state.page == "groups" else self._body_height()
         return Screen([total.group.name for total in self._listed], height, self._text_lines)
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._state.is_paused or time.monotonic() - self._touched_s < REST_S
 
     def _body_height(self) -> int:
         return max(self.size.height - len(self._head_lines()) - len(self._foot_lines()), 1)
@@ -214,14 +229,28 @@ class LiveView(App[int]):
     def _draw(self) -> None:
         if not self.is_running or self._stopped.is_set():
             return
-        state = self._state
-        chosen = filter_totals(self._frame.totals, state.text) if self._frame else []
-        self._listed = select_totals(chosen, sort=state.sort, is_lagging=state.is_lagging, top=self._conf.top)
-        self._state = self._state.follow(self._screen())
-        self.query_one("#head", Static).update(self._join(self._head_lines()))
-        body = self._list_groups() if state.page == "groups" else self._scroll_text(self._read_page())
-        self.query_one("#body", Static).update(self._join(body))
-        self.query_one("#foot", Static).update(self._join(self._foot_lines()))
+        self._arrange()
+        body = self._list_groups() if self._state.page == "groups" else self._scroll_text(self._read_page())
+        for name, lines in (("head", self._head_lines()), ("body", body), ("foot", self._foot_lines())):
+            text, part = self._join(lines), self.query_one(f"#{name}", Static)
+            if part.content != text:  # else the terminal would flicker
+                part.update(text)
+
+    def _draw_all(self, _app: App[int]) -> None:
+        """Draws also what has not changed: the shell has written over it meanwhile."""
+        for part in self.query(Static):
+            part.refresh()
+
+    def _arrange(self) -> None:
+        """Puts the groups of the newest frame in order, and the cursor on the chosen one."""
+        state, frame = self._state, self._frame
+        if frame is None:
+            return
+        now_s, is_paused = time.monotonic(), self._is_paused
+        totals = self._order.arrange(frame.totals, state.sort, now_s, is_paused=is_paused)
+        found = filter_totals(totals, state.text)
+        self._listed = select_lagging(found, is_lagging=state.is_lagging)[: self._conf.top]
+        self._state = state.follow([total.group.name for total in self._listed])
 
     def _join(self, lines: Sequence[Text | str]) -> Text:
         width = self.size.width
@@ -235,58 +264,67 @@ class LiveView(App[int]):
         return fit_encoding(cut_end(fit_encoding(text, encoding), width), encoding)
 
     def _style(self, text: str, style: str) -> Text:
+        """The text in this style, with the verdicts in their colors."""
         styled = Text(self._fit(text, self.size.width))
         words = style.split()
         styled.stylize(style if self._has_color else " ".join(w for w in words if w in ("bold", "reverse")))
+        for verdict, color in _STYLES.items() if self._has_color else ():
+            styled.highlight_regex(rf"(?<!\S)[1-9][\d,]* {verdict}(?!\S)", color)
         return styled
 
     def _head_lines(self) -> list[Text | str]:
-        frame = self._frame
+        frame, width = self._frame, self.size.width
         age_s = None if frame is None else time.monotonic() - frame.at_s
         cluster = (frame.view.cluster if frame else None) or self._conf.brokers
-        lines: list[Text | str] = [
-            self._style(
-                describe_cluster(cluster, frame.totals if frame else [], age_s, self.size.width), "bold"
-            )
-        ]
+        totals = frame.totals if frame and frame.view.knows_groups else None
+        about = describe_cluster(cluster, totals, age_s, width)
+        lines: list[Text | str] = [self._style(line, "bold") for line in about]
         lines += self._conf.notes
         if frame is not None and frame.problems:
-            lines.append(self._style(f"! not all is known: {'; '.join(frame.problems)}", "bold yellow"))
+            text = f"! not all is known since {self._unknown_since}: {'; '.join(frame.problems)}"
+            lines += [self._style(line, "bold yellow") for line in wrap_text(text, width, self._most_lines)]
         return lines
 
+    @property
+    def _most_lines(self) -> int:
+        """So many lines a sentence may have."""
+        return 2 if self.size.height >= _SHOWN_FROM else 1
+
     def _foot_lines(self) -> list[Text | str]:
-        state = self._state
         lines: list[Text | str] = []
-        if state.page == "groups" and self.size.height >= _SHOWN_FROM:
+        if self._state.page == "groups" and self.size.height >= _SHOWN_FROM:
             lines += [f"{each.time}  {each.text}" for each in list(self._happenings)[-_SHOWN:]]
-        if state.is_typing:
-            return [*lines, f"filter: {state.text}_   enter keeps it, escape clears it"]
-        if state.page != "groups":
-            return [*lines, "esc back  up/down scroll  q quit"]
-        shown = f"by {state.sort}{', only lagging' if state.is_lagging else ''}"
-        shown += f", filter: {state.text}" if state.text else ""
-        keys = "q quit  ? help  / filter  s sort  enter open  l lagging"
-        return [*lines, self._style(f"{shown}  |  {keys}", "reverse")]
+        return [*lines, self._style(describe_keys(self._state, is_paused=self._is_paused), "reverse")]
 
     def _list_groups(self) -> list[Text | str]:
         if self._frame is None:
             return [""]
         if not self._listed:
-            return ["no group matches" if self._frame.totals else "no consumer groups"]
-        height, top = max(self._body_height() - 1, 1), self._state.window.top
-        shown = self._listed[top : top + height]
-        causes = find_causes(self._frame.view, shown)
-        header, lines = format_live_groups(shown, causes, self._read_trends(shown), self.size.width - 2)
-        result: list[Text | str] = [self._style(f"  {header}", "bold")]
-        for number, (total, line) in enumerate(zip(shown, lines, strict=True)):
-            is_chosen = top + number == self._state.window.cursor
-            text = Text(self._fit(f"{'>' if is_chosen else ' '} {line}", self.size.width))
-            if self._has_color and (style := _STYLES.get(total.status.name)):
-                text.stylize(style, 2, 2 + len(total.status.name))
-            if is_chosen:
-                text.stylize("bold")
-            result.append(text)
-        return result
+            absent = "no consumer groups" if self._frame.view.knows_groups else "no group is known"
+            return ["no group matches" if self._frame.totals else absent]
+        height, cursor = max(self._body_height() - 1, 1), self._state.window.cursor
+        first = max(0, cursor - height)
+        near = self._listed[first : cursor + height]
+        sentences = self._frame.describe(near)
+        table = format_groups(
+            near,
+            sentences,
+            self.size.width - 2,
+            trends=self._read_trends(near),
+            most_lines=self._most_lines,
+        )
+        window, self._rows = self._state.window.settle([len(lines) for lines in table.groups], first, height)
+        self._state = replace(self._state, window=window)
+        result: list[Text | str] = [self._style(f"  {table.header}", "bold")]
+        for row in range(window.top, window.top + self._rows):
+            style = _STYLES.get(self._listed[row].status.name, "")
+            for number, line in enumerate(table.groups[row - first]):
+                mark = ">" if row == cursor and not number else " "
+                text = Text(self._fit(f"{mark} {line}", self.size.width), "bold" if row == cursor else "")
+                if self._has_color and not number:
+                    text.stylize(style, 2, 2 + len(self._listed[row].status.name))
+                result.append(text)
+        return result[: height + 1]
 
     def _read_trends(self, totals: Sequence[GroupTotal]) -> Trends:
         assert self._frame is not None
@@ -308,6 +346,8 @@ class LiveView(App[int]):
             found = show_group(Views.from_one(view), {"cluster": view.cluster or "", "group": name}, {})
         except Problem as problem:
             return [problem.detail]
+        said = self._frame.describe([total for total in self._frame.totals if total.group.name == name])
+        found["group"]["sentence"] = said.get(name, found["group"]["sentence"])
         lines = format_page({**found, "history": None}, self._conf.brokers, self.size.width).splitlines()
         seen = [f"  {each.time}  {each.text}" for each in self._happenings if each.group == name]
         if seen:
@@ -325,6 +365,4 @@ class LiveView(App[int]):
 def wrap_line(line: str, width: int) -> list[str]:
     """The line in parts that fit, split at spaces where that is possible. Parts keep the indent."""
     indent = len(line) - len(line.lstrip())
-    text = Text(line.strip())
-    wrapped = text.wrap(_CONSOLE, max(width - indent, 10)) if line.strip() else [Text("")]
-    return [" " * indent + part.plain.rstrip() for part in wrapped]
+    return [" " * indent + part for part in wrap_text(line.strip(), max(width - indent, 10))]

@@ -82,6 +82,17 @@ def timeout_option(help_text: str) -> Callable[[Command], Command]:
     return option("--timeout", "timeout_s", default=30.0, type=SECONDS, help=help_text)
 
 
+def watch_options(help_text: str) -> Callable[[Command], Command]:
+    """Adds --watch and --interval: whether the command goes on, and how often it looks."""
+    interval = option("--interval", default=2.0, type=SECONDS, help="Time between two outputs of --watch.")
+    return lambda command: option("--watch", is_flag=True, help=help_text)(interval(command))
+
+
+def choose_end_interval_s(interval_s: float, *, watch: bool) -> float:
+    """How often end offsets are sampled: as often as koff prints, within bounds."""
+    return min(max(interval_s, 1.0), 5.0) if watch else 5.0
+
+
 class ChosenCluster(NamedTuple):
     """How to reach a cluster, and the values of its settings, of koff.yaml and the options."""
 

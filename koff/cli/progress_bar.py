@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from koff.cli.standard_streams import can_erase
+
 if TYPE_CHECKING:
     from koff.spark.job.cluster_job import Progress
 
@@ -59,7 +61,7 @@ def _update_bar(bar: Any, measure: Measure, describe: Describe, ended: threading
 @contextmanager
 def show_status_line() -> Iterator[Callable[[str], None]]:
     """Yields a function that shows a text in place of the previous text (nothing without a terminal)."""
-    if not sys.stderr.isatty():
+    if not can_erase(sys.stderr):
         yield lambda text: None
         return
     try:

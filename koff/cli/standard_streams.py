@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import select
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -66,14 +67,22 @@ def set_up_standard_streams() -> None:
     sys.stderr = _wrap(sys.stderr, StandardError, 2)
 
 
+def find_width() -> int | None:
+    """The width of the terminal on standard output; None if that is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def has_terminal() -> bool:
     """Whether all three streams are a terminal that can do more than print.
 
-    The live view reads input, and writes to standard error. TERM=dumb: a shell in an editor, for example.
+    The live view reads input, and writes to standard error.
     """
-    return os.environ.get("TERM") != "dumb" and all(
-        stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)
-    )
+    return all(map(can_erase, (sys.stdin, sys.stdout, sys.stderr)))
+
+
+def can_erase(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal that can do more than print (TERM=dumb: a shell in an editor)."""
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _is_open(number: int) -> bool:

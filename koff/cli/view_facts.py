@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from koff.lag import WITHHELD
+from koff.lag.verdict import Verdict
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cause_texts import Finding
 from koff.view.cluster_view import ClusterView
-from koff.view.wording import show
+from koff.view.lag_history import find_last_known
+from koff.view.sentences import describe_verdict
+from koff.view.wording import count, show, show_duration
 
+WITHHELD_TOTALS = frozenset({"commits_not_current", "rows_missing", "lags_withheld"})
+"""The reasons of totals that koff withholds."""
 _NAMED = 5
 
 
@@ -23,6 +28,25 @@ def find_causes(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, li
         for place, group in enumerate(shard.groups)
         if group.name in shown
     }
+
+
+def describe_groups(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str, str]:
+    """By group, the sentence about it. Where its lag is withheld, it begins with the last one known."""
+    causes = find_causes(view, totals)
+    return {
+        total.group.name: _describe_withheld(view, total) + describe_verdict(total, causes[total.group.name])
+        for total in totals
+    }
+
+
+def _describe_withheld(view: ClusterView, total: GroupTotal) -> str:
+    if total.reason not in WITHHELD_TOTALS:
+        return ""
+    last = find_last_known(view.activity.history.find(total.group.name))
+    if last is None:
+        return "" if total.status is Verdict.UNKNOWN else "Withheld. "
+    lag = count(int(last.lag), "record")
+    return f"Withheld: {lag} waited {show_duration(last.age_s)} ago, when koff last knew. "
 
 
 def list_unknown(view: ClusterView, rows: Sequence[PartitionLag], totals: Sequence[GroupTotal]) -> list[str]:

@@ -119,7 +119,7 @@ def _build_messages(cluster: str, topic: str, partition: int, raw: Sequence[Any]
         message.partition = partition
         message.offset = offset
         message.headers = tuple(headers) if headers else ()
-        message.timestamp_ms = timestamp_ms if kind else None  # kind 0: the message has no timestamp
+        message.timestamp_ms = timestamp_ms if kind and timestamp_ms >= 0 else None  # `read_timestamp` inline
         message.cluster = cluster
         message.assignment = 0
         message.on_ack = message.on_nack = None

@@ -108,6 +108,11 @@ class Cluster(Closing):
         fetched = self._fetch_named(names)
         return {topic.name for topic in fetched if topic.name and error_name(topic.error_code) == _DENIED}
 
+    def fetch_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """The ids of those of the named topics that exist and that this user may DESCRIBE."""
+        fetched = self._fetch_named(names)
+        return {topic.name: _format_id(topic) for topic in fetched if topic.name and not topic.error_code}
+
     def fetch_partition_counts(self) -> dict[str, int]:
         """The partition count of each topic that this user may describe, by topic name, in one request.
 
@@ -126,7 +131,7 @@ class Cluster(Closing):
         """
         timeout_s = self.conf.request_timeout_s
         configs = fetch_topic_configs(self.brokers, [topic], names, timeout_s=timeout_s).get(
-            topic, "no answer"
+            topic, "no response"
         )
         if configs == _DENIED:
             raise make_denied_error(topic, self.conf.brokers, "DESCRIBE_CONFIGS")
@@ -165,11 +170,11 @@ class Cluster(Closing):
         raise ConnectError(f"there is no broker {broker}")
 
     def _fetch_id(self, should_stop: Callable[[], bool]) -> str:
-        asking = call_in_thread(self._fetch, [], self.conf.connect_timeout_s)
-        while not futures.wait([asking], 0.05).done:
+        pending = call_in_thread(self._fetch, [], self.conf.connect_timeout_s)
+        while not futures.wait([pending], 0.05).done:
             if should_stop():
                 raise self.brokers.make_late_error()
-        return get_result(asking).cluster_id or ""
+        return get_result(pending).cluster_id or ""
 
     def _fetch_named(self, names: Iterable[str]) -> list[TopicMetadata]:
         wanted = list(names)

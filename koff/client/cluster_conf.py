@@ -1,4 +1,4 @@
-"""How to reach a cluster, and the terms in which its partitions and offsets are asked."""
+"""How to reach a cluster, and the terms for its partitions and offsets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from koff.client import msk_iam
+from koff.client.patience import PATIENCE_S
 from koff.client.secret_file import read_again, read_secret
 
 TOPIC_PROPAGATION_S = 1.0
@@ -59,9 +60,10 @@ class ClusterConf:
     """How to reach a cluster. `properties` are librdkafka's, and override koff's own choices.
 
     `connect_timeout_s` is of each connection, with TLS and the log-in, and of the first response of the
-    cluster. A property `file:PATH` is the content of that file, and is read again for each connection. `name`
-    is what messages have as `cluster`; by default `brokers`. Raises `ConfigError` for a file that cannot be
-    read.
+    cluster, and `request_timeout_s` of each request. `patience_s` is how long a call is tried again while the
+    cluster does not respond. A property `file:PATH` is the content of that file, and is read again for each
+    connection. `name` is what messages have as `cluster`; by default `brokers`. Raises `ConfigError` for a
+    file that cannot be read.
     """
 
     brokers: str
@@ -69,6 +71,7 @@ class ClusterConf:
     client_id: str = "koff"
     connect_timeout_s: float = 8.0
     request_timeout_s: float = 10.0
+    patience_s: float = PATIENCE_S
     name: str = ""
 
     def __post_init__(self) -> None:

@@ -26,17 +26,17 @@ def fetch_topic_configs(
     TOPIC_AUTHORIZATION_FAILED. Raises `ConnectError`.
     """
     build = partial(_build, kind=_TOPIC, resources=topics, names=tuple(names))
-    _, response = brokers.ask_any(build, deadline=time.monotonic() + timeout_s)
+    _, response = brokers.send_to_any(build, deadline=time.monotonic() + timeout_s)
     return _convert(response)
 
 
 def fetch_broker_configs(
     brokers: Brokers, address: Address, broker: int, *, timeout_s: float
 ) -> dict[str, str] | str:
-    """The settings of a broker, which is asked; or the name of Kafka's error. Raises `ConnectError`."""
+    """The settings of a broker, from that broker; or the name of Kafka's error. Raises `ConnectError`."""
     build = partial(_build, kind=_BROKER, resources=[str(broker)], names=None)
-    response = brokers.ask(address, build, deadline=time.monotonic() + timeout_s)
-    return _convert(response).get(str(broker), "no answer")
+    response = brokers.send_request(address, build, deadline=time.monotonic() + timeout_s)
+    return _convert(response).get(str(broker), "no response")
 
 
 def _build(

@@ -50,6 +50,21 @@ class OffsetOutOfRange(KoffError):
         self.latest = latest
 
 
+class TopicRecreated(OffsetOutOfRange):
+    """The topic was deleted and created again: `offset`, the next one, belongs to the old topic's log.
+
+    `earliest` and `latest` are those of the new topic.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, earliest: int, latest: int) -> None:
+        super().__init__(topic, partition, offset, earliest, latest)
+        self.args = (
+            f"{topic} was deleted and created again: offset {offset} of partition {partition} is of the old "
+            f"log, and the new log starts at {earliest} and ends at {latest}; seek the offset to read next "
+            "or set on_out_of_range",
+        )
+
+
 class InvalidMessage(KoffError, ValueError):
     """A message that no cluster can take, or a call without messages. Nothing of the call was written."""
 

@@ -50,11 +50,11 @@ LOG_IN_REFUSED = frozenset({REFUSED, _SASL_REFUSED})
 FATAL_AT_START = LOG_IN_REFUSED | {TLS, _CLUSTER_DENIED, _TOPIC_DENIED}
 """A retry does not help after these errors: a caller that connects need not wait for its deadline."""
 
-_CHECK_LOG_IN = (
-    "check sasl.mechanism, sasl.username and KOFF_PROPERTY_SASL_PASSWORD, and that the user exists"
+_CHECK_LOG_IN = "check sasl.mechanism, sasl.username and sasl.password, and that the user exists"
+_CHECK_PROTOCOL = (
+    "check the port and the property security.protocol (plaintext, ssl, sasl_plaintext, sasl_ssl)"
 )
-_CHECK_PROTOCOL = "check the port and --property security.protocol (plaintext, ssl, sasl_plaintext, sasl_ssl)"
-_CHECK_ADDRESS = "check --brokers, that the broker runs and that its port is open from here"
+_CHECK_ADDRESS = "check the address, that the broker runs and that its port is open from here"
 
 
 def extract_kafka_error(error: BaseException | None) -> KafkaError | None:
@@ -125,10 +125,10 @@ def convert_os_error(error: OSError) -> list[Fault]:
 
 
 def describe_error(error: BaseException) -> str:
-    """The error in a few words, for a longer text: the name of Kafka's error, or type and text."""
+    """The error in a few words, for a longer text: Kafka's text of its error, or type and text."""
     kafka_error = extract_kafka_error(error)
     if kafka_error is not None:
-        return kafka_error.name()
+        return kafka_error.str()
     if isinstance(error, KoffError):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -155,7 +155,7 @@ def make_connect_error(brokers: str, errors: Sequence[Cause]) -> ConnectError:
 
     # The broker was not reached at all.
     if code == NOT_FOUND:
-        return ConnectError(f"cannot find Kafka at {brokers}: {cause}; check the host name in --brokers")
+        return ConnectError(f"cannot find Kafka at {brokers}: {cause}; check the host name")
     if code == ALL_DOWN:
         return ConnectError(f"cannot reach Kafka at {brokers}: every connection was lost; {_CHECK_ADDRESS}")
 

@@ -16,7 +16,7 @@ _UNKNOWN, _CONSUMER = -1, -1
 
 
 class EpochEnd(NamedTuple):
-    """The leader of a partition, and its epoch. `end_offset` is the end of the epoch that was asked for, or
+    """The leader of a partition, and its epoch. `end_offset` is the end of the requested epoch, or
     of the last one before it; -1 if that is unknown."""
 
     address: Address
@@ -27,13 +27,13 @@ class EpochEnd(NamedTuple):
 def fetch_epoch_ends(
     lister: OffsetLister, address: Address, epochs: Mapping[TopicPartition, int], deadline: float
 ) -> dict[TopicPartition, EpochEnd | str | KoffError]:
-    """Asks the leader at `address` for the ends of these epochs, -1 for none: then it is not asked."""
+    """The ends of these epochs, as the leader at `address` returns them. -1: no epoch, and no request."""
     known: dict[str, dict[int, tuple[Address, int]]] = {}
     for at in epochs:
         if at.topic not in known:
             known[at.topic] = lister.find_leader_addresses(at.topic)
     found: dict[TopicPartition, EpochEnd | str | KoffError] = {}
-    asked: dict[TopicPartition, tuple[int, int]] = {}
+    requested: dict[TopicPartition, tuple[int, int]] = {}
     for at, epoch in epochs.items():
         leader, leader_epoch = known[at.topic].get(at.partition, (address, _UNKNOWN))
         if leader != address:  # it has changed a moment ago
@@ -41,21 +41,21 @@ def fetch_epoch_ends(
         elif epoch == _UNKNOWN:
             found[at] = EpochEnd(address, leader_epoch)
         else:
-            asked[at] = leader_epoch, epoch
-    if not asked:
+            requested[at] = leader_epoch, epoch
+    if not requested:
         return found
     try:
-        response = lister.brokers.ask(
-            address, lambda connection: _build(connection, asked), deadline=deadline
+        response = lister.brokers.send_request(
+            address, lambda connection: _build(connection, requested), deadline=deadline
         )
     except KoffError as error:
-        return found | dict.fromkeys(asked, copy_error(error))
+        return found | dict.fromkeys(requested, copy_error(error))
     ends = {
         TopicPartition(topic.topic, each.partition): each
         for topic in response.topics
         for each in topic.partitions
     }
-    for at, (leader_epoch, _) in asked.items():
+    for at, (leader_epoch, _) in requested.items():
         end = ends.get(at)
         if end is None:
             found[at] = "the broker returned nothing of it"
@@ -64,10 +64,12 @@ def fetch_epoch_ends(
     return found
 
 
-def _build(connection: Connection, asked: Mapping[TopicPartition, tuple[int, int]]) -> EncodedRequest[Any]:
+def _build(
+    connection: Connection, requested: Mapping[TopicPartition, tuple[int, int]]
+) -> EncodedRequest[Any]:
     api = Api.OFFSET_FOR_LEADER_EPOCH
     topics: dict[str, list[Any]] = {}
-    for at, (leader_epoch, epoch) in asked.items():
+    for at, (leader_epoch, epoch) in requested.items():
         part = connection.build_struct(
             api,
             "OffsetForLeaderPartition",

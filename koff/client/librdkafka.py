@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
@@ -34,11 +38,33 @@ def new_client(kind: Any, properties: dict[str, Any], **callbacks: Any) -> Any:
     brokers = str(properties.get("bootstrap.servers", ""))
     with map_foreign_errors("a client cannot be made", brokers):
         try:
-            return kind({**properties, **callbacks})
+            client = _make_weakly_referable(kind)({**properties, **callbacks})
         except (KafkaException, ValueError, TypeError) as error:  # the last two: a wrong type
             kafka_error = extract_kafka_error(error)
             why = find_unreadable(properties) or f"{kafka_error.str() if kafka_error else error}"
             raise ConfigError(f"librdkafka refuses the properties: {why}") from error
+    _clients.add(client)
+    return client
+
+
+_clients: WeakSet[Any] = WeakSet()
+
+
+@cache
+def _make_weakly_referable(kind: type) -> type:
+    """The class, or a subclass of it, whose objects `WeakSet` takes."""
+    if kind.__weakrefoffset__:
+        return kind
+    return type(kind.__name__, (kind,), {"__slots__": ("__weakref__",)})
+
+
+def _keep_clients() -> None:
+    """Never frees the clients in a forked process: librdkafka would wait for threads that are not there."""
+    for client in _clients:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+
+
+os.register_at_fork(after_in_child=_keep_clients)
 
 
 def close_consumer(consumer: Consumer) -> None:

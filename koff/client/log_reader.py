@@ -1,7 +1,7 @@
 """`LogReader` reads partitions of one topic without a group, as columns, over koff's own connections.
 
 Each leader has one connection with one request under way. Whatever happens to a leader, its partitions are
-sought again: their leaders are found, and each leader is asked where the epoch ended of the last record that
+sought again: koff finds their leaders, and fetches from each where the epoch of the last record ended that
 was read. If that is before the position, the log was truncated, and the partition is lost to the caller.
 """
 
@@ -147,7 +147,7 @@ class LogReader(Closing):
         self._lister, self._rack = lister, lister.conf.properties.get("client.rack", "")
         self._partitions: dict[int, _Partition] = {}
         self._leaders: dict[Address, _Leader] = {}
-        self._homeless: set[int] = set()
+        self._without_leader: set[int] = set()
         self._seeking: futures.Future[dict[TopicPartition, _Found]] | None = None
         self._sought: dict[int, _Partition] = {}
         self._seek_due_s, self._pause_s = _LONG_AGO, FIRST_PAUSE_S
@@ -165,14 +165,14 @@ class LogReader(Closing):
         self.remove(starts)
         for partition, start in starts.items():
             self._partitions[partition] = _Partition(*start)
-        self._homeless.update(starts)
+        self._without_leader.update(starts)
         self._seek_due_s = _LONG_AGO
 
     def remove(self, partitions: Iterable[int]) -> None:
         """Reads these partitions no more."""
         for partition in partitions:
             self._partitions.pop(partition, None)
-            self._homeless.discard(partition)
+            self._without_leader.discard(partition)
             for leader in self._leaders.values():
                 leader.left.pop(partition, None)
 
@@ -188,6 +188,7 @@ class LogReader(Closing):
         Raises `Denied` if this user may not read the topic, `LogInRefused` if a log-in is refused, and
         `ConfigError` for properties that koff does not support.
         """
+        self.check_process()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise copy_error(failure)
@@ -219,10 +220,10 @@ class LogReader(Closing):
             seeking, self._seeking = self._seeking, None
             self._settle(get_result(seeking), read)
         now_s = time.monotonic()
-        if self._seeking is None and self._homeless and now_s >= self._seek_due_s:
+        if self._seeking is None and self._without_leader and now_s >= self._seek_due_s:
             if now_s >= self._seek_due_s + MOST_PAUSE_S:
                 self._pause_s = FIRST_PAUSE_S
-            self._sought = {number: self._partitions[number] for number in self._homeless}
+            self._sought = {number: self._partitions[number] for number in self._without_leader}
             epochs = {TopicPartition(self.topic, n): part.read_epoch for n, part in self._sought.items()}
             self._seeking = call_in_thread(_find_leaders, self._lister, epochs, now_s + SEEK_S)
             self._seek_due_s = now_s + self._pause_s
@@ -246,7 +247,7 @@ class LogReader(Closing):
             return
         part.leader_epoch, part.absent_since_s = found.leader_epoch, None
         self._settle_at(found.address, number, part)
-        self._homeless.discard(number)
+        self._without_leader.discard(number)
 
     def _settle_at(self, address: Address, number: int, part: _Partition) -> None:
         if address not in self._leaders:
@@ -297,7 +298,7 @@ class LogReader(Closing):
             part = leader.left.pop(number, None)
             if part is not None:
                 part.leader = None
-                self._homeless.add(number)
+                self._without_leader.add(number)
 
     def _close(self, leader: _Leader) -> None:
         self._leaders.pop(leader.address, None)
@@ -317,7 +318,7 @@ class LogReader(Closing):
             due_s = min((leader.due_s for leader in others), default=_LONG_AGO)
             due_s = _LONG_AGO if self._seeking is not None else due_s
             timeout_s = min(timeout_s, max(_POLL_S, due_s - time.monotonic()))
-        elif self._homeless:
+        elif self._without_leader:
             timeout_s = min(timeout_s, self._seek_due_s - time.monotonic())
         timeout_s = max(0.0, timeout_s)
         if not waiting:
@@ -426,11 +427,11 @@ def _find_leaders(
 ) -> dict[TopicPartition, _Found]:
     """For each partition its leader, and where the epoch ended there; or why that is unknown."""
 
-    def ask(address: Address, part: list[TopicPartition]) -> Mapping[TopicPartition, _Found]:
+    def send(address: Address, part: list[TopicPartition]) -> Mapping[TopicPartition, _Found]:
         own = {at: epochs[at] for at in part}
         return fetch_epoch_ends(lister, address, own, deadline)
 
-    return dict(lister.ask_leaders(epochs, ask, deadline))
+    return dict(lister.request_from_leaders(epochs, send, deadline))
 
 
 class _Leader:
@@ -457,8 +458,8 @@ class _Leader:
 
     def is_late(self, now_s: float) -> bool:
         """Whether the broker has not responded in time."""
-        is_asked = self._connection is None or self.is_waiting
-        return is_asked and now_s >= self.requested_s + RESPONSE_S + WAIT_MS / 1000
+        is_due = self._connection is None or self.is_waiting
+        return is_due and now_s >= self.requested_s + RESPONSE_S + WAIT_MS / 1000
 
     def is_idle(self, now_s: float) -> bool:
         """Whether there was nothing to read for `IDLE_S`."""
@@ -527,12 +528,12 @@ class _Leader:
         self.pause(min(fetched.throttle_time_ms / 1000, MOST_THROTTLE_S))
         if fetched.error_code:
             raise ConnectError(error_name(fetched.error_code))
-        asked, self._requested = self._requested, {}
-        return [part for topic in fetched.topics for part in topic.partitions if self._is_of(part, asked)]
+        requested, self._requested = self._requested, {}
+        return [part for topic in fetched.topics for part in topic.partitions if self._is_of(part, requested)]
 
-    def _is_of(self, part: FetchedPartition, asked: dict[int, int]) -> bool:
-        """Whether this is the first answer for the position of a partition that is still read."""
-        offset, known = asked.pop(part.partition, None), self.left.get(part.partition)
+    def _is_of(self, part: FetchedPartition, requested: dict[int, int]) -> bool:
+        """Whether this is the first response for the position of a partition that is still read."""
+        offset, known = requested.pop(part.partition, None), self.left.get(part.partition)
         return offset is not None and known is not None and known.position == offset
 
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_OFFSET = -1
 """The offset of a message that is not in a log yet, or whose offset the broker did not return."""
+
+
+def read_timestamp(raw: Any) -> int | None:
+    """The timestamp of confluent-kafka's message; None if it has none.
+
+    librdkafka's type 0 says that there is none. A producer may also have written -1 (Kafka's NO_TIMESTAMP).
+    """
+    kind, timestamp_ms = raw.timestamp()
+    return timestamp_ms if kind and timestamp_ms >= 0 else None
 
 
 @dataclass(slots=True, eq=False)
@@ -15,8 +25,9 @@ class Message:
     """A message that was read from a topic, or that will be written to it.
 
     `key` and `value` may be changed in place. `timestamp_ms` counts from the epoch; it is None if the
-    message has no timestamp. `cluster` names the cluster that the message was read from, or that a writer of
-    many clusters has written it to: by the name in the configuration, or else by the addresses of its
+    message has no timestamp, and such a message is written with the present time. (0 is written as 1:
+    librdkafka cannot write 0.) `cluster` names the cluster that the message was read from, or that a writer
+    of many clusters has written it to: by the name in the configuration, or else by the addresses of its
     brokers. It is "" if the source of the message does not know that.
 
     The application calls `ack` or `nack` once to report the result to the source of the message; a second

@@ -70,12 +70,16 @@ def find_fault(message: Any) -> str:
             kind = type(getattr(message, name)).__name__
             return f"its {name} is of type {kind}: use bytes or None"
     timestamp_ms = message.timestamp_ms
-    # librdkafka takes the timestamp 0 for "now".
     if timestamp_ms is not None and not (
-        isinstance(timestamp_ms, int) and 1 <= timestamp_ms <= _MAX_TIMESTAMP_MS
+        isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS
     ):
-        return f"its timestamp_ms is {timestamp_ms!r}: use 1 or more, or None for the present time"
+        return f"its timestamp_ms is {timestamp_ms!r}: use 0 or more, or None for the present time"
     return _find_header_fault(message.headers)
+
+
+def choose_timestamp(message: Message) -> int:
+    """The timestamp for librdkafka, which takes 0 for the present time: it gets 1 for a timestamp of 0."""
+    return 0 if message.timestamp_ms is None else max(message.timestamp_ms, 1)
 
 
 def _find_header_fault(headers: Any) -> str:

@@ -23,7 +23,7 @@ _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 
 
 def uses_iam(properties: Mapping[str, str]) -> bool:
-    """Whether the properties ask for this log-in."""
+    """Whether the properties choose this log-in."""
     return (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "").upper() == MECHANISM
 
 
@@ -50,7 +50,7 @@ class TokenCallback:
     """librdkafka's `oauth_cb` for a client.
 
     Without a token, the client could not be made, and koff could not try again. So the first token may be one
-    that the broker refuses; librdkafka asks for the next after a few seconds.
+    that the broker refuses; librdkafka requests the next after a few seconds.
     """
 
     def __init__(self, brokers: str) -> None:

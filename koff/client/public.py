@@ -38,6 +38,7 @@ from koff.client.errors import NoData as NoData
 from koff.client.errors import NoDataInTime as NoDataInTime
 from koff.client.errors import OffsetOutOfRange as OffsetOutOfRange
 from koff.client.errors import ProduceError as ProduceError
+from koff.client.errors import TopicRecreated as TopicRecreated
 from koff.client.errors import UnknownTopic as UnknownTopic
 from koff.client.feed.source import FeedConf as FeedConf
 from koff.client.key_hashes import crc32_partition as crc32_partition
@@ -54,3 +55,4 @@ from koff.errors import ConfigError as ConfigError
 from koff.errors import ConnectError as ConnectError
 from koff.errors import Denied as Denied
 from koff.errors import KoffError as KoffError
+from koff.errors import OtherProcess as OtherProcess

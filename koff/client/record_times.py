@@ -60,9 +60,9 @@ class Unread(NamedTuple):
     denied: bool = False
 
 
-Answer = ReadRecord | EndReached | Unread
-_Result = Answer | str | KoffError
-"""An answer, the name of Kafka's error, or an error of koff's."""
+FirstRecordResult = ReadRecord | EndReached | Unread
+_Result = FirstRecordResult | str | KoffError
+"""A result, the name of Kafka's error, or an error of koff's."""
 _Positions = Mapping[TopicPartition, int]
 
 
@@ -71,42 +71,42 @@ def read_record_times(
     places: Collection[ReadPlace],
     timeout_s: float,
     should_stop: Callable[[], bool] = lambda: False,
-) -> dict[ReadPlace, Answer]:
+) -> dict[ReadPlace, FirstRecordResult]:
     """The first record at or after each place, within `timeout_s`, or until `should_stop` returns true.
 
     Records of aborted and of open transactions count (read_uncommitted): their offsets are part of the lag.
     A place for which no record came in time is `Unread`. Raises nothing.
     """
     deadline = time.monotonic() + timeout_s
-    answers: dict[ReadPlace, Answer] = {}
+    results: dict[ReadPlace, FirstRecordResult] = {}
     left = list(dict.fromkeys(places))  # without duplicates
     while left and time.monotonic() < deadline and not should_stop():
         # A round reads one place of each partition.
         chosen = {TopicPartition(place.topic, place.partition): place for place in reversed(left)}
         positions = {at: place.offset for at, place in chosen.items()}
         found = _read(lister, positions, deadline, should_stop)
-        removed = [at for at, answer in found.items() if answer == Unread(_OUT_OF_RANGE)]
+        removed = [at for at, result in found.items() if result == Unread(_OUT_OF_RANGE)]
         if removed:
             found |= _read_from_start(lister, {at: positions[at] for at in removed}, deadline, should_stop)
-        answers |= {place: found[at] for at, place in chosen.items()}
-        left = [place for place in left if place not in answers]
-    return answers | dict.fromkeys(left, Unread("no response"))
+        results |= {place: found[at] for at, place in chosen.items()}
+        left = [place for place in left if place not in results]
+    return results | dict.fromkeys(left, Unread("no response"))
 
 
 def _read(
     lister: OffsetLister, positions: _Positions, deadline: float, should_stop: Callable[[], bool]
-) -> dict[TopicPartition, Answer]:
-    def ask(address: Address, part: list[TopicPartition]) -> Mapping[TopicPartition, _Result]:
+) -> dict[TopicPartition, FirstRecordResult]:
+    def send_requests(address: Address, part: list[TopicPartition]) -> Mapping[TopicPartition, _Result]:
         own = {at: positions[at] for at in part}
         return _LeaderOfPlaces(lister, address, own, deadline).read(should_stop)
 
-    found: Mapping[TopicPartition, _Result] = lister.ask_leaders(positions, ask, deadline)
+    found: Mapping[TopicPartition, _Result] = lister.request_from_leaders(positions, send_requests, deadline)
     return {at: _explain(at, result) for at, result in found.items()}
 
 
 def _read_from_start(
     lister: OffsetLister, positions: _Positions, deadline: float, should_stop: Callable[[], bool]
-) -> dict[TopicPartition, Answer]:
+) -> dict[TopicPartition, FirstRecordResult]:
     """Retention has removed what was at these positions, or there was never anything."""
     left_s = max(0.001, deadline - time.monotonic())
     try:
@@ -115,13 +115,13 @@ def _read_from_start(
         return dict.fromkeys(positions, Unread(str(error)))
     starts = {at: found.offset for at, found in listed.items() if not isinstance(found, str)}
     removed = {at: start for at, start in starts.items() if start > positions[at]}
-    answers: dict[TopicPartition, Answer] = {
+    results: dict[TopicPartition, FirstRecordResult] = {
         at: Unread("beyond the end of the log" if at in starts else str(listed[at])) for at in positions
     }
-    return answers | (_read(lister, removed, deadline, should_stop) if removed else {})
+    return results | (_read(lister, removed, deadline, should_stop) if removed else {})
 
 
-def _explain(at: TopicPartition, result: _Result) -> Answer:
+def _explain(at: TopicPartition, result: _Result) -> FirstRecordResult:
     match result:
         case "TOPIC_AUTHORIZATION_FAILED":
             return Unread(f"no permission to read {at.topic}", denied=True)
@@ -135,7 +135,7 @@ def _explain(at: TopicPartition, result: _Result) -> Answer:
 class _LeaderOfPlaces:
     """Reads from one broker, in requests of some partitions.
 
-    A partition without an answer comes first in the next request: only for the first, a broker returns a
+    A partition without an result comes first in the next request: only for the first, a broker returns a
     whole batch however large it is.
     """
 
@@ -151,7 +151,7 @@ class _LeaderOfPlaces:
         while self._left and not should_stop() and time.monotonic() < self._deadline:
             chosen = list(self._left)[:AT_ONCE]
             try:
-                response = self._brokers.ask(
+                response = self._brokers.send_request(
                     self._address, partial(self._encode, chosen), deadline=self._deadline
                 )
             except KoffError as error:

@@ -57,8 +57,8 @@ def fetch_rights(cluster: Cluster, topics: Collection[str], timeout_s: float = 1
         flags = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": True}
         return encode_request(connection.build_request(Api.METADATA, topics=tuple(named), **flags))
 
-    _, described = cluster.brokers.ask_any(build_describe, deadline=deadline)
-    _, metadata = cluster.brokers.ask_any(build_metadata, deadline=deadline)
+    _, described = cluster.brokers.send_to_any(build_describe, deadline=deadline)
+    _, metadata = cluster.brokers.send_to_any(build_metadata, deadline=deadline)
     found: dict[str, Operations | None] = {}
     for topic in metadata.topics:
         if topic.error_code:

@@ -7,12 +7,12 @@ checkers that a name is public.
 from koff.kafkatest.memory_broker import CALLS as CALLS
 from koff.kafkatest.memory_broker import Call as Call
 from koff.kafkatest.memory_broker import MemoryBroker as MemoryBroker
-from koff.kafkatest.memory_broker import MemoryOffsetCoordinator as MemoryOffsetCoordinator
-from koff.kafkatest.memory_broker import MemoryProducer as MemoryProducer
 from koff.kafkatest.memory_clusters import MemoryClusters as MemoryClusters
 from koff.kafkatest.memory_consumer import MemoryConsumer as MemoryConsumer
 from koff.kafkatest.memory_groups import MemoryConsumerGroup as MemoryConsumerGroup
 from koff.kafkatest.memory_groups import MemoryZooKeeper as MemoryZooKeeper
+from koff.kafkatest.memory_producer import MemoryOffsetCoordinator as MemoryOffsetCoordinator
+from koff.kafkatest.memory_producer import MemoryProducer as MemoryProducer
 from koff.kafkatest.memory_reader import MemoryReader as MemoryReader
 from koff.kafkatest.memory_writer import MemoryWriter as MemoryWriter
 from koff.kafkatest.virtual_clock import VirtualClock as VirtualClock

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -73,6 +73,18 @@ class KafkaCluster:
 
         wait_until(has_leaders, timeout_s=timeout_s, what=f"leaders of {name}")
         return name
+
+    def create_topic_again(self, name: str, partitions: int = 1, *, timeout_s: float = 60.0) -> str:
+        """Deletes the topic, and creates an empty one of that name. Returns the name."""
+        self.admin.delete_topics([name], operation_timeout=timeout_s)[name].result(timeout_s)
+        wait_until(lambda: not self.leaders(name), timeout_s=timeout_s, what=f"the deletion of {name}")
+        return self.create_topic(name, partitions, timeout_s=timeout_s)
+
+    def delete_before(self, topic: str, partition: int, offset: int, *, timeout_s: float = 60.0) -> None:
+        """Deletes the messages of the partition before the offset, as retention does."""
+        records = [TopicPartition(topic, partition, offset)]
+        for future in self.admin.delete_records(records).values():
+            future.result(timeout_s)
 
     def _create(self, topic: NewTopic, attempt: int, timeout_s: float) -> bool:
         """Whether the topic exists now. The first attempt (0) raises if it existed before."""

@@ -12,25 +12,31 @@ It behaves as a real broker does: the same contract tests run against both.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from koff.client.broker.async_calls import add_callback
-from koff.client.broker.conf import ConsumerConf, OffsetCoordinatorConf, ProducerConf, RequiredAcks
+from koff.client.broker.conf import ConsumerConf, OffsetCoordinatorConf, ProducerConf
 from koff.client.closing import Closing
-from koff.client.cluster_conf import OffsetSpec, TopicPartition
-from koff.client.errors import ProduceError, UnknownTopic
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
+from koff.client.errors import UnknownTopic
 from koff.client.message import Message
-from koff.client.message_check import check_messages
+from koff.client.message_check import choose_timestamp
 from koff.client.metadata import Metadata, Node, PartitionMetadata
+from koff.client.patience import PATIENCE_S
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
-from koff.errors import Closed, ConfigError, ConnectError, KoffError
+from koff.errors import Closed, ConfigError
 from koff.kafkatest.memory_consumer import MemoryConsumer
 from koff.kafkatest.memory_log import PartitionLog
+from koff.kafkatest.memory_producer import (
+    BrokerDown,
+    MemoryOffsetCoordinator,
+    MemoryProducer,
+    make_produce_error,
+)
 from koff.kafkatest.virtual_clock import VirtualClock
 
 CALLS = frozenset({"metadata", "offsets", "produce", "consume", "commit", "offset"})
@@ -53,12 +59,21 @@ class Call:
 class MemoryBroker(Closing):
     """A `Client` with the given topics (name to partition count). Threads may share it.
 
-    `clock` is its time: several doubles may share one. `calls` has the calls so far, and `produced` the
-    messages that were written, in order.
+    `clock` is its time: several doubles may share one. `name` and `patience_s` are as in `BrokerConf`.
+    `calls` has the calls so far, and `produced` the messages that were written, in order.
     """
 
-    def __init__(self, topics: Mapping[str, int] | None = None, *, clock: VirtualClock | None = None) -> None:
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        *,
+        clock: VirtualClock | None = None,
+        name: str = "memory:9092",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self.clock = clock or VirtualClock()
+        self.name = name
+        self._patience_s = patience_s
         self.calls: list[Call] = []
         self.produced: list[Message] = []
         self.closed = self.is_down = False
@@ -68,8 +83,8 @@ class MemoryBroker(Closing):
         self._errors: defaultdict[str, deque[Exception]] = defaultdict(deque)
         self._delays: defaultdict[str, deque[float]] = defaultdict(deque)
         self._unfinished: list[tuple[Future[int | None], str, int]] = []
-        for name, partitions in (topics or {}).items():
-            self.create_topic(name, partitions)
+        for topic, partitions in (topics or {}).items():
+            self.create_topic(topic, partitions)
 
     def create_topic(self, name: str, partitions: int = 1) -> str:
         """Creates an empty topic, also in place of an old one, and returns its name."""
@@ -93,7 +108,10 @@ class MemoryBroker(Closing):
         self._script(self._delays[_check_call(call)], seconds)
 
     def go_down(self) -> None:
-        """Makes each call raise `ConnectError`, until `come_back`."""
+        """Makes each call wait for `come_back`, and raise an error after `patience_s` in the time of `clock`.
+
+        The error is `ConnectError`, that of `produce` a `ProduceError` (which is in doubt, as of a real one).
+        """
         self._set_down(True)
 
     def come_back(self) -> None:
@@ -112,7 +130,7 @@ class MemoryBroker(Closing):
             unfinished, self._unfinished = self._unfinished, []
         for future, place, count in unfinished:
             if not future.done():
-                future.set_exception(_make_produce_error(place, count, Closed("the producer is closed")))
+                future.set_exception(make_produce_error(place, count, Closed("the producer is closed")))
 
     def metadata(self) -> Metadata:
         """The metadata of all topics: one broker leads every partition."""
@@ -142,9 +160,12 @@ class MemoryBroker(Closing):
         return self.offsets([topic_partition])[topic_partition]
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
-        """The offset of each partition.
+        """The offset of each partition. There are no transactions here: `isolation` changes nothing.
 
         `spec` may be a time in ms since the epoch: then the first offset at or after it, -1 without one.
         """
@@ -183,20 +204,25 @@ class MemoryBroker(Closing):
         with self.clock.changed:
             made = Call(call, self.clock.now_s, arguments)
             try:
-                self._check_open()
+                self.check_open()
                 if call:
                     self.calls.append(made)
                     if self._delays[call]:
                         self.clock.wait_for(lambda: self.closed, self._delays[call].popleft())
-                        self._check_open()
-                    if self.is_down:
-                        raise ConnectError("the broker in memory is down: see `come_back`")
+                        self.check_open()
+                    self._wait_while_down()
                     if self._errors[call]:
                         raise self._errors[call].popleft()
                 yield
             except Exception as error:
                 made.error = error
                 raise
+
+    def _wait_while_down(self) -> None:
+        self.clock.wait_for(lambda: self.closed or not self.is_down, self._patience_s)
+        self.check_open()
+        if self.is_down:
+            raise BrokerDown("the broker in memory is down: see `come_back`")
 
     def find_log(self, topic: str, partition: int) -> PartitionLog:
         """The log of a partition. Raises `UnknownTopic`."""
@@ -215,7 +241,7 @@ class MemoryBroker(Closing):
         log = self.find_log(topic, partition)
         first = log.end
         for offset, message in enumerate(messages, start=first):
-            timestamp_ms = self.clock.now_ms if message.timestamp_ms is None else message.timestamp_ms
+            timestamp_ms = choose_timestamp(message) or self.clock.now_ms
             # A copy: the caller may change and produce its message again.
             written = replace(message, offset=offset, timestamp_ms=timestamp_ms, on_ack=None, on_nack=None)
             written.topic, written.partition = topic, partition
@@ -253,106 +279,10 @@ class MemoryBroker(Closing):
             self.is_down = is_down
             self.clock.changed.notify_all()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises `Closed` after `close`."""
         if self.closed:
             raise Closed("the broker in memory is closed")
-
-
-class MemoryProducer:
-    """A `Producer`."""
-
-    def __init__(self, broker: MemoryBroker, conf: ProducerConf) -> None:
-        self.conf = conf
-        self._broker = broker
-
-    def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
-        """The offset of the first message; None with required acks NONE."""
-        check_messages(messages)
-        acknowledged = self.conf.required_acks is not RequiredAcks.NONE
-        with self._broker.begin_call("produce", topic=topic, partition=partition, messages=messages):
-            first = self._broker.append(topic, partition, messages)
-            for offset, message in enumerate(messages, start=first):
-                message.topic, message.partition = topic, partition
-                if acknowledged:
-                    message.offset = offset
-        return first if acknowledged else None
-
-    def produce_async(
-        self,
-        topic: str,
-        partition: int,
-        *messages: Message,
-        on_done: Callable[[Future[int | None]], object] | None = None,
-    ) -> Future[int | None]:
-        """The future result of `produce`. It is done at once, or by the clock after a `delay`."""
-        check_messages(messages)
-        broker, future = self._broker, Future[int | None]()
-        with broker.clock.changed:
-            broker._check_open()
-            broker.find_log(topic, partition)
-        add_callback(future, on_done)
-        place = f"{topic}/{partition}"
-
-        def write() -> None:
-            if future.done():  # `close` has failed it
-                return
-            try:
-                future.set_result(self.produce(topic, partition, *messages))
-            except KoffError as error:
-                future.set_exception(_make_produce_error(place, len(messages), error))
-
-        delay_s = broker.take_delay("produce")
-        if delay_s:
-            broker.add_unfinished(future, place, len(messages))
-            broker.clock.call_later(delay_s, write)
-        else:
-            write()
-        return future
-
-
-class MemoryOffsetCoordinator:
-    """An `OffsetCoordinator`."""
-
-    def __init__(self, broker: MemoryBroker, conf: OffsetCoordinatorConf) -> None:
-        self.conf = conf
-        self._broker = broker
-
-    def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Commits the group's offset of the partition. Raises `UnknownTopic`, `ConfigError` below 0."""
-        self.commit_offsets({TopicPartition(topic, partition): offset}, metadata)
-
-    def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
-        """Commits all of the group's offsets or none. Raises as `commit` does."""
-        for (topic, partition), offset in offsets.items():
-            if offset < 0:
-                raise ConfigError(
-                    f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
-                )
-        self._broker.commit(self.conf.consumer_group, offsets, metadata)
-
-    def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
-        """All committed offsets of the group, with their metadata, by partition."""
-        with self._broker.begin_call("offset", group=self.conf.consumer_group):
-            return {
-                TopicPartition(topic, partition): committed
-                for (group, topic, partition), committed in self._broker.committed.items()
-                if group == self.conf.consumer_group
-            }
-
-    def offset(self, topic: str, partition: int) -> tuple[int, str]:
-        """The group's committed offset and its metadata; (-1, "") without a committed offset."""
-        check_partition(topic, partition)
-        group = self.conf.consumer_group
-        with self._broker.begin_call("offset", group=group, topic=topic, partition=partition):
-            return self._broker.committed.get((group, topic, partition), (-1, ""))
-
-
-def _make_produce_error(place: str, count: int, error: KoffError) -> ProduceError:
-    if isinstance(error, ProduceError):
-        return error
-    made = ProduceError(place, count, dict.fromkeys(range(count), str(error)))
-    made.__cause__ = error
-    return made
 
 
 def _check_call(call: str) -> str:

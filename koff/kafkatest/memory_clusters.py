@@ -26,7 +26,9 @@ class MemoryClusters:
 
     def __init__(self, *addresses: str, topics: Mapping[str, int] | None = None) -> None:
         self.clock = VirtualClock()
-        self.brokers = {address: MemoryBroker(topics, clock=self.clock) for address in addresses}
+        self.brokers = {
+            address: MemoryBroker(topics, clock=self.clock, name=address) for address in addresses
+        }
 
     def __getitem__(self, address: str) -> MemoryBroker:
         """The broker of the address. Raises `ConnectError` for an address without one."""

@@ -11,7 +11,7 @@ from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.broker.consumer import check_timeout
 from koff.client.closing import Closing
-from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange
+from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated
 from koff.client.message import Message
 from koff.client.start_offset import StartOffset
 from koff.errors import Closed, ConfigError
@@ -24,6 +24,7 @@ class ConsumedBroker(Protocol):
 
     clock: VirtualClock
     closed: bool
+    name: str
 
     def begin_call(self, call: str = "", **arguments: Any) -> AbstractContextManager[None]: ...
 
@@ -42,6 +43,7 @@ class MemoryConsumer(Closing):
         self.skipped = 0
         self._broker = broker
         self._next = start
+        self._log = broker.find_log(conf.topic, conf.partition)
         self._closed = False
         self._waiting_since: float | None = None
         """Since when calls wait in vain, one after another: `NoData` comes after their time together."""
@@ -58,11 +60,11 @@ class MemoryConsumer(Closing):
             self._broker.clock.changed.notify_all()
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages, until there is `NoData`."""
+        """The messages, until there is `NoData`, or the consumer is closed."""
         try:
             while True:
                 yield self.consume()
-        except NoData:
+        except (NoData, Closed):
             return
 
     def consume(self, *, timeout_s: float | None = None) -> Message:
@@ -77,15 +79,12 @@ class MemoryConsumer(Closing):
         broker, clock = self._broker, self._broker.clock
         with clock.changed:
             self._check_open()
-            log = broker.find_log(self.topic, self.partition)
             since = clock.now_s if self._waiting_since is None else self._waiting_since
             self._waiting_since = None
             until = clock.now_s + (float("inf") if timeout_s is None else timeout_s)
             no_data_at = float("inf") if self.conf.retry_limit < 0 else since + self.conf.no_data_after_s
             while True:
-                ready = clock.wait_for(
-                    lambda: self._is_ready(log), max(min(until, no_data_at) - clock.now_s, 0.0)
-                )
+                ready = clock.wait_for(self._is_ready, max(min(until, no_data_at) - clock.now_s, 0.0))
                 self._check_open()
                 if not ready and until < no_data_at:
                     self._waiting_since = since
@@ -93,12 +92,15 @@ class MemoryConsumer(Closing):
                         f"nothing came from {self.topic}/{self.partition} within {timeout_s} s"
                     )
                 with broker.begin_call("consume", topic=self.topic, partition=self.partition):
+                    log = broker.find_log(self.topic, self.partition)
                     if not ready:
                         raise NoData(
                             f"{self.topic}/{self.partition} has no message after offset {log.end - 1} yet"
                         )
                     # Without a message, an error or a delay woke this consumer, and another consumer took it.
-                    if self._position(log) != log.end and (batch := self._read_batch(log, max_messages)):
+                    if log is not self._log:
+                        self._leave_log(log)
+                    elif self._position(log) != log.end and (batch := self._read_batch(log, max_messages)):
                         return batch
 
     def position(self) -> int:
@@ -127,15 +129,28 @@ class MemoryConsumer(Closing):
             return None
         messages = log.read(position, max_messages)
         self._next = position + len(messages)
-        return Batch(self.topic, self.partition, [replace(message) for message in messages])
+        return Batch(
+            self.topic, self.partition, [replace(message, cluster=self._broker.name) for message in messages]
+        )
+
+    def _leave_log(self, log: PartitionLog) -> None:
+        """Continues in the log of a topic that was created again, or raises `TopicRecreated`."""
+        self._log, to = log, self.conf.on_out_of_range
+        if to is None:
+            raise TopicRecreated(self.topic, self.partition, self._next, log.start, log.end)
+        self._next = log.start if to is StartOffset.OLDEST else log.end
+        self.skipped += self._next - log.start
 
     def _position(self, log: PartitionLog) -> int:
         """The next offset to read. The oldest offset is looked up again until the first message is read."""
         return log.start if self._next == StartOffset.OLDEST else self._next
 
-    def _is_ready(self, log: PartitionLog) -> bool:
+    def _is_ready(self) -> bool:
         """Whether a call can end: by a message, a script, a close, or an offset out of range."""
-        return self.closed or self._broker.has_script("consume") or self._position(log) != log.end
+        if self.closed or self._broker.has_script("consume"):
+            return True
+        log = self._broker.find_log(self.topic, self.partition)
+        return log is not self._log or self._position(log) != log.end
 
     def _check_open(self) -> None:
         if self.closed:

@@ -22,17 +22,19 @@ import confluent_kafka
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import TopicPartition
-from koff.client.message import Message
+from koff.client.message import Message, read_timestamp
 from koff.client.redelivery.conf import RedeliveryCounts
+from koff.client.redelivery.dead_letters import build_headers
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
+from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost, raise_close_errors
 from koff.client.zookeeper.znodes import Registration, assign_partitions
 from koff.errors import KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
 
 
@@ -52,14 +54,14 @@ class MemoryZooKeeper:
     def join_consumer_group(
         self,
         name: str,
-        topics: Sequence[str],
+        topics: str | Sequence[str],
         zookeeper: str | Sequence[str] = "",
         config: ConsumerGroupConf | None = None,
     ) -> MemoryConsumerGroup:
         """A new member of the group, as `koff.client.zookeeper.join_consumer_group` makes it."""
-        check_names(name, topics)
+        names = list_topics(name, topics)
         with self.broker.clock.changed:
-            member = MemoryConsumerGroup(self, name, topics, config or ConsumerGroupConf())
+            member = MemoryConsumerGroup(self, name, names, config or ConsumerGroupConf())
             if member.conf.reset_offsets and not self.members[name]:
                 for key in [key for key in self.offsets if key[0] == name]:
                     del self.offsets[key]
@@ -109,7 +111,7 @@ class MemoryConsumerGroup(Closing):
         self, zookeeper: MemoryZooKeeper, name: str, topics: Sequence[str], conf: ConsumerGroupConf
     ) -> None:
         self.name = name
-        self.topics = tuple(dict.fromkeys(topics))
+        self.topics = tuple(topics)
         self.conf = conf
         self.id = f"{name}_memory-{next(zookeeper.transactions):04}"
         self.assigned: dict[str, set[int]] = {}
@@ -117,6 +119,8 @@ class MemoryConsumerGroup(Closing):
         self._clock = zookeeper.broker.clock
         self._claims: dict[TopicPartition, Claim] = {}
         self._processed: dict[Claim, int] = {}
+        self._logs: dict[Claim, PartitionLog] = {}
+        """The log that each claim reads: another one means that the topic was created again."""
         self._errors = ErrorQueue()
         self._close_errors: list[KoffError] = []
         self._iterating: set[int] = set()
@@ -133,6 +137,7 @@ class MemoryConsumerGroup(Closing):
             on_error=self._report_error,
             write_dead_letter=dead_letters,
         )
+        self._delivery.cluster_name = self._broker.name
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
@@ -272,6 +277,11 @@ class MemoryConsumerGroup(Closing):
 
     def _fetch(self, claim: Claim) -> None:
         log, position = self._broker.find_log(claim.topic, claim.partition), claim.position or 0
+        if log is not self._logs.setdefault(claim, log):
+            if not claim.drained:
+                return
+            self._restart(claim, log)
+            position = log.start
         if not log.start <= position <= log.end:
             start = min(max(position, log.start), log.end)
             self._report_error(
@@ -281,6 +291,16 @@ class MemoryConsumerGroup(Closing):
         fetched = log.read(position, max(self._delivery.room(claim), 0))
         claim.position = position + len(fetched)
         self._delivery.put_messages(claim, [_make_raw(message) for message in fetched])
+
+    def _restart(self, claim: Claim, log: PartitionLog) -> None:
+        """Reads the log of a topic that was created again, once the messages of the old one are processed."""
+        self._logs[claim] = log
+        self._delivery.drop_messages(claim)
+        self._delivery.forget_delivered(claim)
+        self._processed.pop(claim, None)
+        self._zookeeper.offsets[self.name, claim.topic, claim.partition] = log.start
+        text = "the topic was deleted and created again: reading resumes at its start"
+        self._report_error(PartitionError(claim.topic, claim.partition, text))
 
     def _commit(self, claims: list[Claim]) -> None:
         """Commits what was processed under these claims."""
@@ -314,6 +334,7 @@ class MemoryConsumerGroup(Closing):
     def _forget(self, claim: Claim) -> None:
         self._claims.pop(claim.topic_partition, None)
         self._processed.pop(claim, None)
+        self._logs.pop(claim, None)
         self._zookeeper.owners.pop((self.name, claim.topic, claim.partition), None)
 
     def _shut_down(self) -> None:
@@ -342,8 +363,8 @@ class MemoryConsumerGroup(Closing):
             self._close_errors.append(error)
 
     def _write_dead_letter(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
-        headers = (*(raw.headers() or ()), ("koff-cause", repr(cause).encode()))
-        letter = Message(raw.value(), raw.key(), headers=headers)
+        headers = build_headers(self.name, raw, deliveries, cause)
+        letter = Message(raw.value(), raw.key(), headers=headers, timestamp_ms=read_timestamp(raw))
         self._broker.producer().produce(self.conf.redelivery.dead_letter_topic, 0, letter)
 
 

@@ -16,10 +16,14 @@ from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.reader import Reader
 from koff.client.multicluster.stats import ClientStatistics
 from koff.client.multicluster.subscription import ReaderSubscription
+from koff.client.start_offset import StartOffset
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
+from koff.logs import get_logger
 
+_log = get_logger("kafkatest")
 _RETRY_S = 1.0
 
 
@@ -82,6 +86,8 @@ class _MemoryStream:
         self.statistics = ClientStatistics()
         self.name = f"group {self._conf.group_id} at {subscriptions[0].cluster}"
         self._positions: dict[int, int] = {}
+        self._logs: dict[int, PartitionLog] = {}
+        """The log of each position: another one means that the topic was created again."""
         self._down_since_s: float | None = None
 
     def start(self) -> None:
@@ -94,6 +100,9 @@ class _MemoryStream:
                     self._positions[partition] = committed[place][0]
         if conf.group_id and conf.on_assigned:
             conf.on_assigned(self._list_partitions())
+
+    def wait_for_start(self) -> None:
+        """The offsets are known already."""
 
     def seek(self, subscription: ReaderSubscription, offset: int) -> None:
         """Continues the subscription at the offset."""
@@ -143,23 +152,46 @@ class _MemoryStream:
         return [TopicPartition(self._conf.topic, partition) for partition in self._positions]
 
     def _start_partition(self, subscription: ReaderSubscription, partition: int, offset: int) -> None:
-        self._positions[partition] = self._broker.find_log(self._conf.topic, partition).resolve(offset)
+        self._logs[partition] = log = self._broker.find_log(self._conf.topic, partition)
+        self._positions[partition] = log.resolve(offset)
         subscription.start_partition(partition)
 
     def _fetch(self, subscription: ReaderSubscription, partition: int) -> None:
         broker, topic, room = self._broker, self._conf.topic, subscription.free_capacity
-        position, log = self._positions[partition], broker.find_log(topic, partition)
+        log = broker.find_log(topic, partition)
+        if log is not self._logs[partition]:
+            self._restart_partition(subscription, partition)
+        position = self._positions[partition]
         has_more = position < log.end or broker.has_script("consume")
         if room <= 0 or subscription.is_paused(partition) or not has_more:
             return
         with broker.begin_call("consume", topic=topic, partition=partition):
-            start = max(position, log.start)
-            subscription.counts["skipped"] += start - position
+            start = self._find_start(subscription, position, log)
             read = [replace(each, cluster=subscription.cluster) for each in log.read(start, room)]
         self._positions[partition] = start + len(read)
         if read:
             batch = InboxBatch(subscription, subscription.partitions[partition], read, end_offset=log.end)
             self._inbox.put_batches([batch])
+
+    def _find_start(self, subscription: ReaderSubscription, position: int, log: PartitionLog) -> int:
+        """The position, or where reading continues behind messages that were deleted."""
+        if position >= log.start:
+            return position
+        conf = subscription.conf
+        start = log.resolve(conf.start_offset) if conf.group_id else log.start
+        subscription.counts["skipped"] += start - position
+        _log.warning("the offset is not in the log: reading continues elsewhere", offset=position, at=start)
+        return start
+
+    def _restart_partition(self, subscription: ReaderSubscription, partition: int) -> None:
+        """Reads the log of a topic that was created again."""
+        conf = subscription.conf
+        start = conf.start_offset if conf.group_id else StartOffset.OLDEST
+        self._start_partition(subscription, partition, start)
+        subscription.counts["skipped"] += self._positions[partition] - self._logs[partition].start
+        self._inbox.drop_former_batches()
+        if conf.group_id:
+            self._commit({partition: self._positions[partition]})
 
     def _report_silence(self) -> None:
         """Reports an error each time that the broker has been down for `fail_after_s`."""

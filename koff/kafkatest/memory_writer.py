@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from koff.client.closing import Closing
 from koff.client.message import Message
 from koff.client.message_check import find_fault
-from koff.client.multicluster.balancers import Balancer, payload_bytes
+from koff.client.multicluster.balancers import Balancer, choose_partition, payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
 from koff.client.multicluster.errors import WriteError, WriteErrors
 from koff.client.multicluster.stats import NO_VALUES, ClientStats, ClusterWrites, WriterStats
 from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.memory_producer import MAX_MESSAGE_BYTES, TOO_LARGE
 from koff.logs import get_logger
 
 log = get_logger("kafkatest")
@@ -83,7 +84,8 @@ class MemoryWriter(Closing):
 
     def _write(self, message: Message, turn: int, began_s: float, limit_s: float) -> WriteError | None:
         """Tries the clusters from the one whose turn it is, until one takes the message."""
-        if fault := find_fault(message):
+        fault = TOO_LARGE if payload_bytes(message) > MAX_MESSAGE_BYTES else ""
+        if fault := find_fault(message) or fault:
             self._counts["errors"] += 1
             return WriteError(fault)
         attempts, reason = 0, ""
@@ -115,7 +117,7 @@ class MemoryWriter(Closing):
 
     def _append(self, target: _Target, message: Message) -> None:
         topic, broker = self._conf.topic, target.broker
-        partition = target.balancer.balance(message, max(broker.count_partitions(topic), 1))
+        partition = choose_partition(target.balancer, message, max(broker.count_partitions(topic), 1))
         with broker.begin_call("produce", topic=topic, partition=partition, messages=(message,)):
             message.offset = broker.append(topic, partition, [message])
         message.topic, message.partition, message.cluster = topic, partition, target.name

@@ -42,7 +42,8 @@ little sooner: what has not moved for so long has stopped, and is not too slow."
 EMPTY_S, SKIPPED_S, UNKNOWN_S, CLOSED_S = 60.0, 600.0, 90.0, 120.0
 _WARM_UP_S, _USUAL_PACE_S = 600.0, 3600.0
 _FALLS = 0.99
-_AGAIN = 0.5  # a group is bad until it is below so much of its allowance
+AGAIN = 0.5
+"""A group is bad until it is below so much of its allowance."""
 
 
 _NEW: dict[str, tuple[str, float]] = {
@@ -248,7 +249,7 @@ class Judge:
     def _decide(self, now_s: float, rows: _Rows, skipped: Mask) -> None:
         state, r = self.groups, rows.most_allowances
         before, unknown = state["verdict"].copy(), rows.unknown
-        bad = (r > 1) | (state["bad"] & (r > _AGAIN))
+        bad = (r > 1) | (state["bad"] & (r > AGAIN))
         is_losing = state["growing"] & ((r > K) | ((before == Verdict.ERR) & (r > K / 2)))
         err = bad & (rows.stands | rows.loses | is_losing)
         found = np.where(err, Verdict.ERR, np.where(bad | skipped, Verdict.WARN, Verdict.OK))

@@ -162,6 +162,7 @@ def build_stats(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withheld: in
         withheld=withheld,
         missing=tuple(_describe_missing(facts)),
         missing_shares_why=_find_missing_shares_why(facts),
+        internal_partitions=len(offsets.partitions) + len(facts.logs.share.partitions),
         not_current=sum(len(_find_old_partitions(facts, log)) for log in (offsets, facts.logs.share)),
         source=facts.logs.source,
         up=up,

@@ -186,7 +186,7 @@ class Display:
     """What is shown of the cluster, the labels that all of it gets besides `cluster`, and which groups are
     expected to be there.
 
-    `group_labels` give labels from the names of groups (`koff.serve.metrics.labels.derive_labels`).
+    `group_labels` give labels from the names of groups (`koff.view.cluster_view.find_labels`).
     `objectives` are the lags in seconds that their owners accept.
     An input too: the configuration may be changed while the monitor runs.
     """

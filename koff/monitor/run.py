@@ -18,6 +18,7 @@ from koff.monitor.requests import Display
 from koff.monitor.state import StateDir
 from koff.monitor.watch import Watch, limit_requests
 from koff.tracker import Tracker
+from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
 
 log = structlog.get_logger(component="monitor")
@@ -100,7 +101,7 @@ class Monitor(Closing):
         loop = self._loop
         if loop is None:
             return self.build_empty_view(f"{self._failure or f'connecting to {self.conf.cluster.brokers}'}")
-        view = loop.take_view()
+        view, self._empty = loop.take_view(), None
         self._was_ready |= view.readiness.ready
         return view
 
@@ -112,8 +113,9 @@ class Monitor(Closing):
             # Without a name, the id of the cluster is its name, and it may not be known yet.
             name = self.conf.cluster_name or self._cluster.id or None
             snapshot, readiness = Tracker().take_snapshot(0), Readiness(False, text)
+            activity = kept.activity if kept else RecentActivity()
             self._empty = kept = ClusterView(
-                name, snapshot, readiness, MonitorStats(up=False), labels=display.labels
+                name, snapshot, readiness, MonitorStats(up=False), labels=display.labels, activity=activity
             )
         return kept
 

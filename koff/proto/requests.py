@@ -22,12 +22,12 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import IntEnum
 from types import ModuleType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar
 
 from koff.errors import ConfigError
+from koff.proto.defaults import find_defaults
 from koff.proto.primitives import Malformed, format_uuid, read_uvarint
 
 T = TypeVar("T")
@@ -232,8 +232,8 @@ def encode_response(response: Any, correlation: int) -> bytes:
 def build_request(api: Api, version: int, /, **fields: Any) -> Any:
     """A request of kio in that version. `fields` that this version lacks are left out.
 
-    A field that is not given has Kafka's default. Raises `ConfigError` for a name that no version has, if
-    another field is not given.
+    A field that is not given has Kafka's default. Raises `ConfigError` for a field that no version has, and
+    for a version that kio does not have.
     """
     module = load_request_module(api, version)
     return _build_entity(getattr(module, f"{_class_name(api)}Request"), fields)
@@ -243,6 +243,7 @@ def build_response(api: Api, version: int, /, **fields: Any) -> Any:
     """A response of kio in that version. Fields are as for `build_request`."""
     from kio.index import load_response_schema
 
+    _check_version(api, version)
     return _build_entity(load_response_schema(api, version), fields)
 
 
@@ -256,7 +257,13 @@ def load_request_module(api: Api, version: int) -> ModuleType:
     from kio.index import load_payload_module
     from kio.static.constants import EntityType
 
+    _check_version(api, version)
     return load_payload_module(api, version, EntityType.request)
+
+
+def _check_version(api: Api, version: int) -> None:
+    if version not in (versions := kio_versions(api)):
+        raise ConfigError(f"{api.name} has no version {version}: use {versions[0]} to {versions[-1]}")
 
 
 @functools.cache
@@ -314,54 +321,23 @@ def _encode_entity(entity: Any) -> bytes:
     from kio.serial import entity_writer
 
     body = io.BytesIO()
-    entity_writer(type(entity))(body, entity)
+    try:
+        entity_writer(type(entity))(body, entity)
+    except Exception as error:  # one of many of kio, struct and Python
+        name = type(entity).__name__
+        raise ConfigError(f"{name} cannot be encoded: {error}; check the types of its fields") from error
     return body.getvalue()
 
 
 def _build_entity(kind: Any, fields: Mapping[str, Any]) -> Any:
     names = {field.name for field in dataclasses.fields(kind)}
     given = {name: value for name, value in fields.items() if name in names}
-    missing = _find_defaults(kind).keys() - given.keys()
-    if missing and (unknown := fields.keys() - names - _find_fields(kind)):  # a slip of the pen, perhaps
+    missing = find_defaults(kind).keys() - given.keys()
+    # First the cheap comparison: `_find_fields` imports the modules of all versions.
+    others = fields.keys() - names
+    if others and (unknown := others - _find_fields(kind)):
         raise ConfigError(f"{kind.__name__} has no field {min(unknown)} in any version: check its name")
-    return kind(**given, **{name: _find_defaults(kind)[name] for name in missing})
-
-
-@functools.cache
-def _find_defaults(kind: Any) -> dict[str, Any]:
-    """The defaults of the fields for which kio has none, as Kafka's own classes have them.
-
-    Kafka's schemas name only other defaults than these (MessageGenerator's `fieldDefault`).
-    """
-    hints = get_type_hints(kind)
-    missing = dataclasses.MISSING
-    without = (
-        field for field in dataclasses.fields(kind) if field.default is field.default_factory is missing
-    )
-    return {field.name: _zero_value(hints[field.name], field.metadata.get("kafka_type")) for field in without}
-
-
-def _zero_value(hint: Any, kafka_type: str | None) -> Any:
-    # A nullable field is empty, not null: without a default in the schema, that is Kafka's.
-    kinds = [each for each in get_args(hint) or (hint,) if each is not type(None)]
-    if tuple in (get_origin(hint), *map(get_origin, kinds)):
-        return ()
-    if kafka_type is None:
-        return _build_entity(kinds[0], {})
-    return _ZEROS.get(kafka_type, 0)
-
-
-_ZEROS: Mapping[str, Any] = {
-    "bool": False,
-    "bytes": b"",
-    "float64": 0.0,
-    "records": None,
-    "string": "",
-    "timedelta_i32": timedelta(),
-    "timedelta_i64": timedelta(),
-    "uuid": None,  # kio's form of the UUID that is zero
-}
-"""The defaults by Kafka's types. That of all others, which are numbers, is 0."""
+    return kind(**given, **{name: find_defaults(kind)[name] for name in missing})
 
 
 @functools.cache

@@ -70,8 +70,8 @@ class GroupMessage:
 
     @property
     def complete(self) -> bool:
-        """Whether every member's subscription and assignment were decoded."""
-        return all(member.complete for member in self.members)
+        """Whether there are members, and every member's subscription and assignment were decoded."""
+        return bool(self.members) and all(member.complete for member in self.members)
 
 
 @frozen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Literal
 
 from koff.client.batches import RawRecord, RecordRun
@@ -70,7 +71,10 @@ class OffsetsConsumer(Closing):
         self._messages = (message for batch in self.batches() for _, message in batch)
 
     def __iter__(self) -> Iterator[DecodedMessage]:
-        return self
+        """The messages. Ends when the consumer is closed, unlike `next`, which raises `Closed` then."""
+        with suppress(Closed, StopIteration):
+            while True:
+                yield next(self)
 
     def __next__(self) -> DecodedMessage:
         self._check_open()  # there may be more messages of the last batch

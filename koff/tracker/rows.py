@@ -93,7 +93,7 @@ class GroupTotal:
     `time_lag_s` is the longest of its partitions, None unless all are known; `status` is the verdict on the
     group, and `cause` the first cause of its lag. It may be `allowance_s` late (None: nobody has looked
     yet): by its `basis`, that is twice what is usual (`usual_s`, None if unknown), its objective, or the
-    least of all groups. `since_s` is when the open incident began, None without one.
+    least of all groups. Its open incident has lasted for `late_for_s`, None without one.
     `complete` is the share of its committed partitions that have a full window of commits, None without any.
     `pace` has no produce rate.
     """
@@ -110,7 +110,7 @@ class GroupTotal:
     allowance_s: float | None = None
     basis: Basis = Basis.FLOOR
     usual_s: float | None = None
-    since_s: float | None = None
+    late_for_s: float | None = None
     withheld: int = 0
     current: bool = True
     whole: bool = True
@@ -241,7 +241,7 @@ def _total_groups(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[G
     has_lag, found = is_served & (known > 0), snapshot.find_verdicts(shard)
     rates = snapshot.summed_consume_rates(shard, groups, size).hide(~is_served)
     paces = zip(_round_known(*rates), _list_catch_ups(snapshot.group_catch_ups(shard)), strict=True)
-    complete = snapshot.group_completeness(shard)
+    complete, now_s = snapshot.group_completeness(shard), (snapshot.now_ms or 0) / 1000
     return map(
         GroupTotal,
         shard.groups,
@@ -256,7 +256,7 @@ def _total_groups(snapshot: SnapshotColumns, shard: ShardSnapshot) -> Iterator[G
         _round_known(found.allowance_s, ~np.isnan(found.allowance_s)),
         map(Basis, found.basis.tolist()),
         [seconds or None for seconds in found.usual_s.tolist()],
-        _round_known(found.since_s, ~np.isnan(found.since_s)),
+        _round_known(np.maximum(now_s - found.since_s, 0.0), ~np.isnan(found.since_s)),
         withheld.tolist(),
         shard.current_groups().tolist(),
         np.broadcast_to(shard.groups_whole, size).tolist(),

@@ -76,6 +76,8 @@ class RecentActivity:
     current: ClusterActivity = field(default_factory=ClusterActivity)
     history: LagHistory = field(default_factory=LagHistory)
     incidents: IncidentLog = field(default_factory=IncidentLog)
+    unready_since_ms: int | None = None
+    """Since when koff is not ready, in ms since 1970. None: it is ready, or nobody has looked yet."""
     is_saved: bool = False
     """Whether there is a state directory: then `verdicts` is what the verdicts depend on, now and then."""
     verdicts: State | None = None

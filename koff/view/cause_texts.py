@@ -92,26 +92,26 @@ class _Evidence:
         member = self.find_member(row)
         return f"{show(member.client_id)} at {show(member.client_host)}" if member else "an unknown member"
 
-    def show_silence(self, rows: list[int]) -> str:
-        """For how long nothing new was committed, as in "committed nothing for 4 min 10 s"."""
+    def show_silence(self, rows: list[int], *, by_many: bool = False) -> str:
+        """For how long nothing new was committed, as in "committed nothing for 4 min 10 s".
+
+        `by_many` says that the subject of the sentence is a plural.
+        """
         known = [measure_silence_s(self.snapshot, self.shard, row) for row in rows]
         silence_s = np.array([np.nan if each is None else each for each in known])
         moved_at, window = self.shard.moved_at[rows], self.shard.features
         still_s = np.where(moved_at < 0, np.nan, (window.last_ms[rows] - moved_at) / 1000) + silence_s
+        commits = "commit" if by_many else "commits"
         # It commits for most of the time in which its offset has not changed.
         stalled = (window.commits[rows] >= 3) & (silence_s <= still_s / 2)
         if stalled.all() and self.group.member_count:
-            return "commits the same offset again and again"
+            return f"{commits} the same offset again and again"
         is_clear = (silence_s >= 1).all() and not stalled.any()
         return (
-            f"committed nothing for {show_duration(silence_s.min())}" if is_clear else "commits nothing new"
+            f"committed nothing for {show_duration(silence_s.min())}"
+            if is_clear
+            else f"{commits} nothing new"
         )
-
-    def show_wait(self, rows: list[int]) -> str:
-        """The same, and how much waits."""
-        lag = sum(self.lag[rows].tolist())
-        marker = ", which may be a transaction marker" if lag == 1 else ""
-        return f"{self.show_silence(rows)}, while {_count_waiting(lag)}{marker}"
 
     def list_owned(self, rows: list[int]) -> list[int]:
         """All rows of the members that have these rows."""
@@ -162,8 +162,11 @@ def _reset(group: _Evidence, rows: list[int]) -> str:
 
 
 def _no_members(group: _Evidence, rows: list[int]) -> str:
-    before = f"; it had {count(group.did.most_members, 'member')}" if group.did.most_members > 0 else ""
-    return f"it has no members, and {group.show_wait(rows)}{before}"
+    before = group.did.most_members
+    if before <= 0:
+        return f"it has no members, and {group.show_silence(rows)}"
+    gone = "its only member has left" if before == 1 else f"none of its {count(before, 'member')} is left"
+    return f"{gone}, and it {group.show_silence(rows)}"
 
 
 def _not_assigned(group: _Evidence, rows: list[int]) -> str:
@@ -191,10 +194,9 @@ def _stuck_partition(group: _Evidence, rows: list[int]) -> str:
     what = f"stands at {offset}: the group {silence}"
     member = group.find_member(row)
     owner = f"; {group.show_member(row)} has it" if member else ""
-    # Applications that commit "the last record's offset + 1" stay before the marker of a transaction.
     marker = ", or is a transaction marker" if group.lag[row] == 1 else ""
     return (
-        f"{group.show_place(row)} {what}, while its other partitions advance. Perhaps its next "
+        f"{group.show_place(row)} {what}, while its other partitions advance; perhaps its next "
         f"record cannot be processed{marker}{owner}{_and_more(rows)}"
     )
 
@@ -236,8 +238,10 @@ def _rebalancing(group: _Evidence, _rows: list[int]) -> str:
 
 def _not_committing(group: _Evidence, rows: list[int]) -> str:
     members = group.group.member_count
-    has = f"it has {count(members, 'member')}, but " if members else "it "
-    return f"{has}{group.show_wait(rows)}"
+    who = "its member" if members == 1 else f"its {count(members, 'member')}" if members else "it"
+    # Applications that commit "the last record's offset + 1" stay before the marker of a transaction.
+    marker = "; what waits may be a transaction marker" if sum(group.lag[rows].tolist()) == 1 else ""
+    return f"{who} {group.show_silence(rows, by_many=members > 1)}{marker}"
 
 
 def _production_rose(group: _Evidence, _rows: list[int]) -> str:
@@ -309,11 +313,6 @@ ADVICE: dict[Cause, str] = {
 def _list_places(group: _Evidence, rows: list[int]) -> str:
     more = f" and {count(len(rows) - 1, 'more partition')}" if len(rows) > 1 else ""
     return f"{group.show_place(rows[0])}{more}"
-
-
-def _count_waiting(offsets: int) -> str:
-    """So many offsets wait."""
-    return f"{count(offsets, 'offset')} {'waits' if offsets == 1 else 'wait'}"
 
 
 def _be(number: int) -> str:

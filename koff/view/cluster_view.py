@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
 
@@ -100,8 +100,10 @@ class MonitorStats:
     """How many lags there are. Rows without a commit, or without a topic, have none."""
     withheld: int = 0
     """How many of these lags are not served."""
+    internal_partitions: int = 0
+    """How many partitions of internal topics koff follows."""
     not_current: int = 0
-    """How many partitions of internal topics are not current: groups in them are withheld or missing."""
+    """How many of these are not current: groups in them are withheld or missing."""
     missing: tuple[str, ...] = ()
     """What may be missing from the snapshot, and why."""
     missing_shares_why: str | None = None
@@ -128,7 +130,7 @@ class ClusterView:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all series of the cluster get, besides `cluster`."""
     group_labels: tuple[re.Pattern[str], ...] = ()
-    """Patterns that give labels from the name of a group (`koff.serve.metrics.labels.derive_labels`)."""
+    """Patterns that give labels from the name of a group (`find_labels`)."""
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics the snapshot shows."""
     objectives: tuple[Objective, ...] = ()
@@ -139,6 +141,20 @@ class ClusterView:
     """What the groups did before: filled by those who compare views. All views of a monitor share it."""
     causes: dict[int, object] = field(default_factory=dict, init=False, repr=False, compare=False)
     """By shard, what `koff.view.causes` has computed for this view."""
+
+    @property
+    def knows_groups(self) -> bool:
+        """Whether koff knows which groups there are. Before it is ready, no group may mean many."""
+        return self.readiness.ready or any(shard.groups for shard in self.snapshot.shards.values())
+
+
+def find_labels(group: str, patterns: Iterable[re.Pattern[str]]) -> dict[str, str]:
+    """The labels that the first pattern found in the name of the group gives.
+
+    A part that matched nothing gives no label: for Prometheus, an empty label is an absent one.
+    """
+    found = next(filter(None, (pattern.search(group) for pattern in patterns)), None)
+    return {name: value for name, value in found.groupdict().items() if value} if found else {}
 
 
 @dataclass(frozen=True, slots=True)

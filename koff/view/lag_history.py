@@ -29,6 +29,25 @@ class Course(NamedTuple):
     time_lag_s: Floats
 
 
+class LastKnown(NamedTuple):
+    """The newest known lag of a group, and its age: at most `STEP_S` less than this. None: unknown then."""
+
+    lag: float
+    time_lag_s: float | None
+    age_s: int
+
+
+def find_last_known(course: Course | None) -> LastKnown | None:
+    """The newest known lag in a course; None if none is known."""
+    known = np.flatnonzero(~np.isnan(course.lag)) if course else np.zeros(0, np.intp)
+    if course is None or not len(known):
+        return None
+    at = int(known[-1])
+    time_lag_s = float(course.time_lag_s[at])
+    age_s = (len(course.lag) - at) * STEP_S
+    return LastKnown(float(course.lag[at]), None if np.isnan(time_lag_s) else time_lag_s, age_s)
+
+
 class LagHistory:
     """The last hour of one cluster. Values of the same step overwrite each other."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,10 +14,9 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient
 
 from koff.client import (
+    Broker,
     Client,
     Closed,
     Compression,
@@ -24,6 +24,7 @@ from koff.client import (
     ConsumerConf,
     HashProducer,
     InvalidMessage,
+    Isolation,
     Message,
     MxClosed,
     MxError,
@@ -40,24 +41,33 @@ from koff.client import (
     RequiredAcks,
     StartOffset,
     TopicPartition,
+    TopicRecreated,
     UnknownTopic,
     dial,
     merge,
     plan_reset,
 )
+from koff.client.broker.consumer import PartitionConsumer
+from koff.client.broker.group_offsets import GroupCoordinator
+from koff.client.broker.producer import PartitionProducer
+from koff.client.multicluster import Writer
 from koff.errors import ConfigError
 from koff.kafkatest import wait_until
-from koff.kafkatest.doubles import MemoryBroker
+from koff.kafkatest.doubles import MemoryBroker, MemoryOffsetCoordinator, MemoryProducer, MemoryWriter
+from koff.kafkatest.memory_consumer import MemoryConsumer
 
 
 @dataclass
 class World:
-    """A client, and how to come by a topic for it."""
+    """A client, the name of its cluster, and how to come by a topic for it."""
 
     client: Client
+    cluster: str
     make_topic: Callable[..., str]
     delete_before: Callable[[str, int], None]
     """Deletes the messages of partition 0 before the offset."""
+    create_again: Callable[[str], object]
+    """Deletes the topic, and creates it again with one partition."""
     consumers: list[Consumer] = field(default_factory=list)
     """Keeps the consumers: the client's `close` closes them."""
 
@@ -78,23 +88,21 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             names = iter(range(1000))
             yield World(
                 memory,
+                "memory:9092",
                 lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions),
                 lambda topic, offset: memory.delete_before(topic, 0, offset),
+                memory.create_topic,
             )
     else:
         kafka = request.getfixturevalue("kafka")
         with dial(kafka.bootstrap) as broker:
             yield World(
                 broker,
+                kafka.bootstrap,
                 lambda partitions=1: kafka.create_topic(partitions=partitions),
-                lambda topic, offset: _delete_before(kafka.bootstrap, topic, offset),
+                lambda topic, offset: kafka.delete_before(topic, 0, offset),
+                kafka.create_topic_again,
             )
-
-
-def _delete_before(bootstrap: str, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_records([KafkaTopicPartition(topic, 0, offset)]).values():
-        future.result(30)
 
 
 def test_all_parts_keep_their_protocols(world):
@@ -103,6 +111,31 @@ def test_all_parts_keep_their_protocols(world):
     assert isinstance(world.client.producer(), Producer)
     assert isinstance(world.consumer(topic), Consumer)
     assert isinstance(world.client.offset_coordinator(OffsetCoordinatorConf("g")), OffsetCoordinator)
+
+
+PAIRS = [
+    (Broker, MemoryBroker),
+    (PartitionProducer, MemoryProducer),
+    (PartitionConsumer, MemoryConsumer),
+    (GroupCoordinator, MemoryOffsetCoordinator),
+    (Writer, MemoryWriter),
+]
+
+
+@pytest.mark.parametrize(("real", "double"), PAIRS)
+def test_a_double_has_every_public_call_with_the_same_parameters(real, double):
+    inside = {"start_waiting", "poll_batch"}  # what `merge` calls
+    for name, call in vars(real).items():
+        if not name.startswith("_") and inspect.isfunction(call) and name not in inside:
+            assert_same_parameters(call, getattr(double, name))
+
+
+def assert_same_parameters(call: Callable[..., Any], other: Callable[..., Any]) -> None:
+    one, two = (
+        [(each.name, each.kind, each.default) for each in inspect.signature(each).parameters.values()]
+        for each in (call, other)
+    )
+    assert one == two
 
 
 def test_metadata_names_brokers_topics_and_leaders(world):
@@ -182,7 +215,7 @@ def test_producing_nothing_is_a_mistake(world):
         None,
         {"value": "text"},
         {"key": 7},
-        {"timestamp_ms": 0},
+        {"timestamp_ms": -1},
         {"headers": (("h", 5),)},
         {"headers": ("h",)},
     ],
@@ -195,6 +228,41 @@ def test_a_call_with_a_message_that_cannot_be_written_writes_nothing(world, fiel
     with pytest.raises(InvalidMessage, match="message 2 of 3"):
         world.client.producer().produce(topic, 0, Message(b"one"), with_header, bad)
     assert world.client.offset_latest(topic, 0) == 0
+
+
+@pytest.mark.parametrize(("timestamp_ms", "written"), [(0, 1), (1, 1), (None, None)])
+def test_every_message_can_be_forwarded_whatever_its_timestamp_is(world, timestamp_ms, written):
+    topic = world.make_topic()
+    with world.consumer(topic) as consumer:
+        world.client.producer().produce(topic, 0, Message(b"x", timestamp_ms=timestamp_ms))
+        got = consumer.consume()
+        assert written is None or got.timestamp_ms == written
+        world.client.producer().produce(topic, 0, got)
+        assert consumer.consume().timestamp_ms == got.timestamp_ms
+
+
+def test_a_message_that_is_too_large_is_not_written_and_the_others_are(world):
+    topic = world.make_topic()
+    with pytest.raises(ProduceError, match="too large") as caught:
+        world.produce(topic, b"a", b"x" * 1_000_001, b"b")
+    assert (caught.value.written, caught.value.failed, caught.value.unknown) == ((0, 2), (1,), ())
+    assert [message.value for message in world.consumer(topic)] == [b"a", b"b"]
+
+
+def test_a_message_has_the_name_of_its_cluster(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a", b"b")
+    consumer = world.consumer(topic)
+    assert consumer.consume().cluster == world.cluster
+    assert consumer.consume_batch()[0].cluster == world.cluster
+
+
+def test_offsets_are_fetched_with_an_isolation(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a")
+    at = TopicPartition(topic, 0)
+    for isolation in Isolation:
+        assert world.client.offsets([at], OffsetSpec.LATEST, isolation) == {at: 1}
 
 
 def test_a_message_that_is_passed_twice_is_written_twice(world):
@@ -453,9 +521,10 @@ def test_messages_that_were_fetched_before_the_close_are_not_handed_out(world, p
     assert one.consume().offset == next(iterator).offset == 0
     for closed in [one, iterated] if part == "consumer" else [world.client]:
         closed.close()
-    for ask in (one.consume, one.consume_batch, lambda: next(iterator), lambda: next(iter(iterated))):
+    for call in (one.consume, one.consume_batch):
         with pytest.raises(Closed):
-            ask()
+            call()
+    assert [*iterator, *iterated] == []
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "x" * 250, "a\0b", "\ud800", None, 7, b"t"])
@@ -550,6 +619,38 @@ def test_closing_ends_a_wait(world, part):
     assert ended == [Closed]
 
 
+def test_a_producer_and_a_coordinator_may_be_closed_by_themselves(world):
+    topic = world.make_topic()
+    producer = world.client.producer()
+    coordinator = world.client.offset_coordinator(OffsetCoordinatorConf("g"))
+    for closed in (producer, coordinator):
+        closed.close()
+        closed.close()
+    for call in (
+        lambda: producer.produce(topic, 0, Message(b"x")),
+        lambda: producer.produce_async(topic, 0, Message(b"x")),
+        lambda: coordinator.commit(topic, 0, 1),
+        lambda: coordinator.offset(topic, 0),
+        coordinator.offsets,
+    ):
+        with pytest.raises(Closed):
+            call()
+
+
+@pytest.mark.parametrize("part", ["consumer", "client"])
+def test_closing_ends_an_iteration(world, part):
+    topic = world.make_topic()
+    world.produce(topic, b"x")
+    consumer = world.client.consumer(ConsumerConf(topic))
+    seen: list[Message] = []
+    iterating = threading.Thread(target=lambda: seen.extend(consumer))
+    iterating.start()
+    (consumer if part == "consumer" else world.client).close()
+    iterating.join(60)
+    assert not iterating.is_alive()
+    assert list(consumer) == []
+
+
 def test_a_call_with_a_timeout_ends_without_a_message_and_the_next_one_goes_on(world):
     topic = world.make_topic()
     with world.consumer(topic, retry_limit=-1) as consumer:
@@ -578,13 +679,13 @@ def test_calls_with_short_timeouts_find_the_end_of_the_data_too(world):
         wait_until(reach_end, what="NoData")
 
 
-def move_to(consumer: Consumer, offset: int) -> None:
+def move_to(consumer: Consumer, offset: int, has_skipped: Callable[[], bool] = lambda: True) -> None:
     """Lets the consumer look at the partition until it is at the offset, without a message."""
 
     def has_moved() -> bool:
-        with suppress(NoDataInTime):
+        with suppress(NoDataInTime, UnknownTopic):
             consumer.consume(timeout_s=0.01)
-        return consumer.position() == offset
+        return consumer.position() == offset and has_skipped()
 
     wait_until(has_moved, what=f"offset {offset}")
 
@@ -615,6 +716,66 @@ def test_a_consumer_beyond_the_log_goes_on_where_it_is_told_and_skips_nothing(wo
         move_to(consumer, 2)
         world.produce(topic, b"2")
         assert consumer.consume().offset == 2
+
+
+@pytest.mark.parametrize("pause", [True, False], ids=["at-the-end", "in-the-middle"])
+def test_a_topic_that_is_created_again_is_an_error_and_its_messages_are_not_skipped_silently(world, pause):
+    topic = world.make_topic()
+    world.produce(topic, *(b"old" for _ in range(50)))
+    with world.consumer(topic, retry_limit=-1) as consumer:
+        for _ in range(50 if pause else 20):
+            consumer.consume()
+        if pause:
+            with pytest.raises(NoDataInTime):
+                consumer.consume(timeout_s=0.5)
+        world.create_again(topic)
+        world.produce(topic, *(b"%d" % number for number in range(100)))
+        with pytest.raises(TopicRecreated, match="deleted and created again") as caught:
+            read_until(consumer, b"never")
+        assert (caught.value.earliest, caught.value.latest) == (0, 100)
+        consumer.seek(caught.value.earliest)
+        assert [consumer.consume(timeout_s=60).value for _ in range(100)] == [b"%d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize(("to", "skipped"), [("oldest", 0), ("newest", 100)])
+def test_a_consumer_of_a_topic_that_is_created_again_continues_where_it_is_told(world, to, skipped):
+    topic = world.make_topic()
+    world.produce(topic, *(b"old" for _ in range(50)))
+    with world.consumer(topic, retry_limit=-1, on_out_of_range=to) as consumer:
+        for _ in range(50):
+            consumer.consume()
+        world.create_again(topic)
+        world.produce(topic, *(b"%d" % number for number in range(100)))
+        if to == "newest":
+            move_to(consumer, 100, lambda: consumer.skipped == skipped)
+            world.produce(topic, b"next")
+            assert consumer.consume(timeout_s=60).value == b"next"
+        else:
+            assert read_until(consumer, b"0") == b"0"
+            assert [consumer.consume(timeout_s=60).value for _ in range(99)] == [
+                b"%d" % n for n in range(1, 100)
+            ]
+        assert consumer.skipped == skipped
+
+
+def test_no_data_is_not_told_of_a_topic_that_was_created_again(world):
+    topic = world.make_topic()
+    world.produce(topic, *(b"old" for _ in range(5)))
+    with world.consumer(topic, retry_limit=0) as consumer:
+        assert len(list(consumer)) == 5
+        world.create_again(topic)
+        world.produce(topic, *(b"new" for _ in range(5)))
+        with pytest.raises(TopicRecreated):
+            list(consumer)
+
+
+def read_until(consumer: Consumer, value: bytes) -> bytes | None:
+    """Reads until the value comes, also through errors about the topic while it does not exist."""
+    for _ in range(1_000):
+        with suppress(NoDataInTime, UnknownTopic):
+            if consumer.consume(timeout_s=1).value == value:
+                return value
+    return None
 
 
 def test_a_merged_stream_goes_on_behind_the_log_too(world):

@@ -35,6 +35,10 @@ class World:
     make_topic: Callable[..., str]
     make_reader: Callable[..., Any]
     make_writer: Callable[..., Any]
+    create_again: Callable[[str], object]
+    """Deletes the topic, and creates it again with one partition."""
+    delete_before: Callable[[str, int, int], object]
+    """Deletes the messages of a partition before an offset."""
 
     def reader(self, topic: str, **conf: Any) -> Any:
         return self.make_reader({"east": ClusterConf(self.address)}, ReaderConf(topic, **conf))
@@ -57,11 +61,18 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             lambda partitions=1: broker.create_topic(f"t-{next(names)}", partitions),
             clusters.reader,
             clusters.writer,
+            broker.create_topic,
+            broker.delete_before,
         )
     else:
         kafka = request.getfixturevalue("kafka")
         yield World(
-            kafka.bootstrap, lambda partitions=1: kafka.create_topic(partitions=partitions), Reader, Writer
+            kafka.bootstrap,
+            lambda partitions=1: kafka.create_topic(partitions=partitions),
+            Reader,
+            Writer,
+            kafka.create_topic_again,
+            kafka.delete_before,
         )
 
 
@@ -113,6 +124,19 @@ def test_a_reader_continues_where_it_is_told(world):
             reader.commit_messages(Message(topic=topic, cluster="east", offset=0, partition=0))
 
 
+def test_the_last_offset_is_the_end_at_the_moment_of_the_call(world):
+    topic = world.make_topic()
+    world.write(topic, b"old")
+    with world.writer(topic) as writer:
+        for number in range(5):
+            with world.reader(topic, start_offset=StartOffset.NEWEST) as reader:
+                writer.write_messages(Message(b"first %d" % number))
+                assert read(reader, 1)[0].value == b"first %d" % number
+                reader.set_offset(0, StartOffset.NEWEST)
+                writer.write_messages(Message(b"second %d" % number))
+                assert read(reader, 1)[0].value == b"second %d" % number
+
+
 def test_a_group_resumes_after_what_was_committed(world):
     topic, group = world.make_topic(partitions=2), f"g-{uuid.uuid4().hex[:8]}"
     with world.writer(topic) as writer:
@@ -135,6 +159,30 @@ def test_a_group_resumes_after_what_was_committed(world):
         assert [message.value for message in read(reader, 1)] == [b"last"]
 
 
+@pytest.mark.parametrize(("start", "resumed", "skipped"), [("oldest", 4, 3), ("newest", 6, 5)])
+def test_a_group_whose_commit_left_the_log_says_what_it_skipped(world, caplog, start, resumed, skipped):
+    topic = world.make_topic()
+    world.write(topic, *(b"%d" % number for number in range(6)))
+    conf = {"group_id": f"g-{topic}", "start_offset": StartOffset(start)}
+    with world.reader(topic, **{**conf, "start_offset": StartOffset.OLDEST}) as reader:
+        reader.commit_messages(read(reader, 6)[0])
+    world.delete_before(topic, 0, 4)
+    with world.reader(topic, **conf) as reader:
+        wait_until(lambda: reader.fetch_message(0.1) or reader.stats(0).skipped, what="the start")
+        world.write(topic, b"next")
+        wait_until(lambda: b"next" in [m.value for m in reader.fetch_message(0.1)], what="the next message")
+        assert reader.stats(0).skipped == skipped
+    assert "is not in the log: reading continues elsewhere" in caplog.text
+    assert resumed - 1 == skipped
+
+
+def test_small_fetches_are_no_error(world):
+    topic = world.make_topic()
+    world.write(topic, b"a")
+    with world.reader(topic, max_bytes=1000) as reader:
+        assert read(reader, 1)[0].value == b"a"
+
+
 def test_what_is_paused_is_returned_after_resume(world):
     topic = world.make_topic()
     world.write(topic, b"a", b"b")
@@ -148,6 +196,22 @@ def test_what_is_paused_is_returned_after_resume(world):
         reader.pause()
         reader.resume()
         assert len(read(reader, 2)) == 2
+
+
+@pytest.mark.parametrize("group", ["", "g-again"])
+def test_a_topic_that_is_created_again_is_read_from_its_start(world, group):
+    topic = world.make_topic()
+    world.write(topic, *(b"old" for _ in range(50)))
+    conf = {"group_id": f"{group}-{topic}", "commit_interval_s": 0.1} if group else {}
+    with world.reader(topic, **conf) as reader:
+        read(reader, 50, "read_message")
+        reader.read_message(timeout_s=0.5)
+        world.create_again(topic)
+        world.write(topic, *(b"%d" % number for number in range(100)))
+        values: list[bytes | None] = []
+        while len(dict.fromkeys(values)) < 100:
+            values += [message.value for message in reader.read_message(timeout_s=60)]
+        assert values[-1] == b"99"
 
 
 def test_closing_ends_a_wait_and_refuses_calls(world):
@@ -186,6 +250,26 @@ def test_messages_that_cannot_be_written_are_named(world):
     assert caught.value[1] is not None
 
 
+class Nowhere:
+    """A balancer that chooses a partition which no topic has."""
+
+    def balance(self, message: Message, partitions: int) -> int:
+        return -1
+
+
+def test_a_balancer_that_chooses_no_partition_is_an_error_of_its_messages(world):
+    writer = world.writer(world.make_topic(), balancer=Nowhere, max_attempts=1)
+    with writer, pytest.raises(WriteErrors, match="Nowhere chose partition -1: use 0 to 0"):
+        writer.write_messages(Message(b"a"))
+
+
+def test_a_message_for_a_topic_that_no_cluster_has_does_not_wait_for_it(world):
+    with world.writer("nonesuch", give_up_after_s=600.0) as writer:
+        with pytest.raises(WriteErrors, match="nonesuch") as caught:
+            writer.write_messages(Message(b"a"))
+        assert (caught.value.failed, caught.value.unknown) == ((0,), ())
+
+
 def test_nothing_to_read_or_write_is_refused(world):
     with pytest.raises(ConfigError):
         world.make_reader({}, ReaderConf("t"))
@@ -218,7 +302,7 @@ def test_the_double_of_a_writer_uses_another_cluster_while_the_first_is_down():
     clusters["east:9092"].go_down()
     with pytest.raises(WriteErrors):
         writer.write_messages(message)
-    assert clusters.clock.now_s >= 150
+    assert clusters.clock.now_s >= 60
 
 
 def test_a_scripted_error_of_a_writer_is_tried_again_elsewhere():

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from koff.client import Client, ClusterConf, Message, dial
+from koff.client import Client, ClusterConf, ConsumerConf, Message, dial
 from koff.client.zookeeper import (
     AlreadyClosing,
     ClaimLost,
@@ -34,9 +34,12 @@ class World:
     """A cluster, and how to join a group there."""
 
     client: Client
+    cluster: str
     make_topic: Callable[..., str]
     join: Callable[..., Any]
     group: str
+    create_again: Callable[[str], object]
+    """Deletes the topic, and creates it again with one partition."""
 
     def join_group(self, *topics: str, **conf: Any) -> Any:
         return self.join(self.group, topics, conf)
@@ -54,11 +57,13 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
             zookeeper = MemoryZooKeeper(memory)
             yield World(
                 memory,
+                "memory:9092",
                 lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions),
                 lambda name, topics, conf: zookeeper.join_consumer_group(
                     name, topics, "memory", ConsumerGroupConf(**conf)
                 ),
                 group,
+                memory.create_topic,
             )
     else:
         kafka = request.getfixturevalue("kafka")
@@ -66,11 +71,13 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         with dial(kafka.bootstrap) as broker:
             yield World(
                 broker,
+                kafka.bootstrap,
                 lambda partitions=1: kafka.create_topic(partitions=partitions),
                 lambda name, topics, conf: join_consumer_group(
                     name, topics, hosts, ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap), **conf)
                 ),
                 group,
+                kafka.create_topic_again,
             )
 
 
@@ -109,6 +116,69 @@ def test_a_member_gets_all_messages_and_the_next_one_what_was_not_acknowledged(w
         rest = take(group, 2)
     places = [(message.partition, message.offset) for message in messages + rest]
     assert sorted(places) == [(partition, offset) for partition in (0, 1) for offset in (0, 1, 2)]
+
+
+def test_a_dead_letter_says_where_it_came_from_and_why_it_failed(world):
+    topic, letters = world.make_topic(), world.make_topic()
+    sent = Message(b"v", b"k", headers=(("h", b"1"),), timestamp_ms=1_700_000_000_000)
+    world.client.producer().produce(topic, 0, sent)
+    redelivery = Redelivery(first_s=0.0, dead_letter_topic=letters)
+    with world.join_group(topic, redelivery=redelivery, max_redeliveries=0) as group:
+        message = next(group.messages())
+        assert message.cluster == world.cluster
+        message.nack(ValueError("bad"))
+    with world.client.consumer(ConsumerConf(letters)) as consumer:
+        letter = consumer.consume()
+    assert (letter.value, letter.key, letter.timestamp_ms) == (b"v", b"k", sent.timestamp_ms)
+    assert letter.headers == (
+        ("h", b"1"),
+        ("koff-group", world.group.encode()),
+        ("koff-topic", topic.encode()),
+        ("koff-partition", b"0"),
+        ("koff-offset", b"0"),
+        ("koff-deliveries", b"1"),
+        ("koff-cause", b"ValueError('bad')"),
+    )
+
+
+def test_a_text_is_one_topic(world):
+    topic = world.make_topic()
+    world.produce(topic, b"a")
+    with world.join(world.group, topic, {}) as group:
+        assert group.topics == (topic,)
+        assert take(group, 1)[0].value == b"a"
+
+
+def test_a_group_that_starts_at_the_newest_offset_gets_what_is_written_after_joining(world):
+    topic = world.make_topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, b"old", partition=partition)
+    with world.join_group(topic, initial_offset="newest") as group:
+        for partition in (0, 1):
+            world.produce(topic, b"new", partition=partition)
+        assert [message.value for message in take(group, 2)] == [b"new", b"new"]
+
+
+def test_a_topic_that_is_created_again_is_read_from_its_start(world):
+    topic = world.make_topic()
+    world.produce(topic, *(b"old" for _ in range(50)))
+    with world.join_group(topic, commit_interval_s=0.1) as group:
+        old = take(group, 50)
+        group.flush_offsets()
+        world.create_again(topic)
+        world.produce(topic, *(b"%d" % number for number in range(100)))
+        seen: set[bytes | None] = set()
+        for message in group.messages():
+            message.ack()
+            seen.add(message.value)
+            if len(seen) >= 100 and message.offset == 99:
+                break
+        assert {b"%d" % number for number in range(100)} <= seen
+        assert "created again" in str(next(group.errors()))
+    world.produce(topic, b"next")
+    with world.join_group(topic) as group:  # the offsets of the new log were committed
+        assert [message.offset for message in take(group, 1)] == [100]
+    assert len(old) == 50
 
 
 def test_close_in_the_loop_ends_it_and_the_last_offset_is_committed(world):

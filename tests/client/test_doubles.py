@@ -41,6 +41,26 @@ def test_a_failure_reaches_a_consumer_that_waits_and_it_goes_on_after_that():
         assert mx.consume().value == b"after"
 
 
+def test_a_broker_that_is_down_is_waited_for_as_long_as_a_real_one():
+    with MemoryBroker({"t": 1}) as broker:
+        producer, consumer = broker.producer(), broker.consumer(ConsumerConf("t"))
+        broker.go_down()
+        broker.clock.call_later(20, broker.come_back)
+        producer.produce("t", 0, Message(b"late"))
+        assert broker.clock.now_s == 20
+        broker.go_down()
+        with pytest.raises(ProduceError) as caught:
+            producer.produce("t", 0, Message(b"lost"), Message(b"too"))
+        assert (caught.value.written, caught.value.unknown) == ((), (0, 1))
+        for call in (consumer.consume, broker.metadata, lambda: broker.offset_latest("t", 0)):
+            began_s = broker.clock.now_s
+            with pytest.raises(ConnectError):
+                call()
+            assert broker.clock.now_s == began_s + 30
+        broker.come_back()
+        assert consumer.consume().value == b"late"
+
+
 def test_a_call_that_nobody_makes_cannot_fail():
     with MemoryBroker() as broker, pytest.raises(ConfigError, match="produce"):
         broker.fail("produced", ConnectError("x"))

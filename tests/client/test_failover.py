@@ -186,7 +186,7 @@ def test_commits_find_the_new_coordinator(more_kafka):
     kafka = more_kafka(brokers=3)
     topic = kafka.create_topic()
     with dial(kafka.bootstrap, PATIENT) as broker:
-        coordinator = broker.offset_coordinator(OffsetCoordinatorConf("g", retry_err_limit=60))
+        coordinator = broker.offset_coordinator(OffsetCoordinatorConf("g"))
         coordinator.commit(topic, 0, 1, "before")
         for number, end in enumerate((KafkaNode.kill, KafkaNode.pause), start=2):
             node = coordinating(kafka, coordinator)

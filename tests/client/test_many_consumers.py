@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from koff.client import Broker, ConsumerConf, Message, NoData, dial
+from koff.client import Broker, ClusterConf, ConsumerConf, Message, NoData, dial
 from koff.client.broker.consumer import PartitionConsumer
+from koff.client.multicluster import Writer, WriterConf
 from koff.kafkatest import wait_until
 from tests.process_threads import count_threads, wait_for_threads
 
@@ -90,6 +91,34 @@ def test_consumers_at_the_end_of_a_partition_all_get_its_next_message(kafka):
         for reader in readers:
             reader.join(60)
     assert seen == [10, 10, 10]
+
+
+def test_consumers_that_are_closed_leave_the_threads_of_one_client_at_most(kafka):
+    topic = kafka.create_topic()
+    with dial(kafka.bootstrap) as broker:
+        fill(broker, topic, 1)
+
+        def read_once(fetch_bytes: int) -> None:
+            conf = ConsumerConf(topic, retry_limit=1, max_fetch_bytes=fetch_bytes)  # a client of its own
+            with broker.consumer(conf) as consumer:
+                assert consumer.consume().value is not None
+
+        read_once(100_000)
+        threads = count_threads()
+        for number in range(1, 15):
+            read_once(100_000 + number)
+        wait_for_threads(threads)
+        read_once(100_000)  # also of a client that was closed
+
+
+def test_a_writer_that_is_closed_leaves_no_thread_also_while_it_is_kept(kafka):
+    topic = kafka.create_topic()
+    threads = count_threads()
+    writer = Writer({"east": ClusterConf(kafka.bootstrap)}, WriterConf(topic))
+    writer.write_messages(Message(b"x"))
+    writer.close()
+    writer.close()
+    wait_for_threads(threads)
 
 
 def drop_consumers(broker: Broker, topic: str, count: int) -> None:

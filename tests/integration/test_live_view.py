@@ -24,7 +24,7 @@ def test_the_view_shows_groups_says_that_brokers_stopped_and_ends_with_q(more_ka
         terminal.wait_for("60 offsets in 1 partition")
         terminal.press(b"\x1b")
         cluster.stop()
-        terminal.wait_for("not all is known")
+        terminal.wait_for("not all is known since")
         assert terminal.process.poll() is None
         terminal.press(b"q")
         assert terminal.wait_for_end() == 0
@@ -53,7 +53,7 @@ def test_the_view_leaves_the_terminal_as_it_was(kafka, end, code):
 def test_a_terminal_that_can_only_print_gets_the_plain_output(kafka):
     with koff_in_terminal("lag", "--brokers", kafka.bootstrap, "--watch", env={"TERM": "dumb"}) as terminal:
         wait_until(lambda: re.search("GROUP|no consumer groups", terminal.text), timeout_s=120, what="output")
-        assert b"\x1b[?1049h" not in terminal.written  # not the alternate screen
+        assert b"\x1b" not in terminal.written
 
 
 def test_a_cluster_that_cannot_be_reached_is_one_line_after_the_view():

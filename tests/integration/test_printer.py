@@ -129,6 +129,7 @@ def test_a_watching_consumer_goes_on_and_raises_once_it_is_closed(kafka):
         assert next(m for m in messages if m.consumer == f"g-{topic}").offset_message.offset == 1
         commit(kafka, f"g-{topic}", (topic, 0, 2))
         assert next(m for m in messages if m.consumer == f"g-{topic}").offset_message.offset == 2
+    assert list(messages) == []
     with pytest.raises(koff.errors.Closed):
         next(messages)
 

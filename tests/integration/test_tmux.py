@@ -31,6 +31,11 @@ WIDE = (
 """Names with characters of two columns, and with some that terminals take for one or two."""
 GROUPS = (*WIDE, *(f"group-{number:03}" for number in range(200 - len(WIDE))))
 """The larger the lag, the earlier here."""
+LATE = GROUPS[10:13]
+OBJECTIVES = [
+    {"groups": f"^({'|'.join(LATE)})$", "seconds": 2},
+    {"groups": ".", "seconds": 86_400},
+]
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +71,8 @@ def commit(kafka: LocalKafka, groups: tuple[str, ...]) -> bool:
 
 @pytest.fixture
 def terminal(tmp_path: Path, cluster: LocalKafka) -> Iterator[Tmux]:
-    """A shell in a folder with a koff.yaml. Its objective keeps lines of incidents off the list."""
-    settings = {"name": "c", "brokers": cluster.bootstrap, "objectives": [{"groups": ".", "seconds": 86_400}]}
+    """A shell in a folder with a koff.yaml."""
+    settings = {"name": "c", "brokers": cluster.bootstrap, "objectives": OBJECTIVES}
     (tmp_path / "koff.yaml").write_text(json.dumps({"clusters": [settings]}))  # JSON is YAML, too
     with run_tmux(tmp_path) as terminal:
         yield terminal
@@ -76,44 +81,121 @@ def terminal(tmp_path: Path, cluster: LocalKafka) -> Iterator[Tmux]:
 def watch(terminal: Tmux) -> None:
     terminal.start_koff("lag", "--config", "koff.yaml", "--watch", "--interval", "1")
     terminal.wait_for("200 groups")
+    terminal.wait_for(f"{len(LATE)} ERR")
 
 
-def list_rows(terminal: Tmux) -> list[str]:
-    """The lines with groups, without the mark of the chosen one."""
-    return [line[2:] for line in terminal.lines if re.match(r"[> ] (UNKNOWN|OK|WARN|ERR) ", line)]
+def find_rows(lines: list[str]) -> dict[int, str]:
+    """By line, the groups on the screen, without the mark of the chosen one."""
+    return {at: line[2:] for at, line in enumerate(lines) if re.match(r"[> ] (UNKNOWN|OK|WARN|ERR) ", line)}
 
 
 def check_list(terminal: Tmux, width: int, height: int) -> None:
-    """The list fills the screen, and its columns are aligned."""
+    """The late groups come first, what is cut has a sign, and columns are aligned."""
     terminal.wait_until(
-        lambda: len(list_rows(terminal)) == height - 3 and "q quit" in terminal.lines[height - 1],
+        lambda: (
+            "q quit" in terminal.lines[height - 1]
+            and any(line.startswith("> ERR") for line in terminal.lines)
+            and max(map(measure_text, terminal.lines)) > width - 30
+        ),
         what=f"a list for {width}x{height}",
     )
     lines = terminal.lines
-    header, rows = lines[1], list_rows(terminal)
+    rows = find_rows(lines)
+    first = min(rows)
     assert lines[0].startswith("koff  ")
+    assert re.search(r"3 ERR  0 WARN  0 UNKNOWN  \d+ OK  0 withheld", "  ".join(lines[:first]))
     assert max(map(measure_text, lines)) <= width
+    header = lines[first - 1]
     end = header.index("LAG") + len("LAG") - 2
-    for row, lag in zip(rows, range(1000, 0, -1), strict=False):
-        found = re.search(rf" {lag} ", row)
-        assert found, (row, lag)
+    for row in rows.values():
+        (group,) = (
+            [name for name in GROUPS if ascii(name)[1:8] in ascii(row)]
+            if "group-" not in row
+            else [row.split()[1]]
+        )
+        found = re.search(rf" {1000 - GROUPS.index(group)} ", row)
+        assert found, row
         assert measure_text(row[: found.end() - 1]) == end, row
+    # What there is to say of a late group is beside it or below, whole or with a sign.
+    shown = [row.split()[1] for row in rows.values()]
+    assert set(shown[: len(LATE)]) <= set(LATE)
+    late = [at for at, row in rows.items() if row.startswith("ERR")]
+    for at, following in zip(late, [*list(rows)[1:], height - 1], strict=False):
+        said = " ".join("  ".join(lines[at:following]).split())
+        assert "Stopped: " in said or "Late" in said
+        assert re.search(r"the oldest for \d+ \w+|…", said), said
 
 
-def test_the_list_fits_each_size_with_wide_names_and_200_groups(terminal: Tmux, cluster: LocalKafka) -> None:
+@pytest.mark.parametrize(("width", "height"), [(60, 10), (80, 24), (200, 50)])
+def test_the_list_fits_each_size_with_wide_names_and_200_groups(
+    terminal: Tmux, cluster: LocalKafka, width: int, height: int
+) -> None:
     watch(terminal)
-    for width, height in ((80, 24), (60, 12), (160, 50), (60, 12), (80, 24)):
-        terminal.resize(width, height)
-        check_list(terminal, width, height)
+    for size in ((width, height), (120, 30), (width, height)):
+        terminal.resize(*size)
+        check_list(terminal, *size)
     terminal.press("End")
-    last = rf"^> [A-Z]+ +{GROUPS[-1]} "
-    terminal.wait_until(lambda: re.search(last, terminal.text, re.MULTILINE), what="the last group")
+    terminal.wait_for("> OK ")
+    assert terminal.lines[max(find_rows(terminal.lines))].startswith("> OK ")
     terminal.press("Home", "Enter")
-    terminal.wait_for(f"group     {GROUPS[0]}")
-    terminal.resize(60, 12)
-    terminal.wait_until(lambda: terminal.lines[11].startswith("esc back"), what="the page, smaller")
+    terminal.wait_for(f"group     {LATE[0][:-1]}")
+    assert max(map(measure_text, terminal.lines)) <= width
+    terminal.wait_until(lambda: terminal.lines[height - 1].startswith("esc back"), what="the foot")
     terminal.press("Escape")
-    check_list(terminal, 60, 12)
+    check_list(terminal, width, height)
+
+
+def test_the_keys_do_what_the_help_promises(terminal: Tmux, cluster: LocalKafka) -> None:
+    watch(terminal)
+    terminal.press("j", "j", "Down", "k")
+    terminal.wait_until(lambda: re.search(rf"> [A-Z]+ +{LATE[2]} ", terminal.text), what="the third group")
+    assert "order paused" in terminal.text
+    terminal.press("s")
+    terminal.wait_for("by lag")
+    terminal.press("p")
+    terminal.wait_for("order paused, by lag")
+    terminal.press("/", "1", "9", "3", "Enter")
+    terminal.wait_for("filter: 193  |")
+    assert len(find_rows(terminal.lines)) == 1
+    terminal.press("?")
+    terminal.wait_for("pause the order")
+    terminal.press("Escape")
+    terminal.wait_for("filter: 193  |")
+    terminal.press("Enter")
+    terminal.wait_for("group     group-193")
+
+
+def test_the_screen_does_not_flicker(terminal: Tmux, cluster: LocalKafka, tmp_path: Path) -> None:
+    """After the first picture, koff writes over what has changed, and never erases the screen or a line."""
+    watch(terminal)
+    check_list(terminal, 80, 24)
+    terminal.copy_output(tmp_path / "written")
+    terminal.press("Down")
+    terminal.wait_for("order paused")
+    terminal.wait_until(lambda: "order paused" not in terminal.text, what="some seconds")
+    written = (tmp_path / "written").read_bytes()
+    assert written
+    assert not re.search(rb"\x1b\[[0-3]?[JK]|\x1bc", written)
+    assert b"\x1b[?1049" not in written
+
+
+def test_the_page_of_one_group_is_live(terminal: Tmux, cluster: LocalKafka) -> None:
+    name = GROUPS[3]
+    terminal.resize(60, 10)
+    terminal.start_koff("group", name, "--config", "koff.yaml", "--watch", "--interval", "1")
+    terminal.wait_for(f"group     {name}")
+    assert max(map(measure_text, terminal.lines)) <= 60
+    commit(cluster, (name,))  # its offset becomes 0
+    terminal.wait_for("1,000 offsets in 1 partition")
+    assert commit(cluster, GROUPS)
+    terminal.wait_for("997 offsets in 1 partition")
+    terminal.press("q")
+    terminal.wait_for("code=0")
+    terminal.type_line("clear; export NO_COLOR=1")
+    terminal.start_koff("group", name, "--config", "koff.yaml", "--watch")
+    terminal.wait_for(f"group     {name}")
+    terminal.press("q")
+    terminal.wait_for("code=0")
 
 
 @pytest.mark.parametrize(("key", "code"), [("q", 0), pytest.param("C-c", 130, marks=pytest.mark.thorough)])

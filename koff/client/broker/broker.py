@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from koff.client.addresses import check_addresses
 from koff.client.broker.conf import BrokerConf, ConsumerConf, OffsetCoordinatorConf, ProducerConf
 from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
@@ -22,6 +23,7 @@ from koff.client.errors import UnknownTopic
 from koff.client.feed.shared_feed import SharedFeed, is_absent
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
+from koff.client.patience import Patience
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
 from koff.errors import Closed, ConfigError, ConnectError, Denied
@@ -33,11 +35,14 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
     """A connection to a cluster, after its metadata was fetched once.
 
     `addresses` are "host:port" of some brokers: one text with commas, or a sequence. The caller closes the
-    connection. Raises `ConnectError` when no broker could be reached after `conf.dial_retry_limit` retries,
-    and `Denied`, without retries, when the cluster refuses the log-in.
+    connection. Raises `ConfigError` without an address, `ConnectError` when no broker could be reached within
+    `conf.patience_s`, and `Denied`, without retries, when the cluster refuses the log-in.
     """
     chosen = conf or BrokerConf()
-    cluster_conf = chosen.cluster_conf(addresses if isinstance(addresses, str) else ",".join(addresses))
+    brokers = addresses if isinstance(addresses, str) else ",".join(addresses)
+    check_addresses(brokers)
+    cluster_conf = chosen.cluster_conf(brokers)
+    patience = Patience(chosen.patience_s, chosen.dial_retry_limit)
 
     def dial_once() -> Broker:
         cluster = Cluster(cluster_conf)
@@ -49,19 +54,20 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
             raise
         return Broker(cluster, chosen)
 
-    return _retry(dial_once, chosen.dial_retry_limit, lambda: time.sleep(chosen.dial_retry_wait_s))
+    return _retry(dial_once, patience, chosen.dial_retry_wait_s, time.sleep)
 
 
-def _retry(call: Callable[[], T], limit: int, wait: Callable[[], object]) -> T:
-    """The result of `call`. After `ConnectError`, waits and calls again, up to `limit` times."""
-    for _ in range(limit):
+def _retry(call: Callable[[], T], patience: Patience, wait_s: float, wait: Callable[[float], object]) -> T:
+    """The result of `call`. After `ConnectError`, waits and calls again, as long as there is patience."""
+    while True:
         try:
             return call()
         except Denied:
             raise
         except ConnectError:
-            wait()
-    return call()
+            if not patience.allows_retry(wait_s):
+                raise
+        wait(wait_s)
 
 
 class Broker(Closing):
@@ -93,7 +99,7 @@ class Broker(Closing):
     def __del__(self) -> None:
         """Closes a connection that nobody closed, once nobody uses what it made either."""
         closed = getattr(self, "_closed", None)  # missing if `__init__` failed
-        if closed is None or closed.is_set():
+        if closed is None or closed.is_set() or self.is_of_other_process:
             return
         warning = f"{self!r} was not closed"
         # Not here: the garbage collector may call this anywhere, and closing may wait for a broker.
@@ -157,7 +163,7 @@ class Broker(Closing):
 
         LATEST is the high watermark, or with READ_COMMITTED the last stable offset.
         `spec` may be a time in ms since the epoch: then the first offset at or after that time, -1 if there
-        is none. A request to a leader that does not respond is repeated, `leader_retry_limit` times. After
+        is none. A request to a leader that does not respond is repeated for `patience_s`. After
         that, raises `ConnectError` with the names of the partitions without an offset. Raises `UnknownTopic`
         for a partition that does not exist.
         """
@@ -216,17 +222,29 @@ class Broker(Closing):
             # Now, not at the first `consume`. With READ_COMMITTED that is the last stable offset.
             newest = TopicPartition(conf.topic, conf.partition)
             start = self.offsets([newest], OffsetSpec.LATEST, conf.isolation)[newest]
-        # How long fetches may fail: each failed fetch costs one retry wait, and the retries that look for the
-        # leader.
-        leader_s = self.conf.leader_retry_limit * self.conf.leader_retry_wait_s
-        patience_s = conf.retry_err_limit * (conf.retry_err_wait_s + leader_s)
+        # How long fetches may fail: with a limit, each failed fetch costs one retry wait.
+        limit = conf.retry_err_limit
+        patience_s = self.conf.patience_s if limit is None else limit * conf.retry_err_wait_s
         feed_conf = _build_feed_conf(conf)
         with self._keep_open():
             if feed_conf not in self._feeds:
-                self._feeds[feed_conf] = SharedFeed(self._cluster, feed_conf)
+                self._feeds[feed_conf] = SharedFeed(self._cluster, feed_conf, self._keep_one_idle)
             feed = self._feeds[feed_conf]
             buffer = feed.open_buffer(conf.topic, conf.partition, start)
             return PartitionConsumer(feed, buffer, conf, patience_s=patience_s, owner=self)
+
+    def _keep_one_idle(self, idle: SharedFeed) -> None:
+        """Closes the feeds that are not used any more, except the one that became idle last.
+
+        It is kept, because a program may open one consumer after another. Called in a thread of its own:
+        `close` of a feed may wait for a fetch.
+        """
+        with self._lock:
+            unused = {c: feed for c, feed in self._feeds.items() if feed.is_idle and feed is not idle}
+            for conf in unused:
+                del self._feeds[conf]
+        for feed in unused.values():
+            feed.close()
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> GroupCoordinator:
         """A client of the group's coordinator, which commits and fetches the group's offsets."""
@@ -238,11 +256,13 @@ class Broker(Closing):
     @contextmanager
     def _keep_open(self) -> Iterator[None]:
         """Holds the lock, so that no thread closes the connection meanwhile. Raises `Closed`."""
+        self.check_process()  # before the lock: in a forked process it may be held for ever
         with self._lock:
             self._check_open()
             yield
 
     def _check_open(self) -> None:
+        self.check_process()
         if self._closed.is_set():
             raise Closed(f"the connection to {self._cluster.conf.brokers} is closed")
 
@@ -260,12 +280,13 @@ class Broker(Closing):
     def _with_leader_retries(self, call: Callable[[], T]) -> T:
         """The result of `call`, which raises `Closed` once the connection is closed."""
 
-        def wait() -> None:
-            self._closed.wait(self.conf.leader_retry_wait_s)
+        def wait(wait_s: float) -> None:
+            self._closed.wait(wait_s)
             self._check_open()
 
         self._check_open()
-        return _retry(call, self.conf.leader_retry_limit, wait)
+        patience = Patience(self.conf.patience_s, self.conf.leader_retry_limit)
+        return _retry(call, patience, self.conf.leader_retry_wait_s, wait)
 
 
 def _build_feed_conf(conf: ConsumerConf) -> FeedConf:

@@ -8,6 +8,7 @@ from enum import IntEnum, StrEnum
 
 from koff.client.cluster_conf import ClusterConf, Isolation
 from koff.client.members import normalize_members
+from koff.client.patience import PATIENCE_S
 from koff.client.start_offset import StartOffset
 
 START_OFFSET_NEWEST = StartOffset.NEWEST
@@ -41,19 +42,23 @@ class BrokerConf:
 
     - `properties`: librdkafka's (TLS, SASL); they override koff's own choices.
     - `name`: the cluster's name, set as `cluster` in each message that is read; by default the addresses.
+    - `patience_s`: how long each call of the connection, and of what it makes, is tried again while the
+      cluster does not respond.
     - `dial_retry_*`: of `dial`, which connects and fetches the first metadata.
     - `leader_retry_*`: of requests for metadata and offsets.
     - `allow_topic_creation`: a producer does not check that a topic exists, so the cluster may create it.
 
-    A retry limit does not count the first try. A wait is the pause between two tries.
+    A retry limit replaces `patience_s`: then so many retries are made, however long they take. It does not
+    count the first try. A wait is the pause between two tries.
     """
 
     client_id: str = "koff"
-    leader_retry_limit: int = 10
+    patience_s: float = PATIENCE_S
+    leader_retry_limit: int | None = None
     leader_retry_wait_s: float = 0.5
     allow_topic_creation: bool = False
     dial_timeout_s: float = 10.0
-    dial_retry_limit: int = 10
+    dial_retry_limit: int | None = None
     dial_retry_wait_s: float = 0.5
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # holds secrets
     name: str = ""
@@ -66,6 +71,7 @@ class BrokerConf:
             client_id=self.client_id,
             connect_timeout_s=self.dial_timeout_s,
             request_timeout_s=self.dial_timeout_s,
+            patience_s=self.patience_s,
             name=self.name,
         )
 
@@ -74,14 +80,15 @@ class BrokerConf:
 class ProducerConf:
     """How a producer writes messages.
 
-    With `required_acks` ALL and a retry limit above 0, a retry makes no duplicate: the producer is
-    idempotent. `request_timeout_s` is the timeout of one produce request.
+    With `required_acks` ALL and a retry limit other than 0, a retry makes no duplicate: the producer is
+    idempotent. `request_timeout_s` is the timeout of one produce request. `retry_limit` None: the messages of
+    a call are tried for `patience_s` of the connection.
     """
 
     compression: Compression = Compression.NONE
     required_acks: RequiredAcks = RequiredAcks.ALL
     request_timeout_s: float = 5.0
-    retry_limit: int = 10
+    retry_limit: int | None = None
     retry_wait_s: float = 0.2
 
     def __post_init__(self) -> None:
@@ -99,7 +106,7 @@ class ConsumerConf:
     - `retry_limit`, `retry_wait_s`: how often an empty fetch at the end of the partition is repeated before
       `NoData` is raised, and the pause before each (in effect a time: `no_data_after_s`). -1: waits for ever.
     - `retry_err_limit`, `retry_err_wait_s`: the same for fetches that fail, before `ConnectError` is raised.
-      In addition, the time for each failed fetch includes `leader_retry_*` of `BrokerConf`.
+      None: they are repeated for `patience_s` of the connection.
     - `max_fetch_bytes`: the most bytes of the partition in one fetch response.
 
     Consumers of one broker with the same fetch settings share one librdkafka client.
@@ -112,7 +119,7 @@ class ConsumerConf:
     retry_limit: int = -1
     request_timeout_s: float = 0.05
     retry_wait_s: float = 0.05
-    retry_err_limit: int = 10
+    retry_err_limit: int | None = None
     retry_err_wait_s: float = 0.5
     min_fetch_bytes: int = 1
     max_fetch_bytes: int = 2_000_000
@@ -131,8 +138,11 @@ class ConsumerConf:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCoordinatorConf:
-    """The group whose offsets are committed and fetched, and how often a failed request is repeated."""
+    """The group whose offsets are committed and fetched, and how often a failed request is repeated.
+
+    `retry_err_limit` None: for `patience_s` of the connection.
+    """
 
     consumer_group: str
-    retry_err_limit: int = 10
+    retry_err_limit: int | None = None
     retry_err_wait_s: float = 0.5

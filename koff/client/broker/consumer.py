@@ -13,7 +13,7 @@ from koff.client.broker.conf import ConsumerConf
 from koff.client.calls import get_result
 from koff.client.closing import Closing
 from koff.client.cluster_conf import Isolation, OffsetSpec
-from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange
+from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated
 from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
@@ -73,7 +73,7 @@ class PartitionConsumer(Closing):
     def __del__(self) -> None:
         """Stops reading for a consumer that nobody closed."""
         buffer = getattr(self, "buffer", None)  # missing if `__init__` failed
-        if buffer is not None and not buffer.closed:
+        if buffer is not None and not buffer.closed and not self.is_of_other_process:
             warning = f"{self!r} was not closed"
             self.feed.abandon_buffer(buffer)
             warnings.warn(warning, ResourceWarning, source=self, stacklevel=2)
@@ -83,7 +83,7 @@ class PartitionConsumer(Closing):
         self.feed.close_buffer(self.buffer)
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages. Ends where `consume` would raise `NoData`."""
+        """The messages. Ends where `consume` would raise `NoData`, and when the consumer is closed."""
         try:
             while True:
                 buffer = self.buffer  # `seek` replaces it
@@ -92,7 +92,7 @@ class PartitionConsumer(Closing):
                         break
                     yield message
                 self._unread = self.consume_batch().drain()
-        except NoData:
+        except (NoData, Closed):
             return
 
     def consume(self, *, timeout_s: float | None = None) -> Message:
@@ -168,6 +168,7 @@ class PartitionConsumer(Closing):
         self.start_waiting()
 
     def _check_open(self) -> None:
+        self.check_process()
         if self.buffer.closed:
             raise Closed(f"the consumer of {self.buffer.topic}/{self.buffer.partition} is closed")
 
@@ -192,7 +193,7 @@ class PartitionConsumer(Closing):
             self.start_waiting()
             return Batch(buffer.topic, buffer.partition, raw=messages, cluster=self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
-        if buffer.lost_reason or buffer.error:
+        if buffer.lost_reason or buffer.error or buffer.is_recreated:
             self._handle_buffer_error()
             return None
         if self._check is None and self._should_check_leader(time.monotonic()):
@@ -225,6 +226,8 @@ class PartitionConsumer(Closing):
         buffer = self.buffer
         try:
             end = get_result(check)
+            if buffer.is_recreated:
+                return  # the next `poll_batch` handles it
             if end < buffer.next_offset:
                 # Either an open transaction: the last stable offset may be lower. Or the log ends before the
                 # next offset, for example because the topic was deleted and created again. librdkafka does
@@ -261,10 +264,13 @@ class PartitionConsumer(Closing):
             raise error
         self.seek(error.earliest if to is StartOffset.OLDEST else StartOffset.NEWEST)
         resumed_at = self.buffer.next_offset
-        skipped = max(resumed_at - error.offset, 0)
+        is_recreated = isinstance(error, TopicRecreated)
+        skipped = max(resumed_at - (error.earliest if is_recreated else error.offset), 0)
         self.skipped += skipped
         log.warning(
-            "the partition does not have the next offset: reading continues elsewhere",
+            "the topic was deleted and created again: reading continues in its new log"
+            if is_recreated
+            else "the partition does not have the next offset: reading continues elsewhere",
             topic=error.topic,
             partition=error.partition,
             offset=error.offset,
@@ -284,8 +290,11 @@ class PartitionConsumer(Closing):
 
     def _handle_buffer_error(self) -> None:
         """Raises the buffer's error, or leaves the range. Clears it, so that the next call reads again."""
-        buffer, error = self.buffer, self.buffer.error
+        buffer, error, is_recreated = self.buffer, self.buffer.error, self.buffer.is_recreated
         self.feed.clear_error(buffer)
+        if is_recreated:
+            self._leave_range(self._make_out_of_range(TopicRecreated))
+            return
         if error is not None:
             raise error
         found = self._make_out_of_range()
@@ -294,11 +303,11 @@ class PartitionConsumer(Closing):
         if found.offset != self._told_offset or not found.earliest <= found.offset <= found.latest:
             self._leave_range(found)
 
-    def _make_out_of_range(self) -> OffsetOutOfRange:
+    def _make_out_of_range(self, kind: type[OffsetOutOfRange] = OffsetOutOfRange) -> OffsetOutOfRange:
         buffer = self.buffer
         earliest = self.feed.fetch_offset(buffer, OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED)
         latest = self.feed.fetch_offset(buffer, OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED)
-        return OffsetOutOfRange(buffer.topic, buffer.partition, buffer.next_offset, earliest, latest)
+        return kind(buffer.topic, buffer.partition, buffer.next_offset, earliest, latest)
 
 
 def check_timeout(timeout_s: float | None) -> float:

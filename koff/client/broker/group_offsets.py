@@ -20,6 +20,7 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf, TopicPartition
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.offsets.messages import choose_version
+from koff.client.patience import Patience
 from koff.client.topic_names import check_partition
 from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import Connection
@@ -63,7 +64,7 @@ class GroupCoordinator(Closing):
         self.conf = conf
         self._owner = owner  # the connection, which would close itself without a reference
         self._closed: futures.Future[None] = futures.Future()
-        self._timeout_s = cluster.request_timeout_s
+        self._timeout_s, self._patience_s = cluster.request_timeout_s, cluster.patience_s
         self._coordinator: Address | None = None
         self._members: set[Address] = set()  # brokers that were coordinators
         connect_timeout_s = min(_CONNECT_TIMEOUT_S, cluster.connect_timeout_s)
@@ -71,9 +72,8 @@ class GroupCoordinator(Closing):
 
     def __del__(self) -> None:
         """Closes the connections of a coordinator that nobody uses any more."""
-        if (
-            hasattr(self, "_brokers") and not self._closed.done()
-        ):  # `_brokers` is missing if `__init__` failed
+        is_made = hasattr(self, "_brokers")  # it is missing if `__init__` failed
+        if is_made and not self._closed.done() and not self.is_of_other_process:
             call_in_thread(self._brokers.close)  # not here: the garbage collector may call this anywhere
 
     def close(self) -> None:
@@ -123,13 +123,11 @@ class GroupCoordinator(Closing):
                 some = f"{len(refused)} of {len(offsets)} offsets" if len(offsets) > 1 else ""
                 self._raise_for_code(*refused[0], refused=some)
 
-        # Generation -1 without a member id: a commit from outside the group, as admin tools send it. The
-        # field's name depends on kio's version; `build_request` leaves the other name out.
-        self._ask_coordinator(
+        # Without a member id, and with the generation -1, which is Kafka's default: a commit from outside the
+        # group, as admin tools send it.
+        self._request_from_coordinator(
             Api.OFFSET_COMMIT,
             check,
-            generation_id_or_member_epoch=-1,
-            generation_id=-1,
             member_id="",
             topics=tuple(
                 _build_struct(
@@ -173,56 +171,61 @@ class GroupCoordinator(Closing):
                 raise ConnectError(f"the coordinator returned no offset of {wanted.topic}/{wanted.partition}")
             return committed
 
-        return self._ask_coordinator(Api.OFFSET_FETCH, read, topics=topics)
+        return self._request_from_coordinator(Api.OFFSET_FETCH, read, topics=topics)
 
-    def _ask_coordinator(self, api: Api, read: Callable[[Any], T], **fields: Any) -> T:
+    def _request_from_coordinator(self, api: Api, read: Callable[[Any], T], **fields: Any) -> T:
         """What `read` returns for the coordinator's response.
 
-        After an error that may pass, finds the coordinator and asks it again. Raises `Closed`, or
+        After an error that may pass, finds the coordinator again and repeats the request. Raises `Closed`, or
         `ConnectError` when the retries are used up.
         """
+        self.check_process()
         last_error: KoffError | None = None
-        began = time.monotonic()
-        for attempt in range(self.conf.retry_err_limit + 1):
-            if attempt:
-                futures.wait([self._closed], self.conf.retry_err_wait_s)
+        began, wait_s = time.monotonic(), self.conf.retry_err_wait_s
+        patience = Patience(self._patience_s, self.conf.retry_err_limit)
+        is_last = False
+        while not is_last:
+            if last_error is not None:
+                futures.wait([self._closed], wait_s)
             try:
-                return read(self._send(api, fields))
+                return read(self._send(api, fields, patience.until))
             except Denied:
                 raise
             except (ConnectError, _RetriableError) as error:
                 last_error, self._coordinator = copy_error(error), None
+                is_last = not patience.allows_retry(wait_s)
             except UnknownTopic as error:
                 # A coordinator may learn of a new topic later than the broker that created it.
                 last_error = copy_error(error)
-                elapsed_s = time.monotonic() - began
-                if elapsed_s >= TOPIC_PROPAGATION_S or attempt == self.conf.retry_err_limit:
+                is_late = time.monotonic() >= began + TOPIC_PROPAGATION_S
+                if is_late or not patience.allows_retry(wait_s):
                     raise
         raise ConnectError(
             f"the coordinator of group {self.conf.consumer_group} does not respond: {last_error}; check that "
             "the brokers run"
         ) from last_error
 
-    def _send(self, api: Api, fields: Mapping[str, Any]) -> Any:
+    def _send(self, api: Api, fields: Mapping[str, Any], until: float) -> Any:
         """The response to one request. Raises `Closed` as soon as the coordinator is closed."""
         if not self._closed.done():
-            sending = call_in_thread(self._send_to_coordinator, api, fields)
+            sending = call_in_thread(self._send_to_coordinator, api, fields, until)
             futures.wait([sending, self._closed], return_when=futures.FIRST_COMPLETED)
         if self._closed.done():
             raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
         return get_result(sending)
 
-    def _send_to_coordinator(self, api: Api, fields: Mapping[str, Any]) -> Any:
+    def _send_to_coordinator(self, api: Api, fields: Mapping[str, Any], until: float) -> Any:
         group, address = self.conf.consumer_group, self._coordinator
+        deadline = min(time.monotonic() + self._timeout_s, until)
         if address is None:
             find = partial(_build_request, Api.FIND_COORDINATOR, key=group, key_type=0)
-            _, found = self._brokers.ask_any(find, deadline=time.monotonic() + self._timeout_s)
+            _, found = self._brokers.send_to_any(find, deadline=deadline)
             self._raise_for_code(found.error_code, "", -1)
             self._coordinator = address = (found.host, found.port)
             self._members = self._members | {address}
             self._brokers.set_members(self._members)
         build = partial(_build_request, api, group_id=group, **fields)
-        return self._brokers.ask(address, build, deadline=time.monotonic() + self._timeout_s)
+        return self._brokers.send_request(address, build, deadline=deadline)
 
     def _raise_for_code(self, code: int, topic: str, partition: int, refused: str = "") -> None:
         error, group = error_name(code), self.conf.consumer_group

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf, OffsetCoordinatorConf, ProducerConf
-from koff.client.cluster_conf import OffsetSpec, TopicPartition
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.message import Message
 from koff.client.metadata import Metadata
 
@@ -55,8 +55,9 @@ class DistributingProducer(Protocol):
 
 @runtime_checkable
 class Consumer(Protocol):
-    """Reads one partition, in order. A context manager, and an iterator that ends in place of `NoData`.
+    """Reads one partition, in order. A context manager, and an iterator.
 
+    The iteration ends where `consume` would raise `NoData`, and when the consumer or the client is closed.
     An error does not end the consumer: the next call resumes at the same offset.
     """
 
@@ -137,7 +138,10 @@ class Client(Protocol):
         """The end offset: the offset of the next message of the partition."""
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], spec: OffsetSpec | int = OffsetSpec.LATEST
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: OffsetSpec | int = OffsetSpec.LATEST,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
         """The offset of every partition.
 

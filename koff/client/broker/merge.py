@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ _MAX_QUEUED = 4
 _WAIT_S = 0.1
 """How long one read waits for messages: `close` does not end a wait."""
 _CHECK_WAIT_S = 0.01
-"""The same while a leader is asked for the end of a partition."""
+"""The same while a request for the end of a partition."""
 
 
 _OPEN = SimpleNamespace(closed=False)
@@ -47,7 +48,10 @@ ReadItems = Callable[[list[Any], float], list[MergedItem]]
 
 
 def merge(*consumers: Consumer) -> Mx:
-    """One stream of the messages of all consumers, of one broker or of many. The caller closes it."""
+    """One stream of the messages of all consumers, of one broker or of many. The caller closes it.
+
+    A consumer of your own needs only a method `consume`.
+    """
     return Mx(consumers)
 
 
@@ -145,6 +149,7 @@ class Mx(Closing):
     @contextmanager
     def _hold_turn(self, timeout_s: float | None) -> Iterator[float]:
         """Lets one thread at a time read the next batch. Gives the end of the timeout (monotonic)."""
+        self.check_process()
         until = check_timeout(timeout_s)
         if not self._consume_lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise NoDataInTime(f"no message came within {timeout_s} s: other threads wait for messages, too")
@@ -225,7 +230,15 @@ def _read_alone(consumers: list[Any], wait_s: float) -> list[MergedItem]:
     """Waits until there are messages: the consumer may be a double, whose time is not the clock's."""
     (consumer,) = consumers
     source = consumer if hasattr(consumer, "closed") else _OPEN
-    return _read_consumer(consumers, consumer, source, consumer.consume_batch)
+    has_batches = hasattr(consumer, "consume_batch")
+    read = consumer.consume_batch if has_batches else partial(_consume_one, consumer)
+    return _read_consumer(consumers, consumer, source, read)
+
+
+def _consume_one(consumer: Any, _max_messages: int) -> Batch:
+    """A batch of the next message of a consumer that has only `consume`."""
+    message = consumer.consume()
+    return Batch(message.topic, message.partition, [message])
 
 
 def _read_shared(consumers: list[Any], wait_s: float) -> list[MergedItem]:
@@ -263,7 +276,8 @@ def _read_consumer(
 
 
 def _wrap_error(consumer: Consumer, error: Exception) -> MxError:
-    topic, partition = consumer.topic, consumer.partition
-    wrapped = MxError(f"{topic}/{partition}: {error}", topic=topic, partition=partition)
+    topic, partition = getattr(consumer, "topic", ""), getattr(consumer, "partition", -1)
+    name = f"{topic}/{partition}" if topic else type(consumer).__name__
+    wrapped = MxError(f"{name}: {error}", topic=topic, partition=partition)
     wrapped.__cause__ = copy_error(error)
     return wrapped

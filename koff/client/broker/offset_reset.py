@@ -22,7 +22,7 @@ class OffsetChange:
 
 
 def plan_reset(
-    client: Client, group: str, to: OffsetSpec | datetime | int, *, topics: Iterable[str] | None = None
+    client: Client, group: str, to: OffsetSpec | datetime | int, *, topics: str | Iterable[str] | None = None
 ) -> list[OffsetChange]:
     """What `to` means for each partition of the group, by partition. Commits nothing.
 
@@ -43,6 +43,7 @@ def plan_reset(
     committed = client.offset_coordinator(OffsetCoordinatorConf(group)).offsets()
     partitions = list(committed)
     if topics is not None:
+        topics = [topics] if isinstance(topics, str) else topics
         partitions = [
             TopicPartition(topic, p) for topic in topics for p in range(client.partition_count(topic))
         ]

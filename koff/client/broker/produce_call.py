@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from koff.client.errors import ProduceError
 from koff.client.foreign_errors import describe_error, extract_kafka_error
 from koff.client.message import Message
-from koff.client.message_check import Columns
+from koff.client.message_check import Columns, choose_timestamp
 
 _CHUNK_MESSAGES = 10_000  # of one `produce_batch`
 MAX_QUEUED = 1_000_000  # messages in librdkafka's queue
@@ -109,7 +109,7 @@ class ProduceCall:
                 message.key,
                 self._partition,
                 on_delivery=partial(self._note_report, index),
-                timestamp=message.timestamp_ms or 0,
+                timestamp=choose_timestamp(message),
                 headers=list(message.headers),
             )
         except BufferError:

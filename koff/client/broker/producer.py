@@ -20,6 +20,8 @@ from koff.client.message import Message
 from koff.client.message_check import read_columns
 from koff.errors import Closed
 
+_MAX_RETRIES = (1 << 31) - 1
+
 
 class PartitionProducer(Closing):
     """Writes messages to the partition that the caller names. A `Producer`. Threads may share it.
@@ -94,6 +96,7 @@ class PartitionProducer(Closing):
 
     def _queue_call(self, topic: str, partition: int, messages: Sequence[Message]) -> tuple[Any, ProduceCall]:
         """Checks the messages, and gives them to the librdkafka client that is returned."""
+        self.check_process()
         columns = read_columns(messages)
         # After `close` the check is skipped: it would raise its own error instead of the `Closed` below.
         if not self._closed:
@@ -147,14 +150,18 @@ def _build_properties(
     `ONE_IN_FLIGHT` overrides the user's properties. It also keeps the order where there is no idempotence.
     """
     wait_ms, timeout_ms = int(conf.retry_wait_s * 1000), int(conf.request_timeout_s * 1000)
-    idempotent = conf.required_acks is RequiredAcks.ALL and conf.retry_limit > 0
-    message_timeout_ms = (conf.retry_limit + 1) * (timeout_ms + wait_ms)
+    idempotent = conf.required_acks is RequiredAcks.ALL and conf.retry_limit != 0
+    message_timeout_ms = (
+        int(cluster.patience_s * 1000)
+        if conf.retry_limit is None
+        else (conf.retry_limit + 1) * (timeout_ms + wait_ms)
+    )
     properties = cluster.librdkafka_properties(
         **{
             "acks": int(conf.required_acks),
             "compression.type": conf.compression.value,
             "request.timeout.ms": timeout_ms,
-            "retries": conf.retry_limit,
+            "retries": _MAX_RETRIES if conf.retry_limit is None else conf.retry_limit,
             "retry.backoff.ms": max(wait_ms, 1),
             "retry.backoff.max.ms": max(wait_ms, 1),
             "message.timeout.ms": message_timeout_ms,

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
+from koff.client.topic_watch import WatchedTopic
 from koff.errors import KoffError
 
 _TURN_S = 1.0
@@ -40,6 +41,9 @@ class PartitionBuffer:
     chunks: deque[tuple[list[Message], int]] = field(default_factory=deque)
     """The messages, and the bytes of their values."""
     buffered_bytes: int = 0
+    watched: WatchedTopic = field(default_factory=lambda: WatchedTopic(""))
+    recreations: int = 0
+    """How often the topic was created again before the consumer chose `next_offset`."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -47,9 +51,14 @@ class PartitionBuffer:
         return self.topic, self.partition
 
     @property
+    def is_recreated(self) -> bool:
+        """Whether the topic was created again since `next_offset` was chosen."""
+        return self.recreations != self.watched.recreations
+
+    @property
     def is_ready(self) -> bool:
         """Whether the consumer has something to take: messages or an error."""
-        return bool(self.chunks or self.lost_reason or self.error)
+        return bool(self.chunks or self.lost_reason or self.error or self.is_recreated)
 
     @property
     def position(self) -> int:
@@ -81,6 +90,13 @@ class PartitionBuffer:
             return messages[:max_messages]
         self.buffered_bytes -= size
         return messages
+
+    def drop_old_messages(self) -> None:
+        """Drops what was fetched before the topic was created again, and counts as one of the new topic."""
+        self.recreations = self.watched.recreations
+        self.next_offset, self.end_offset = self.position, None
+        self.chunks.clear()
+        self.buffered_bytes = 0
 
     def note_end(self, offset: int) -> None:
         """Notes that the partition ends at `offset`, unless newer messages have come since."""

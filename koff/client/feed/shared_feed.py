@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import groupby
@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from koff.client.calls import call_in_thread
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
@@ -26,6 +27,7 @@ from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import make_denied_error
+from koff.client.topic_watch import TopicWatch
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
 _PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
@@ -40,14 +42,19 @@ class SharedFeed(Source):
     """Reads partitions into `PartitionBuffer`s. Threads may share it.
 
     The client stops reading for a buffer that is full, until its consumer has taken all its messages.
+    `on_idle` is called when the last buffer was closed.
     """
 
-    def __init__(self, cluster: Cluster, conf: FeedConf) -> None:
+    def __init__(
+        self, cluster: Cluster, conf: FeedConf, on_idle: Callable[[SharedFeed], None] = lambda _: None
+    ) -> None:
         super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}")
+        self._on_idle = on_idle
         self._cluster = cluster
         self.cluster_name = cluster.conf.cluster_name
         self._isolation = Isolation(conf.isolation)
         self._partitions: dict[tuple[str, int], SharedPartition] = {}
+        self._topic_watch = TopicWatch(cluster.fetch_topic_ids)
         self._end_requests = OffsetRequests(self._fetch_ends)
         self._max_buffered_bytes = 2 * conf.fetch_bytes
         self._abandoned: deque[PartitionBuffer] = deque()
@@ -79,7 +86,8 @@ class SharedFeed(Source):
 
         The client starts to read the partition at the first `wait_for_messages`.
         """
-        buffer = PartitionBuffer(topic, partition, offset)
+        watched = self._topic_watch.watch(topic)
+        buffer = PartitionBuffer(topic, partition, offset, watched=watched, recreations=watched.recreations)
         with self._changed:
             self._get_consumer()  # raises `Closed` after `close`
             self._close_abandoned()
@@ -98,6 +106,14 @@ class SharedFeed(Source):
                 partition.remove(buffer)
                 if not partition.buffers:
                     del self._partitions[buffer.key]
+            is_idle = self.is_idle
+        if is_idle:
+            call_in_thread(self._on_idle, self)  # not here: a caller may hold the lock
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it reads for nobody."""
+        return not self._partitions and not self._closing
 
     def abandon_buffer(self, buffer: PartitionBuffer) -> None:
         """Closes the buffer at a later call. Takes no lock: the garbage collector may call it anywhere."""
@@ -108,7 +124,9 @@ class SharedFeed(Source):
         """The buffer's oldest messages; [] if there are none. Does not wait."""
         with self._changed:
             self._get_consumer()  # raises `Closed` after `close`
-            return buffer.take_messages(max_messages) if buffer.chunks else []
+            self._topic_watch.check_if_due()
+            is_old = buffer.is_recreated  # nobody can tell of which log the messages are
+            return buffer.take_messages(max_messages) if buffer.chunks and not is_old else []
 
     def find_position(self, buffer: PartitionBuffer) -> int:
         """The offset of the buffer's oldest message; of the next fetch if there is none."""
@@ -119,6 +137,9 @@ class SharedFeed(Source):
         """Removes the buffer's error. The next `wait_for_messages` tries again."""
         with self._changed:
             buffer.lost_reason, buffer.error = "", None
+            if buffer.is_recreated:
+                buffer.drop_old_messages()
+                self._unassign(buffer)
 
     def wait_for_messages(self, buffers: Collection[PartitionBuffer], timeout_s: float) -> None:
         """Reads for the buffers. Returns when one of them is ready, or after `timeout_s`."""
@@ -127,6 +148,7 @@ class SharedFeed(Source):
             with self._changed:
                 self._get_consumer()  # raises `Closed` after `close`
                 self._close_abandoned()
+                self._topic_watch.check_if_due()
                 left = until - time.monotonic()
                 if left <= 0 or any(buffer.is_ready for buffer in buffers):
                     return
@@ -169,6 +191,8 @@ class SharedFeed(Source):
         return offset
 
     def _fetch_ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | KoffError]:
+        # The end of the data is certain only if it is that of the same topic.
+        self._topic_watch.check_now()
         return self._fetch_offsets(partitions, OffsetSpec.LATEST, self._isolation)
 
     def _fetch_offsets(

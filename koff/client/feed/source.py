@@ -26,6 +26,9 @@ PARTITION_GONE_CODES = frozenset(
 """The partition does not exist."""
 
 
+_LEAST_FETCH_BYTES = 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class FeedConf:
     """How much a feed buffers, and how long it waits. bench/catchup.py measures the effect of a change.
@@ -54,7 +57,8 @@ class FeedConf:
                 "queued.max.messages.kbytes": self.queue_kib,
                 "queued.min.messages": self.queue_messages,
                 "max.partition.fetch.bytes": self.fetch_bytes,
-                "fetch.max.bytes": self.fetch_max_bytes,
+                # librdkafka refuses less than its message.max.bytes.
+                "fetch.max.bytes": max(self.fetch_max_bytes, _LEAST_FETCH_BYTES),
                 "fetch.min.bytes": self.fetch_min_bytes,
                 "fetch.wait.max.ms": self.fetch_wait_ms,
                 "check.crcs": "false",

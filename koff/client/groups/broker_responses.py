@@ -75,7 +75,7 @@ class BrokerResponses:
             listing
             for name, listing in every.items()
             if options.is_chosen(name)
-            if not types or listing.type in types  # brokers before 3.8 ignore what is asked for
+            if not types or listing.type in types  # brokers before 3.8 ignore the requested types
         ]
         self.elsewhere = self._find_elsewhere(every, options)
 

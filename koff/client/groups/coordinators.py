@@ -120,9 +120,9 @@ class _CoordinatorFetch:
         chosen = {name for name in self._options.known if self._options.is_chosen(name)}
         missing = chosen.difference(listed)
 
-        def ask(broker: BrokerAddress) -> dict[str, str] | None:
-            asks_all = self._options.partitions is None
-            names = {name for name in missing if asks_all or layout.is_leader_of(broker, name)}
+        def send_request(broker: BrokerAddress) -> dict[str, str] | None:
+            wants_all = self._options.partitions is None
+            names = {name for name in missing if wants_all or layout.is_leader_of(broker, name)}
             with suppress(ConnectError):
                 return self._lend(broker, lambda connection: explain_unlisted(connection, names))
             return None
@@ -130,9 +130,9 @@ class _CoordinatorFetch:
         if not missing or not layout.coordinators:
             return {}
         with ThreadPoolExecutor(min(len(layout.coordinators), _THREADS), "koff-coordinators") as threads:
-            answers = list(threads.map(ask, layout.coordinators))
-        joined = join_reasons(filter(None, answers))
-        if None in answers:
+            responses = list(threads.map(send_request, layout.coordinators))
+        joined = join_reasons(filter(None, responses))
+        if None in responses:
             return {name: why for name, why in joined.items() if why not in COORDINATOR_ERRORS}
         return joined
 

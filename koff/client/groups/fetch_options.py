@@ -17,7 +17,7 @@ class FetchOptions:
     Only groups that pass `group_filter` are fetched, and of the offsets topic's partitions only those of
     `partitions`. `empty` are the partitions without records (see `FetchedGroups.elsewhere`).
 
-    `known` are groups that existed before. The brokers are asked by name about those that they do not list:
+    `known` are groups that existed before. koff requests by name those that they do not list:
     `FetchedGroups.unlisted`.
 
     koff tries until `deadline_s` is over. With `patience_s`, a broker that is silent for so long is given up,

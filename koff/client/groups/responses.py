@@ -138,7 +138,7 @@ class FetchedGroups:
     silently leaves out groups and topics on which this user lacks DESCRIBE: only `unlisted` shows such
     groups, if they were known before. `unlisted` maps the name of each known group that no broker lists to
     the reason: GROUP_ID_NOT_FOUND if it was deleted, GROUP_AUTHORIZATION_FAILED if this user may not DESCRIBE
-    it. Groups without an answer are missing.
+    it. Groups without a response are missing.
     `elsewhere` are the groups that a broker has, or may have, although it does not lead the partition that
     their names belong to, or although that partition is empty: after the offsets topic has grown, a broker
     uses the earlier partition count until it is restarted. Groups that the caller's filter has excluded are
@@ -175,7 +175,7 @@ class FetchedGroups:
         why = "; ".join(dict.fromkeys(reasons))
         if why:
             return dict.fromkeys(partitions, why)
-        # The coordinators of partitions that the brokers do not know yet were not asked.
+        # The coordinators of partitions that the brokers do not know yet got no request.
         return {p: "the brokers do not know it yet" for p in partitions if p >= known > 0}
 
 

@@ -1,4 +1,4 @@
-"""Asks brokers by name about groups that their lists lack.
+"""Requests to brokers, by name, about groups that their lists lack.
 
 Kafka leaves a group that this user may not DESCRIBE out of its lists, without an error. So a list alone does
 not show that a group was deleted. DescribeGroups checks the right first, and then names the reason: it knows
@@ -24,10 +24,10 @@ def explain_unlisted(connection: Connection, names: Collection[str]) -> dict[str
     return {group.name: group.error or PRESENT for response in responses for group in response}
 
 
-def join_reasons(answers: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def join_reasons(responses: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """The reasons of several brokers: that of the group's coordinator, if it is among them."""
     joined: dict[str, str] = {}
-    for name, why in (pair for answer in answers for pair in answer.items()):
+    for name, why in (pair for response in responses for pair in response.items()):
         if joined.get(name) is None or joined[name] in COORDINATOR_ERRORS:
             joined[name] = why
     return joined

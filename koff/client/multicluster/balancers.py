@@ -7,6 +7,7 @@ from typing import Protocol
 
 from koff.client.key_hashes import crc32_partition, fnv1a_partition, murmur2_partition
 from koff.client.message import Message
+from koff.errors import ConfigError
 
 
 class Balancer(Protocol):
@@ -75,6 +76,15 @@ class LeastBytes:
         chosen = self._bytes.index(min(self._bytes))
         self._bytes[chosen] += payload_bytes(message)
         return chosen
+
+
+def choose_partition(balancer: Balancer, message: Message, partitions: int) -> int:
+    """The partition that the balancer chooses. Raises `ConfigError` if there is no such partition."""
+    chosen = balancer.balance(message, partitions)
+    if not isinstance(chosen, int) or not 0 <= chosen < partitions:
+        name = type(balancer).__name__
+        raise ConfigError(f"the balancer {name} chose partition {chosen!r}: use 0 to {partitions - 1}")
+    return chosen
 
 
 def payload_bytes(message: Message) -> int:

@@ -12,6 +12,7 @@ from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
+from koff.client.patience import PATIENCE_S
 from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
@@ -56,7 +57,7 @@ class ReaderConf:
     max_wait_s: float = 0.5
     queue_capacity: int = 1_000
     commit_interval_s: float = 1.0
-    fail_after_s: float = 10.0
+    fail_after_s: float = PATIENCE_S
     max_attempts: int = 1
     on_assigned: PartitionsChanged | None = None
     on_revoked: PartitionsChanged | None = None
@@ -119,7 +120,7 @@ class WriterConf:
     balancer: Callable[[], Balancer] = Hash
     max_attempts: int = 10
     write_timeout_s: float = 10.0
-    give_up_after_s: float = 120.0
+    give_up_after_s: float = PATIENCE_S
     batch_size: int = 100
     batch_bytes: int = 1 << 20
     batch_timeout_s: float = 0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,9 +35,18 @@ class FeedStream(MessageStream):
         super().__init__(subscriptions, inbox)
         self._feed = _ReaderFeed(self._cluster_conf, self._conf, self.statistics)
         self._next_start_at = 0.0
+        self._has_tried_to_start = threading.Event()
         self._lost: list[PartitionLost] = []
         for subscription in subscriptions:
             subscription.start_partition(subscription.partition, start_at=subscription.offset)
+
+    def wait_for_start(self) -> None:
+        """Waits until the end offsets are known at which partitions with LAST_OFFSET start.
+
+        A cluster that does not respond is not waited for.
+        """
+        if any(each.conf.start_offset == LAST_OFFSET for each in self.subscriptions):
+            self._has_tried_to_start.wait(self._conf.fail_after_s)
 
     def seek(self, subscription: ReaderSubscription, offset: int) -> None:
         """Continues the subscription at the offset. The caller holds the inbox's lock.
@@ -48,18 +58,34 @@ class FeedStream(MessageStream):
         subscription.start_partition(subscription.partition, start_at=offset)
         self._next_start_at = 0.0
 
+    def _restart_partitions(self) -> None:
+        with self._inbox.lock:
+            for subscription in self.subscriptions:
+                subscription.offset, subscription.lag = FIRST_OFFSET, -1
+                self.seek(subscription, FIRST_OFFSET)
+            self._inbox.drop_former_batches()
+
     def _handle_requests(self) -> None:
+        if self._lost:  # perhaps because the topic was created again
+            self._topic_watch.check_now()
+            self._check_topic()
         while self._lost:
             self._handle_lost(self._lost.pop(0))
         if time.monotonic() >= self._next_start_at:
             self._start_partitions()
+            self._has_tried_to_start.set()
 
     def _fetch(self, max_messages: int) -> list[tuple[int, list[Any]]]:
         fetched = self._feed.fetch(max_messages, FETCH_S)
         at_end = [self._by_partition[partition] for partition in fetched.ends]
         self._note_response(at_end)
-        for subscription in at_end:
+        fresh = {run.partition for run in fetched.runs}
+        for number, end in fetched.ends.items():
+            subscription = self._by_partition[number]
             self._inbox.clear_error(subscription)
+            partition = subscription.partitions[number]
+            if partition.start_at is None:
+                self._inbox.note_end(subscription, partition, end, has_more=number in fresh)
         self._lost += fetched.lost
         return [(run.partition, run.messages) for run in fetched.runs]
 
@@ -67,6 +93,7 @@ class FeedStream(MessageStream):
         return self._feed.get_client(), set(self._feed.positions)
 
     def _close_client(self) -> None:
+        self._has_tried_to_start.set()
         self._feed.close()
 
     def _build_batch(self, partition: int, raws: list[Any]) -> InboxBatch:
@@ -97,10 +124,18 @@ class FeedStream(MessageStream):
         # Start to fetch the partitions whose offset is known.
         for partition, offset in offsets.items():
             subscription = self._by_partition[partition]
-            if isinstance(offset, ConnectError):
-                continue  # if this lasts, `_check_silent` reports it
+            if isinstance(offset, ConnectError):  # if this lasts, `_check_silent` reports it
+                if starts[partition] == LAST_OFFSET and not self._has_tried_to_start.is_set():
+                    log.warning(
+                        "the end offset is unknown: reading starts at the end when the cluster responds",
+                        cluster=self._cluster_name,
+                        topic=self._conf.topic,
+                        partition=partition,
+                        reason=str(offset),
+                    )
+                continue
             if isinstance(offset, KoffError):
-                self._inbox.report_error(subscription, offset)
+                self._inbox.report_error(subscription, offset, starting[partition])
                 continue
             self._feed.add({partition: offset})
             with self._inbox.lock:
@@ -132,7 +167,7 @@ class FeedStream(MessageStream):
             if start_at != position:
                 self._next_start_at = 0.0
         if failure is not None:
-            self._inbox.report_error(subscription, failure)
+            self._inbox.report_error(subscription, failure, partition)
 
     def _choose_start(self, lost: PartitionLost, position: int) -> tuple[int | None, KoffError | None]:
         """Where to resume a lost partition, and its error if there is one.

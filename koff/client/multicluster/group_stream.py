@@ -13,7 +13,7 @@ from koff.client import cluster_conf
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.cluster_conf import ClusterConf, OffsetSpec
-from koff.client.foreign_errors import FATAL_AT_START, describe_error, extract_kafka_error, make_connect_error
+from koff.client.foreign_errors import FATAL_AT_START, describe_error, make_connect_error
 from koff.client.librdkafka import SilenceTimer, new_client
 from koff.client.message import Message
 from koff.client.multicluster.conf import LAST_OFFSET, PartitionsChanged, ReaderConf
@@ -44,6 +44,8 @@ class GroupStream(MessageStream):
         self._silence = SilenceTimer()
         self._commits: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._assignment_count = 0
+        self._unchecked: set[int] = set()
+        """Partitions that were assigned since the last `_check_commits`."""
         self._join_group()
 
     def _join_group(self) -> None:
@@ -105,9 +107,7 @@ class GroupStream(MessageStream):
             to_commit = [TopicPartition(topic, *each) for each in chosen.items()]
             results: Any = self._consumer.commit(offsets=to_commit, asynchronous=False) if to_commit else []
         except Exception as error:
-            kafka_error = extract_kafka_error(error)
-            why = kafka_error.str() if kafka_error else describe_error(error)
-            raise CommitError(f"{self.name} did not commit {topic}: {why}") from error
+            raise CommitError(f"{self.name} did not commit {topic}: {describe_error(error)}") from error
         for result in results:
             if result.error is not None:
                 raise CommitError(
@@ -127,13 +127,86 @@ class GroupStream(MessageStream):
         """
         if not offsets:
             return {}
+        committed = self._fetch_committed(offsets)
+        return {
+            partition: offset
+            for partition, offset in offsets.items()
+            if offset > committed.get(partition, -1)
+        }
+
+    def _restart_partitions(self) -> None:
+        """The group's offsets in the old log may have been committed again: the new ones replace them."""
+        partitions = list(self._subscription.partitions.items())
+        found = self._find_starts([number for number, _ in partitions])
+        if len(found) < len(partitions):
+            raise ConnectError(f"the offsets of {self._conf.topic} at {self._cluster_name} are unknown")
+        offsets = [TopicPartition(self._conf.topic, number, to) for number, (_, to) in found.items()]
+        if offsets:
+            for each in offsets:
+                self._consumer.seek(each)
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        with self._inbox.lock:
+            for number, partition in partitions:
+                log_start, to = found[number]
+                self._subscription.start_partition(number, assignment=partition.assignment)
+                self._subscription.counts["skipped"] += to - log_start
+            self._inbox.drop_former_batches()
+
+    def _check_commits(self) -> None:
+        """Counts what librdkafka skips in new partitions because the group's commit is not in the log.
+
+        Before the first message is handed out: so the commit is still that of earlier members. Without a
+        response, only the warning is missing.
+        """
+        numbers = [number for number in self._unchecked if number in self._subscription.partitions]
+        self._unchecked.clear()
+        try:
+            committed = self._fetch_committed(numbers) if numbers else {}
+        except KoffError as error:
+            log.debug("commits not checked", group=self._conf.group_id, reason=str(error))
+            return
+        for number, (log_start, to) in self._find_starts(list(committed)).items():
+            if committed[number] < log_start:
+                self._note_skipped(number, committed[number], log_start, to)
+
+    def _note_skipped(self, number: int, committed: int, log_start: int, to: int) -> None:
+        log.warning(
+            "the group's commit is not in the log: reading continues elsewhere",
+            group=self._conf.group_id,
+            cluster=self._cluster_name,
+            topic=self._conf.topic,
+            partition=number,
+            committed=committed,
+            log_start=log_start,
+            resumed_at=to,
+            skipped=to - committed,
+        )
+        with self._inbox.lock:
+            self._subscription.counts["skipped"] += to - committed
+
+    def _fetch_committed(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The committed offsets of those partitions that have one. Raises `KoffError`."""
         # Not by confluent-kafka: it reads past the end of metadata that another client has committed.
         conf = OffsetCoordinatorConf(self._conf.group_id, retry_err_limit=2)
         with GroupCoordinator(self._cluster_conf, conf) as coordinator:
-            committed = {
-                partition: coordinator.offset(self._conf.topic, partition)[0] for partition in offsets
-            }
-        return {partition: offset for partition, offset in offsets.items() if offset > committed[partition]}
+            offsets = coordinator.offsets()
+        keys = {number: cluster_conf.TopicPartition(self._conf.topic, number) for number in partitions}
+        return {number: offsets[key][0] for number, key in keys.items() if offsets.get(key, (-1, ""))[0] >= 0}
+
+    def _find_starts(self, partitions: list[int]) -> dict[int, tuple[int, int]]:
+        """By partition, the log start offset, and the offset at which the group starts without a commit.
+
+        Leaves out the partitions whose leader does not respond.
+        """
+        starts = self._fetch_offsets(partitions, OffsetSpec.EARLIEST)
+        from_end = self._conf.start_offset == LAST_OFFSET
+        chosen = self._fetch_offsets(partitions, OffsetSpec.LATEST) if from_end else starts
+        found: dict[int, tuple[int, int]] = {}
+        for number in partitions:
+            start, to = starts[number], chosen[number]
+            if isinstance(start, int) and isinstance(to, int):
+                found[number] = start, to
+        return found
 
     def _handle_requests(self) -> None:
         while not self._commits.empty():
@@ -160,7 +233,10 @@ class GroupStream(MessageStream):
 
     def _fetch(self, max_messages: int) -> Iterable[tuple[int, list[Any]]]:
         by_partition: dict[int, list[Any]] = {}
-        for message in self._consume(max_messages):
+        messages = self._consume(max_messages)
+        if self._unchecked:
+            self._check_commits()
+        for message in messages:
             error = message.error()
             if error is not None:
                 self._inbox.report_error(self._subscription, self._build_error(error))
@@ -217,6 +293,7 @@ class GroupStream(MessageStream):
             for each in partitions:
                 self._subscription.start_partition(each.partition, assignment=self._assignment_count)
             self._subscription.counts["rebalances"] += 1
+        self._unchecked |= {each.partition for each in partitions}
         self._note_response(self.subscriptions)
         self._call_back(self._conf.on_assigned, partitions)
 

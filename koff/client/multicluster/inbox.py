@@ -90,13 +90,18 @@ class Inbox:
             self._changed.notify_all()
             self._room_freed.notify_all()
 
-    def report_error(self, subscription: ReaderSubscription, error: KoffError) -> bool:
+    def report_error(
+        self, subscription: ReaderSubscription, error: KoffError, partition: ReadPartition | None = None
+    ) -> bool:
         """Notes a failed attempt to read the subscription. Returns whether the subscription has failed now.
 
-        It has after `max_attempts` in a row, or when it has ended: then keeps the reason, and logs it, once
-        until `clear_error`.
+        The error of a `partition` counts only while it is read: not after `set_offset`. The subscription has
+        failed after `max_attempts` in a row, or when it has ended: then the inbox keeps the reason, and logs
+        it, once until `clear_error`.
         """
         with self.lock:
+            if partition is not None and not subscription.is_read(partition):
+                return False
             subscription.counts["errors"] += 1
             subscription.failed_attempts += 1
             if subscription.failed_attempts < subscription.conf.max_attempts and not subscription.ended:
@@ -111,6 +116,22 @@ class Inbox:
             subscription.failure, subscription.is_reported = error, False
             self._changed.notify_all()
             return True
+
+    def note_end(
+        self, subscription: ReaderSubscription, partition: ReadPartition, end: int, *, has_more: bool
+    ) -> None:
+        """Notes that the partition was read up to `end`, perhaps over control records after the last message.
+
+        `has_more`: messages before `end` come with the next `put_batches`.
+        """
+        with self.lock:
+            partition.read_to = end
+            if (
+                subscription.is_read(partition)
+                and subscription.offset >= 0
+                and not (partition.queued or has_more)
+            ):
+                subscription.offset, subscription.lag = max(subscription.offset, end), 0
 
     def clear_error(self, subscription: ReaderSubscription) -> None:
         """Clears the subscription's error, because it can be read again."""
@@ -225,6 +246,8 @@ class Inbox:
                 subscription.acknowledgements.hand_out(partition, message, raw)
         elif commit:
             partition.to_commit = next_offset
+        if partition.read_to > next_offset and not partition.queued:
+            next_offset = partition.read_to
         if not (subscription.conf.group_id or batch.again):  # a group's offsets are at its coordinator
             subscription.offset = next_offset
             is_known = batch.end_offset >= 0

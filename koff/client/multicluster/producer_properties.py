@@ -20,11 +20,10 @@ _RESERVED_PROPERTIES = (
     "delivery.timeout.ms",
 )
 
-_TOPIC_REFUSED = frozenset(
+TOPIC_ABSENT = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
+_TOPIC_REFUSED = TOPIC_ABSENT | frozenset(
     {
-        KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }

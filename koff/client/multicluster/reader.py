@@ -18,6 +18,7 @@ from koff.client.multicluster.group_stream import GroupStream
 from koff.client.multicluster.inbox import Inbox
 from koff.client.multicluster.stats import ReaderStats
 from koff.client.multicluster.subscription import ReaderSubscription
+from koff.client.patience import PATIENCE_S
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
@@ -53,6 +54,8 @@ class Reader(Closing):
         try:
             for subscriptions in _group_by_client(self._subscriptions):
                 self._start_stream(subscriptions)
+            for stream in self._streams.values():
+                stream.wait_for_start()
         except BaseException:  # librdkafka may refuse a property; streams before it already run
             self.close()
             raise
@@ -65,6 +68,7 @@ class Reader(Closing):
         failed, once for each failure, and once when a reader has ended for good because of an error that koff
         does not know. Raises `Closed` after `close`.
         """
+        self.check_process()
         return self._inbox.take_messages(timeout_s, commit=True)
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
@@ -73,9 +77,10 @@ class Reader(Closing):
         With `ReaderConf.redelivery` both methods are the same: offsets are committed by `Message.ack` (and by
         `commit_messages`), and messages of which the application calls `nack` are returned again later.
         """
+        self.check_process()
         return self._inbox.take_messages(timeout_s, commit=False)
 
-    def commit_messages(self, *messages: Message, timeout_s: float = 10.0) -> None:
+    def commit_messages(self, *messages: Message, timeout_s: float = PATIENCE_S) -> None:
         """Commits the offsets after these messages, for the groups that read them.
 
         Returns when the coordinators have committed. A commit covers all earlier messages of a partition.
@@ -83,6 +88,7 @@ class Reader(Closing):
         `timeout_s` (then the offsets may be committed later), and `Unavailable` for messages that no group of
         this reader reads.
         """
+        self.check_process()
         by_stream: dict[GroupStream, list[Message]] = {}
         for message in messages:
             stream = self._groups.get((message.cluster, message.topic))
@@ -114,6 +120,7 @@ class Reader(Closing):
 
         Only with `ReaderConf.redelivery`. The application need not read them: all are logged.
         """
+        self.check_process()
         while (error := self._errors.take_error(lambda: self._inbox.closed)) is not None:
             yield error
 
@@ -134,21 +141,24 @@ class Reader(Closing):
     def read_lag(self, i: int) -> int:
         """How many offsets there are now from `offset(i)` to the end of the partition.
 
-        Fetches the end offset. -1 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
+        Fetches the end offset. 0 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
         `Unavailable` with a group.
         """
         subscription, stream = self._get_feed_stream(i)
         end = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
-        return max(end - subscription.offset, 0) if subscription.offset >= 0 else -1
+        return max(end - subscription.offset, 0) if subscription.offset >= 0 else 0
 
     def set_offset(self, i: int, offset: int) -> None:
         """Continues at that offset (FIRST_OFFSET and LAST_OFFSET too) and drops fetched, unread messages.
 
-        Raises `ValueError` for other negative offsets, and `Unavailable` with a group.
+        LAST_OFFSET is the end of the partition now. Raises `ValueError` for other negative offsets,
+        `Unavailable` with a group, and for LAST_OFFSET what `read_lag` raises.
         """
         subscription, stream = self._get_feed_stream(i)
         if offset < 0 and offset not in (FIRST_OFFSET, LAST_OFFSET):
             raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
+        if offset == LAST_OFFSET:
+            offset = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
         with self._inbox.lock:
             stream.seek(subscription, offset)
             subscription.offset, subscription.lag = offset, -1
@@ -184,12 +194,14 @@ class Reader(Closing):
         self._set_paused(i, partitions, paused=False)
 
     def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
+        self.check_process()
         self._inbox.check_open()
         for subscription in self._subscriptions if i is None else [self._subscriptions[i]]:
             self._inbox.set_paused(subscription, partitions, paused=paused)
 
     def stats(self, i: int) -> ReaderStats:
         """The statistics of reader `i`. Counts grow: the difference of two calls is what came between."""
+        self.check_process()
         subscription = self._subscriptions[i]
         client = self._streams[subscription].statistics.read()
         with self._inbox.lock:
@@ -242,6 +254,7 @@ class Reader(Closing):
         self._streams.update(dict.fromkeys(subscriptions, stream))
 
     def _get_feed_stream(self, i: int) -> tuple[ReaderSubscription, FeedStream]:
+        self.check_process()
         self._inbox.check_open()
         subscription = self._subscriptions[i]
         stream: Any = self._streams[subscription]

@@ -24,6 +24,7 @@ from koff.client.multicluster.errors import ReadError
 from koff.client.multicluster.inbox import Inbox, InboxBatch
 from koff.client.multicluster.stats import ClientStatistics
 from koff.client.multicluster.subscription import ReaderSubscription
+from koff.client.topic_watch import TopicWatch
 from koff.errors import Closed, KoffError, copy_error
 from koff.logs import get_logger
 
@@ -52,6 +53,9 @@ class MessageStream(Closing, ABC):
         self._cluster_name = subscriptions[0].cluster
         self._cluster_conf = subscriptions[0].cluster_conf
         self._cluster = Cluster(self._cluster_conf)
+        self._topic_watch = TopicWatch(self._cluster.fetch_topic_ids)
+        self._watched = self._topic_watch.watch(self._conf.topic)
+        self._recreations = 0
         self._stopping = threading.Event()
         self._next_check_at = 0.0
         self._paused: set[int] = set()
@@ -66,6 +70,9 @@ class MessageStream(Closing, ABC):
             self._end()
             self._cluster.close()
             raise
+
+    def wait_for_start(self) -> None:
+        """Waits until it is certain from where messages are read, if it is the end of the log."""
 
     def close(self) -> None:
         """Ends the thread and closes its client. The caller has closed the inbox before."""
@@ -101,6 +108,7 @@ class MessageStream(Closing, ABC):
             while not self._stopping.is_set():
                 try:
                     self._release_failed_messages()
+                    self._check_topic()
                     self._apply_pauses()
                     self._fetch_once()
                     self._check_silent()
@@ -142,6 +150,23 @@ class MessageStream(Closing, ABC):
                     batch = self._build_batch(partition.partition, raws)
                     batch.again = True
                     self._inbox.put_again(batch)
+
+    def _check_topic(self) -> None:
+        """Reads a topic that was deleted and created again from its start."""
+        self._topic_watch.check_if_due()
+        found = self._watched.recreations
+        if found != self._recreations:
+            log.warning(
+                "the topic was deleted and created again: reading its new log",
+                cluster=self._cluster_name,
+                topic=self._conf.topic,
+            )
+            self._restart_partitions()
+            self._recreations = found  # last: after an error, the next call tries again
+
+    @abstractmethod
+    def _restart_partitions(self) -> None:
+        """Drops what was read ahead, and reads the new log of each partition. Raises `KoffError`."""
 
     def _apply_pauses(self) -> None:
         """Has librdkafka fetch no messages of paused partitions. It keeps their positions."""

@@ -31,6 +31,8 @@ class ReadPartition(DeliveredPartition):
     - `assignment`: the number of its assignment to the group's member.
     - `queued`: how many of its messages are in the inbox.
     - `delayed`: messages that failed, each with the time of its next delivery (monotonic).
+    - `read_to`: the offset up to which it was read when the end was last reached. It may be after the last
+      message: transactions end with control records.
     - `to_commit`: the offset that the group's thread has yet to commit.
     """
 
@@ -38,6 +40,7 @@ class ReadPartition(DeliveredPartition):
     assignment: int = 0
     queued: int = 0
     delayed: list[tuple[float, Any]] = field(default_factory=list)
+    read_to: int = -1
     to_commit: int | None = None
 
     def pop_due(self, now: float) -> list[Any]:

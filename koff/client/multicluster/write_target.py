@@ -15,13 +15,18 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from koff.client.closing import Closing
-from koff.client.cluster_conf import ClusterConf
-from koff.client.foreign_errors import extract_kafka_error, make_connect_error, start_thread
+from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf
+from koff.client.foreign_errors import describe_error, extract_kafka_error, make_connect_error, start_thread
 from koff.client.librdkafka import SilenceTimer, new_client
-from koff.client.message_check import find_fault
+from koff.client.message_check import choose_timestamp, find_fault
+from koff.client.multicluster.balancers import choose_partition
 from koff.client.multicluster.conf import WriterConf
 from koff.client.multicluster.pending_writes import PendingWrite, WriteCall
-from koff.client.multicluster.producer_properties import MESSAGE_REFUSED, build_producer_properties
+from koff.client.multicluster.producer_properties import (
+    MESSAGE_REFUSED,
+    TOPIC_ABSENT,
+    build_producer_properties,
+)
 from koff.client.multicluster.stats import ClientStatistics, ClusterWrites
 from koff.logs import get_logger
 
@@ -73,6 +78,9 @@ class WriteTarget(Closing):
         self.name = name
         self.reach = Reach.UNKNOWN
         self.failure = ""
+        self.lacks_topic = False
+        """Whether the cluster responds, and has said for longer than a new topic takes that there is none."""
+        self._absent_since: float | None = None
         self._cluster, self._conf = cluster, conf
         self._settle, self._on_reach_changed = settle, on_reach_changed
         self._balancer = conf.balancer()
@@ -106,6 +114,10 @@ class WriteTarget(Closing):
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+        # The last references: librdkafka's threads end with the objects, also if the writer is kept.
+        with self._send_lock:
+            self._replaced.clear()
+            self.__dict__.pop("_producer", None)
 
     def build_stats(self) -> ClusterWrites:
         """The statistics now. The caller holds the writer's lock."""
@@ -141,7 +153,8 @@ class WriteTarget(Closing):
         if not self._send_lock.acquire(timeout=_TAKE_BACK_S):
             return
         try:
-            if not any(each.in_librdkafka and self._may_be_unsent(each) for each in call.writes):
+            may_be_unsent = (each.in_librdkafka and self._may_be_unsent(each) for each in call.writes)
+            if self._stopping.is_set() or not any(may_be_unsent):
                 return
             failed = self._purge_unsent()
         finally:
@@ -219,7 +232,7 @@ class WriteTarget(Closing):
             try:
                 if fault := find_fault(message):
                     return KafkaError(KafkaError._INVALID_ARG, fault)
-                partition = self._balancer.balance(message, self._partitions)
+                partition = choose_partition(self._balancer, message, self._partitions)
                 if write.call.is_given_up():
                     return KafkaError(KafkaError._PURGE_QUEUE)
                 # Before the call: the report may come within it.
@@ -230,7 +243,7 @@ class WriteTarget(Closing):
                     key=message.key,
                     partition=partition,
                     headers=list(message.headers),
-                    timestamp=message.timestamp_ms or 0,
+                    timestamp=choose_timestamp(message),
                     on_delivery=partial(self._on_delivery, write),
                 )
                 return None
@@ -242,7 +255,7 @@ class WriteTarget(Closing):
                 self._broken = self._broken or kafka_error.fatal()
                 return kafka_error
             except Exception as error:  # the user's balancer failed, or a key or value is not bytes
-                return KafkaError(KafkaError._INVALID_ARG, f"{type(error).__name__}: {error}")
+                return KafkaError(KafkaError._INVALID_ARG, describe_error(error))
 
     def _on_delivery(self, write: PendingWrite, error: KafkaError | None, delivered: Any) -> None:
         write.in_librdkafka = False
@@ -298,6 +311,7 @@ class WriteTarget(Closing):
             return
         # The cluster responded. One partition with a leader is enough to write to it.
         self._silence.restart()
+        self._note_topic(topic.error)
         with_leader = [partition for partition in topic.partitions.values() if partition.leader >= 0]
         if topic.error is not None:
             self._mark_down(f"{self._conf.topic}: {topic.error.str()}")
@@ -306,6 +320,17 @@ class WriteTarget(Closing):
         else:
             self._partitions = len(topic.partitions)
             self._mark_up()
+
+    def _note_topic(self, error: KafkaError | None) -> None:
+        """Notes whether the topic exists: messages do not wait for one that does not."""
+        if error is None or error.code() not in TOPIC_ABSENT:
+            self._absent_since, self.lacks_topic = None, False
+            return
+        now = time.monotonic()
+        self._absent_since = now if self._absent_since is None else self._absent_since
+        if not self.lacks_topic and now >= self._absent_since + TOPIC_PROPAGATION_S:
+            self.lacks_topic = True
+            self._on_reach_changed()
 
     def _note_no_response(self, error: Exception) -> None:
         # While messages are delivered, a failed metadata request alone does not mark the cluster as down.

@@ -80,6 +80,7 @@ class Writer(Closing):
         acknowledgements: it raises `WriteErrors` only if there is no room for the messages within
         `timeout_s`. Raises `Closed`.
         """
+        self.check_process()
         if not messages:
             return
         call = WriteCall(messages, time.monotonic(), timeout_s)
@@ -136,6 +137,7 @@ class Writer(Closing):
 
     def stats(self) -> WriterStats:
         """The statistics. Counts grow: the difference of two calls is what came between."""
+        self.check_process()
         with self._lock:
             clusters = {target.name: target.build_stats() for target in self._targets}
             return WriterStats(write_s=self._write_s, wait_s=self._wait_s, clusters=clusters, **self._counts)
@@ -333,12 +335,16 @@ class Writer(Closing):
                 self._counts["retries"] += write.attempts > 0
                 self._counts["failovers"] += write.last_target not in (None, target)
                 by_target.setdefault(target, []).append(write)
-            elif self._is_too_late(write):
+            elif self._is_too_late(write) or self._is_refused(write):
                 exhausted.append(write)
             else:
                 give_up_at = write.call.started_at + self._conf.give_up_after_s
                 self._retries.add(write, min(now + _NO_TARGET_WAIT_S, give_up_at))
         return by_target, exhausted
+
+    def _is_refused(self, write: PendingWrite) -> bool:
+        """Whether every cluster has refused the message, or has no such topic."""
+        return all(target.lacks_topic or target in write.refused_by for target in self._targets)
 
     def _is_too_late(self, write: PendingWrite) -> bool:
         return time.monotonic() - write.call.started_at >= self._conf.give_up_after_s

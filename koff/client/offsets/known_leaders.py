@@ -97,7 +97,7 @@ class KnownLeaders:
         return parts, unknown, doubted_topics
 
     def explain_unknown(self, topic: str, partition: int) -> str:
-        """Why no leader of the partition can be asked, as Kafka names it."""
+        """Why no leader of the partition is known, as Kafka names it."""
         known = self._topics.get(topic)
         if known is not None and known.error:
             return known.error

@@ -38,7 +38,7 @@ from koff.proto.requests import Api, EncodedRequest, error_name
 CHUNK = 2_000
 """The most partitions, or topics of metadata, in one request. It keeps the responses small."""
 PAUSE_S = 5.0
-"""When no broker returned metadata, doubted leaders are asked as they are for this time."""
+"""When no broker returned metadata, doubted leaders get requests all the same for this time."""
 LATE_S = 0.2
 """How long after its deadline a call may end."""
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -57,7 +57,7 @@ _Result = ListedOffset | str | KoffError
 class OffsetLister(Closing):
     """Lists offsets over connections that stay open. A context manager; several threads may use it.
 
-    Needs Kafka 2.8 or later. `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER.
+    Needs Kafka 2.8 or later. `token` returns the bearer token if the properties choose SASL/OAUTHBEARER.
     `cluster_id`, if it is known, must be that of the brokers. Raises `ConfigError` for invalid addresses.
     """
 
@@ -103,18 +103,20 @@ class OffsetLister(Closing):
         """
         deadline = time.monotonic() + (timeout_s or self.conf.request_timeout_s)
         query = _Query(spec, isolation, deadline)
-        return _finish(self.ask_leaders(partitions, partial(self._ask_broker, query), deadline))
+        return _finish(
+            self.request_from_leaders(partitions, partial(self._request_from_broker, query), deadline)
+        )
 
-    def ask_leaders(
+    def request_from_leaders(
         self,
         partitions: Iterable[TopicPartition],
-        ask: Callable[[Address, list[TopicPartition]], Mapping[TopicPartition, T | str | KoffError]],
+        send: Callable[[Address, list[TopicPartition]], Mapping[TopicPartition, T | str | KoffError]],
         deadline: float,
     ) -> dict[TopicPartition, T | str | KoffError]:
-        """What `ask` returns for each partition; else the name of Kafka's error, or an error of koff's.
+        """What `send` returns for each partition; else the name of Kafka's error, or an error of koff's.
 
-        `ask` is called in threads, with the address of a leader and its partitions. Partitions for which it
-        returns that the broker does not lead them are asked once more, with the new leaders.
+        `send` is called in threads, with the address of a leader and its partitions. Partitions for which it
+        returns that the broker does not lead them are requested once more, from the new leaders.
         """
         found: dict[TopicPartition, T | str | KoffError] = {}
         left: dict[str, list[TopicPartition]] = {}
@@ -125,7 +127,7 @@ class OffsetLister(Closing):
                 found |= dict.fromkeys(of_topic, "INVALID_TOPIC_EXCEPTION")
         self._known.note_requested(left, time.monotonic())
         for _ in range(2):
-            results = self._ask_leaders_once(left, ask, deadline)
+            results = self._request_from_leaders_once(left, send, deadline)
             found |= results
             moved = [
                 at for at, result in results.items() if isinstance(result, str) and result in _LEADER_CHANGED
@@ -141,7 +143,7 @@ class OffsetLister(Closing):
         self._known.doubt(partitions)
 
     def find_leaders(self, topic: str) -> tuple[int, ...]:
-        """The id of the broker that is asked for each partition of the topic. Empty if it is unknown."""
+        """The id of the last known leader of each partition of the topic. Empty if it is unknown."""
         return self._known.find_leaders(topic)
 
     def find_address(self, broker: int) -> Address | None:
@@ -159,15 +161,15 @@ class OffsetLister(Closing):
         """Fetches the leaders of all topics whose offsets are requested. Raises `ConnectError`.
 
         Call it now and then: a broker that is cut off from the others may believe that it is still the
-        leader, and would be asked for ever. Such a broker returns old leaders, too, so two brokers are asked,
-        and two others in the next call. Topics for which there was no time come first in the next call.
+        leader, and would get the requests for ever. Such a broker returns old leaders, too, so two brokers
+        get the request, and two others in the next call. Topics for which there was no time come first then.
         """
         deadline = time.monotonic() + timeout_s
         self._known.forget_unused(time.monotonic())
         topics = self._known.list_topics()
-        # All topics from the same two brokers: each call then asks others, however many topics there are.
+        # All topics from the same two brokers: each call then goes to others, however many topics there are.
         first, *others = self.brokers.list_candidates()
-        asks_second = len(self._known.brokers) > 1
+        has_second = len(self._known.brokers) > 1
         failure: KoffError | None = None
         for start in range(0, len(topics), CHUNK):
             chunk = topics[start : start + CHUNK]
@@ -179,26 +181,26 @@ class OffsetLister(Closing):
                 continue
             others = [address for address in (first, *others) if address != source]
             first = source
-            if asks_second:
+            if has_second:
                 late_s = min(deadline, time.monotonic() + 2 * PATIENCE_S)
                 try:
                     with self._lock_leaders(late_s):
                         second = self._add_metadata(chunk, late_s, others)
                     others = [second, *(address for address in others if address != second)]
                 except KoffError:  # the first has responded
-                    asks_second = False
+                    has_second = False
         if failure is not None:
             raise copy_error(failure)
 
-    # --- The leaders are asked -----------------------------------------------------------------------------
+    # --- Requests to the leaders ---------------------------------------------------------------------------
 
-    def _ask_leaders_once(
+    def _request_from_leaders_once(
         self,
         partitions: Mapping[str, list[TopicPartition]],
-        ask: Callable[[Address, list[TopicPartition]], Mapping[TopicPartition, T | str | KoffError]],
+        send: Callable[[Address, list[TopicPartition]], Mapping[TopicPartition, T | str | KoffError]],
         deadline: float,
     ) -> dict[TopicPartition, T | str | KoffError]:
-        """Asks the leader of each partition. `partitions` has them by topic."""
+        """The responses of the leaders. `partitions` has them by topic."""
         parts, unknown, doubted = self._known.split_by_address(partitions)
         failure: KoffError | None = None
         try:
@@ -212,9 +214,9 @@ class OffsetLister(Closing):
             at: failure or self._known.explain_unknown(*at) for at in unknown
         }
         # Threads, also for a single broker: the search for a broker's address has no deadline.
-        asking = {call_in_thread(ask, address, part): part for address, part in parts.items()}
-        done = futures.wait(asking, max(0.0, deadline - time.monotonic()) + LATE_S).done
-        for future, part in asking.items():
+        pending = {call_in_thread(send, address, part): part for address, part in parts.items()}
+        done = futures.wait(pending, max(0.0, deadline - time.monotonic()) + LATE_S).done
+        for future, part in pending.items():
             if future in done:
                 of_leader = get_result(future)
                 found |= of_leader
@@ -222,10 +224,10 @@ class OffsetLister(Closing):
                 found |= dict.fromkeys(part, ConnectError("no response in time"))
         return found
 
-    def _ask_broker(
+    def _request_from_broker(
         self, query: _Query, address: Address, part: list[TopicPartition]
     ) -> dict[TopicPartition, _Result]:
-        """Asks one broker, in requests of up to `CHUNK` partitions."""
+        """The offsets from one broker, in requests of up to `CHUNK` partitions."""
         listed: dict[TopicPartition, _Result] = {}
         for first in range(0, len(part), CHUNK):
             chunk = part[first : first + CHUNK]
@@ -239,7 +241,7 @@ class OffsetLister(Closing):
     def _send_to_broker(
         self, address: Address, chunk: list[TopicPartition], query: _Query
     ) -> dict[TopicPartition, _Result]:
-        response = self.brokers.ask(
+        response = self.brokers.send_request(
             address, lambda connection: query.encode(connection, chunk), deadline=query.deadline
         )
         lowest = -1 if isinstance(query.spec, int) else 0
@@ -259,7 +261,7 @@ class OffsetLister(Closing):
     def _fetch_leaders(self, unknown: set[str], doubted: set[str], deadline: float) -> bool:
         """Fetches the leaders of topics in which leaders are unknown or doubted. Returns whether it did.
 
-        Raises `ConnectError`, unless all leaders are known: they are asked then, although they are doubted.
+        Raises `ConnectError`, unless all leaders are known: then the requests go to them, even if doubted.
         """
         topics, now = unknown | doubted, time.monotonic()
         if not self._known.find_due(topics, now):
@@ -303,7 +305,7 @@ class OffsetLister(Closing):
     ) -> tuple[Address, MetadataResponse]:
         """The metadata of these topics, or of all, from the first of the candidates that responds.
 
-        Raises what `Brokers.ask_any` raises.
+        Raises what `Brokers.send_to_any` raises.
         """
 
         def check(metadata: MetadataResponse, address: Address) -> None:
@@ -311,7 +313,7 @@ class OffsetLister(Closing):
                 raise ConnectError(f"Kafka at {address[0]}:{address[1]} knows no brokers yet")
             self._check_cluster(metadata.cluster_id or "", address)
 
-        return self.brokers.ask_any(
+        return self.brokers.send_to_any(
             lambda connection: _encode_metadata(connection, topics),
             deadline=deadline,
             candidates=candidates,
@@ -334,7 +336,7 @@ class OffsetLister(Closing):
                 host, port = address
                 raise ConnectError(
                     f"Kafka at {host}:{port} belongs to another cluster, {cluster_id}, "
-                    f"not {self._cluster_id}: check --brokers"
+                    f"not {self._cluster_id}: check the addresses of the brokers"
                 )
         self._cluster_id, self._confirmed_s, self._other_cluster = cluster_id, now, ("", set())
 

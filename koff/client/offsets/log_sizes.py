@@ -70,7 +70,9 @@ def fetch_log_sizes(brokers: Brokers, broker: Node, *, timeout_s: float) -> dict
     Needs DESCRIBE on the cluster: raises `Denied` without it. Raises `ConnectError`, also if a directory
     cannot be read: the sizes would be too small.
     """
-    response = brokers.ask((broker.host, broker.port), _encode, deadline=time.monotonic() + timeout_s)
+    response = brokers.send_request(
+        (broker.host, broker.port), _encode, deadline=time.monotonic() + timeout_s
+    )
     where = f"Kafka at {broker.host}:{broker.port}"
     # Before version 3 the response has no error, and a broker without a directory cannot run.
     if error_name(response.error_code) == _DENIED or not (response.error_code or response.directories):

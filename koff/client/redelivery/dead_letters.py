@@ -12,10 +12,26 @@ from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import describe_error
 from koff.client.librdkafka import ONE_IN_FLIGHT, close_producer, new_client
+from koff.client.message import Headers, Message, read_timestamp
+from koff.client.message_check import choose_timestamp
 from koff.errors import Closed, ConnectError
 
 _WRITE_TIMEOUT_S = 10.0
 _FLUSH_S = 0.1
+
+
+def build_headers(group: str, raw: Any, deliveries: int, cause: BaseException | None) -> Headers:
+    """The headers of confluent-kafka's message, and those that say where it came from and why it failed."""
+    added = {
+        "group": group,
+        "topic": raw.topic(),
+        "partition": raw.partition(),
+        "offset": raw.offset(),
+        "deliveries": deliveries,
+        "cause": repr(cause),
+    }
+    own = ((f"koff-{name}", str(value).encode()) for name, value in added.items())
+    return (*(raw.headers() or ()), *own)
 
 
 class DeadLetters(Closing):
@@ -43,25 +59,15 @@ class DeadLetters(Closing):
         """Writes confluent-kafka's message. Raises `ConnectError` unless all in-sync replicas have it."""
         producer = self._get_producer()
         reports: list[Any] = []
-        added = {
-            "group": self._group,
-            "topic": raw.topic(),
-            "partition": raw.partition(),
-            "offset": raw.offset(),
-            "deliveries": deliveries,
-            "cause": repr(cause),
-        }
-        headers = [(f"koff-{name}", str(value).encode()) for name, value in added.items()]
-        kind, timestamp_ms = raw.timestamp()
-        has_timestamp = kind != confluent_kafka.TIMESTAMP_NOT_AVAILABLE
+        letter = Message(timestamp_ms=read_timestamp(raw))
         try:
             producer.produce(
                 self._topic,
                 value=raw.value(),
                 key=raw.key(),
-                headers=[*(raw.headers() or ()), *headers],
+                headers=list(build_headers(self._group, raw, deliveries, cause)),
                 on_delivery=lambda error, _: reports.append(error),
-                **({"timestamp": timestamp_ms} if has_timestamp else {}),
+                timestamp=choose_timestamp(letter),
             )
             until = time.monotonic() + 2 * _WRITE_TIMEOUT_S  # librdkafka's timeout comes first
             while not reports and time.monotonic() < until:

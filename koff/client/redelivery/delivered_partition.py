@@ -32,6 +32,11 @@ class DeliveredPartition:
     # By offset, in the order of their first delivery. Taking from the front of a plain dict is slow.
     _delivered: OrderedDict[int, _DeliveredMessage] = field(default_factory=OrderedDict, kw_only=True)
 
+    def forget(self) -> None:
+        """Forgets all messages: the topic was created again, and other messages have their offsets."""
+        self._delivered.clear()
+        self.last_delivered = self.processed_up_to = None
+
     @property
     def drained(self) -> bool:
         """Whether each handed-out message came back, acknowledged or not."""

@@ -8,7 +8,7 @@ from concurrent import futures
 from dataclasses import replace
 from typing import TypeVar
 
-from koff.client.addresses import parse_addresses
+from koff.client.addresses import check_addresses, parse_addresses
 from koff.client.calls import call_in_thread
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
@@ -16,14 +16,14 @@ from koff.client.foreign_errors import make_connect_error
 from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.client.wire.credentials import TokenSource
 from koff.client.wire.pool import Address, ConnectionPool
-from koff.errors import ConfigError, ConnectError, Denied, copy_error
+from koff.errors import ConnectError, Denied, copy_error
 from koff.proto.requests import EncodedRequest
 
 T = TypeVar("T")
 PATIENCE_S = 1.0
-"""How long koff waits for a broker before it asks another one as well."""
+"""How long koff waits for a broker before it sends the request to another one as well."""
 FAILED_S = 60.0
-"""For this time, a broker that did not respond is asked after the others."""
+"""For this time, a broker that did not respond comes after the others."""
 
 
 def _accept(_response: object, _address: Address) -> None:
@@ -33,15 +33,14 @@ def _accept(_response: object, _address: Address) -> None:
 class Brokers(Closing):
     """Sends requests over connections that stay open. A context manager; several threads may use it.
 
-    `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER. Raises `ConfigError` for
+    `token` returns the bearer token if the properties choose SASL/OAUTHBEARER. Raises `ConfigError` for
     invalid addresses.
     """
 
     def __init__(self, conf: ClusterConf, *, token: TokenSource | None = None) -> None:
         self._conf, self._token = conf, token
+        check_addresses(conf.brokers)
         self._bootstrap = list(parse_addresses(conf.brokers))
-        if not self._bootstrap:
-            raise ConfigError("--brokers names no broker")
         # Each request has a deadline of its own.
         self._pool = ConnectionPool(replace(conf, request_timeout_s=float("inf")), token=token)
         self._members: dict[Address, None] = {}
@@ -67,7 +66,7 @@ class Brokers(Closing):
         self._failed_s = {at: failed_s for at, failed_s in self._failed_s.copy().items() if at in kept}
 
     def list_candidates(self) -> list[Address]:
-        """The brokers that may be asked: those that respond first, then the one asked longest ago.
+        """The brokers for the next request: first those that respond, the one with the oldest request first.
 
         A bootstrap server may be a broker under another name, so these come after the brokers.
         """
@@ -83,7 +82,7 @@ class Brokers(Closing):
         """Calls `use` with a connection to that broker, and returns its result: see `ConnectionPool.lend`."""
         return self._pool.lend(address, use, deadline=deadline)
 
-    def ask(
+    def send_request(
         self,
         address: Address,
         build: Callable[[Connection], EncodedRequest[T]],
@@ -104,7 +103,7 @@ class Brokers(Closing):
         self._failed_s.pop(address, None)
         return response
 
-    def ask_any(
+    def send_to_any(
         self,
         build: Callable[[Connection], EncodedRequest[T]],
         *,
@@ -114,27 +113,27 @@ class Brokers(Closing):
     ) -> tuple[Address, T]:
         """The response of the first of the candidates that responds, with its address.
 
-        A broker that hangs must not take all the time: after `PATIENCE_S`, the next broker is asked as well.
+        A broker that hangs must not take all the time: after `PATIENCE_S`, the next one gets the request too.
         Raises `ConnectError`, or `UnsupportedVersion` if a broker that responds is too old.
         """
         errors: list[BaseException] = []
-        asking: dict[futures.Future[T], Address] = {}
+        pending: dict[futures.Future[T], Address] = {}
         left = self.list_candidates() if candidates is None else list(candidates)
 
-        def ask(address: Address) -> T:
-            return self.ask(address, build, deadline=deadline, check=check)
+        def send(address: Address) -> T:
+            return self.send_request(address, build, deadline=deadline, check=check)
 
-        while left or asking:
+        while left or pending:
             if left:
                 address = left.pop(0)
                 self._requested_s[address] = time.monotonic()
-                asking[call_in_thread(ask, address)] = address
+                pending[call_in_thread(send, address)] = address
             left_s = deadline - time.monotonic()
             wait_s = min(PATIENCE_S, left_s) if left else left_s
-            for future in futures.wait(asking, max(0.0, wait_s), futures.FIRST_COMPLETED).done:
-                address, error = asking.pop(future), future.exception()
+            for future in futures.wait(pending, max(0.0, wait_s), futures.FIRST_COMPLETED).done:
+                address, error = pending.pop(future), future.exception()
                 if error is None:
-                    self._failed_s |= dict.fromkeys(asking.values(), time.monotonic())
+                    self._failed_s |= dict.fromkeys(pending.values(), time.monotonic())
                     return address, future.result()
                 if isinstance(error, UnsupportedVersion):
                     raise copy_error(error)

@@ -96,7 +96,7 @@ class Connection(Closing):
     ) -> Self:
         """A connection through TCP, TLS and log-in, within `timeout_s` (default: the connect timeout).
 
-        `token` returns the bearer token if the properties ask for SASL/OAUTHBEARER. Raises `LogInRefused`
+        `token` returns the bearer token if the properties choose SASL/OAUTHBEARER. Raises `LogInRefused`
         without an attempt, if the broker has refused the log-in lately (`log_ins`).
         """
         credentials = read_credentials(conf, token=token)

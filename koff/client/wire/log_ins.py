@@ -2,7 +2,7 @@
 
 Such a broker is tried after `REFUSED_S`, then ever more rarely.
 
-A broker may lock an account after some refusals, and logs each. koff's own connections ask here before they
+A broker may lock an account after some refusals, and logs each. koff's own connections check here before they
 connect. All this is of one process.
 """
 
@@ -32,7 +32,7 @@ Identity = Hashable
 
 
 class _Refusal(NamedTuple):
-    """When the broker may be asked again, the pause until then, and what it has said."""
+    """When the broker may get a request again, the pause until then, and what it has said."""
 
     again_s: float
     pause_s: float

@@ -28,7 +28,7 @@ FETCH_S = 6.0
 """A whole request may take so long; connecting, and each read, `TIMEOUT_S`."""
 MAX_BYTES = 1 << 20
 RETRY_S, MOST_RETRY_S = 2.0, 30.0
-"""After a failure, the provider is not asked again for so long: many connections may wait for a token. The
+"""After a failure, the provider gets no request for so long: many connections may wait for a token. The
 pause doubles with each further failure, up to the second value."""
 _USED_PART = 0.8
 """A token is used for this part of its life, as librdkafka does."""
@@ -134,8 +134,8 @@ class _TokenSource:
         try:
             request = urllib.request.Request(self._url, self._body, self._headers)  # noqa: S310 - http(s) only
             with self._make_opener().open(request, timeout=TIMEOUT_S) as response:
-                answer = json.loads(_read_within(response, time.monotonic() + TIMEOUT_S))
-            token, life_s = answer["access_token"], float(answer.get("expires_in", 0))
+                fetched = json.loads(_read_within(response, time.monotonic() + TIMEOUT_S))
+            token, life_s = fetched["access_token"], float(fetched.get("expires_in", 0))
             if not isinstance(token, str) or not token.isascii() or "\x01" in token:
                 raise ValueError
             if not 0 <= life_s < math.inf:

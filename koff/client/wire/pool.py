@@ -65,6 +65,7 @@ class ConnectionPool(Closing):
         idle connection. Raises `ConnectError`, `Denied` for a refused log-in, `ConfigError` for properties
         that koff cannot use, and what `use` raises.
         """
+        self.check_process()
         while (connection := self._take_idle(address)) is not None:
             try:
                 return self._use(connection, address, use, deadline)

@@ -66,7 +66,7 @@ def scram_exchange(mechanism: str, username: str, password: str, *, nonce: str |
         raise Refused("the server's SCRAM nonce does not begin with koff's nonce")
     if not _MIN_ITERATIONS <= rounds <= _MAX_ITERATIONS:
         raise Refused(
-            f"the server asks for {rounds} SCRAM iterations: "
+            f"the server requires {rounds} SCRAM iterations: "
             f"koff accepts {_MIN_ITERATIONS} to {_MAX_ITERATIONS}"
         )
     # Client-final message: the proof that the client knows the password.

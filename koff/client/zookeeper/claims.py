@@ -61,10 +61,17 @@ class Claim(DeliveredPartition):
     """Whether the feed reads the partition. It does not while the buffer is full."""
     out_of_range: bool = False
     """Whether `position` may not be in the log any more."""
+    is_recreated: bool = False
+    """Whether the topic was created again since `position` was read."""
     retry_at: float = 0.0
     """Monotonic time before which the intake does not try the claim's next step again."""
     failing_since: float | None = None
     """Monotonic time of the first error that is retried; infinity once the errors were reported."""
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it is not certain yet from which offset the partition is read."""
+        return self.position is None and self.state is ClaimState.READING and not self.failed
 
     @property
     def topic_partition(self) -> TopicPartition:

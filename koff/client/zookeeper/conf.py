@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from koff.client.cluster_conf import ClusterConf
 from koff.client.feed.source import FeedConf
 from koff.client.members import normalize_members
+from koff.client.patience import PATIENCE_S
 from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
@@ -50,7 +51,7 @@ class ConsumerGroupConf:
     redelivery: Redelivery = field(default_factory=Redelivery)
     buffer_messages: int = 1000
     session_timeout_s: float = 6.0
-    connect_timeout_s: float = 15.0
+    connect_timeout_s: float = PATIENCE_S
     metadata_interval_s: float = 10.0
     # Small fetches: librdkafka's one queue has the messages of a quiet partition behind those of a busy one.
     feed: FeedConf = field(
@@ -63,11 +64,16 @@ class ConsumerGroupConf:
         normalize_members(self, initial_offset=StartOffset)
 
 
-def check_names(group: str, topics: Sequence[str]) -> None:
-    """Raises `ConfigError` if there can be no such group, or no such topic."""
+def list_topics(group: str, topics: str | Sequence[str]) -> tuple[str, ...]:
+    """The topics, each once; a single name is one topic.
+
+    Raises `ConfigError` if there can be no such group, or no such topic.
+    """
+    topics = [topics] if isinstance(topics, str) else topics
     if not group or "/" in group or not topics:
         raise ConfigError(
             f"a group needs a name without a slash, and at least one topic: got {group!r} and {list(topics)}"
         )
     for fault in filter(None, map(find_topic_fault, topics)):
         raise ConfigError(fault)
+    return tuple(dict.fromkeys(topics))

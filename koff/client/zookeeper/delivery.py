@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from koff.client.message import Message
+from koff.client.message import Message, read_timestamp
 from koff.client.redelivery.acknowledgements import Acknowledgements, WriteDeadLetter
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.errors import PartitionError
@@ -22,8 +22,6 @@ _CHECK_S = 0.1
 """How often a waiting `take_message` looks for failed messages that are due, and at the session's lease.
 
 It gets no notification of either."""
-_TIMESTAMP_NOT_AVAILABLE = 0
-"""librdkafka's type of the timestamp of a message that has none."""
 
 
 @dataclass(slots=True, eq=False)
@@ -139,11 +137,21 @@ class Delivery:
         """Sets the claim's state, which is not READING: hands out no more messages of the claim."""
         with self._lock:
             claim.state = state
+            self.drop_messages(claim)
+
+    def drop_messages(self, claim: Claim) -> None:
+        """Hands out no message of the claim that was fetched before."""
+        with self._lock:
             claim.buffered.clear()
             claim.delayed.clear()
             if claim in self._turns:
                 self._turns.remove(claim)
             self._lock.notify_all()
+
+    def forget_delivered(self, claim: Claim) -> None:
+        """Lets acknowledgements of messages that were handed out before have no effect."""
+        with self._lock:
+            claim.forget()
 
     def is_drained(self, claim: Claim) -> bool:
         """Whether each handed-out message of the claim was acknowledged, or failed."""
@@ -204,7 +212,6 @@ def _read_offset(raw: Any) -> int:
 
 
 def _make_message(cluster_name: str, claim: Claim, raw: Any) -> Message:
-    timestamp_type, timestamp_ms = raw.timestamp()
     return ClaimedMessage(
         value=raw.value(),
         key=raw.key(),
@@ -212,7 +219,7 @@ def _make_message(cluster_name: str, claim: Claim, raw: Any) -> Message:
         partition=claim.partition,
         offset=raw.offset(),
         headers=tuple(raw.headers() or ()),
-        timestamp_ms=None if timestamp_type == _TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+        timestamp_ms=read_timestamp(raw),
         cluster=cluster_name,
         claim=claim,
     )

@@ -15,11 +15,13 @@ from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf, TopicPartition
 from koff.client.message import Message
+from koff.client.patience import Patience
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
+from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim
-from koff.client.zookeeper.conf import ConsumerGroupConf, check_names
+from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, make_koff_error, raise_close_errors
 from koff.client.zookeeper.intake import Intake, check_offset, fetch_initial_offsets
@@ -27,27 +29,29 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import NoNode, Session
 from koff.client.zookeeper.znodes import BROKERS, GroupPaths, bootstrap_servers, new_member_id
-from koff.errors import ConfigError, KoffError
+from koff.errors import ConfigError, ConnectError, Denied, KoffError
 from koff.logs import get_logger
 
+_RETRY_S = 0.5
+_START_CHECK_S = 0.01
 _CLOSE_GRACE_S = 10.0
 """How much longer than the drain timeout `close` waits for an offset manager that does not return."""
 
 
 def join_consumer_group(
     name: str,
-    topics: Sequence[str],
+    topics: str | Sequence[str],
     zookeeper: str | Sequence[str],
     config: ConsumerGroupConf | None = None,
 ) -> ConsumerGroup:
     """A new member of the group, registered at `zookeeper` (`host:port,...[/chroot]`); the caller closes it.
 
+    `topics` are the names of the topics that it reads, or one name.
     Raises `ConnectError` when ZooKeeper or Kafka cannot be reached, and `ConfigError` when `config` names no
     cluster and no broker is registered in ZooKeeper.
     """
     conf = config or ConsumerGroupConf()
-    check_names(name, topics)
-    group = ConsumerGroup(name, topics, zookeeper, conf)
+    group = ConsumerGroup(name, list_topics(name, topics), zookeeper, conf)
     try:
         group.join()
     except BaseException as error:
@@ -70,7 +74,7 @@ class ConsumerGroup(Closing):
         self, name: str, topics: Sequence[str], zookeeper: str | Sequence[str], conf: ConsumerGroupConf
     ) -> None:
         self.name = name
-        self.topics = tuple(dict.fromkeys(topics))
+        self.topics = tuple(topics)
         self.conf = conf
         self.cluster = conf.cluster or ClusterConf("")
         """How to reach the brokers: as configured, or as found in ZooKeeper."""
@@ -112,6 +116,7 @@ class ConsumerGroup(Closing):
             self._intakes,
             conf.processing_timeout_s,
             self._report_error,
+            self._fetch_leaders,
         )
         self.session.on_change = self._membership.request_rebalance
         self._parts = ExitStack()
@@ -120,6 +125,8 @@ class ConsumerGroup(Closing):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        if self.is_of_other_process:
+            return
         if kind is not None:
             self._drain_timeout_s = 0.0
         # Unlike `close`, always waits: the block is left, so no message of it is being processed.
@@ -152,6 +159,7 @@ class ConsumerGroup(Closing):
         Messages of a partition come in order, except redelivered messages. The application acknowledges each
         message, by its `ack` or by `commit_up_to`.
         """
+        self.check_process()
         iterator = object()
         try:
             while True:
@@ -169,6 +177,7 @@ class ConsumerGroup(Closing):
         A `PartitionError` names its partition. The application need not read the errors: all are logged, and
         the latest 1,000 are kept.
         """
+        self.check_process()
         while (error := self._errors.take_error(lambda: self.closed)) is not None:
             yield error
 
@@ -183,10 +192,12 @@ class ConsumerGroup(Closing):
         Raises `ClaimLost` when this member has lost the claim under which it handed out the message, also if
         it owns the partition again since: another member may have owned the partition in between.
         """
+        self.check_process()
         self._delivery.mark_processed_up_to(message)
 
     def flush_offsets(self) -> None:
         """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
+        self.check_process()
         if self.closed:
             return
         try:
@@ -197,11 +208,11 @@ class ConsumerGroup(Closing):
             raise make_koff_error("the offsets cannot be committed", error) from error
 
     def instance_registered(self) -> bool:
-        """Whether this member is registered: asks ZooKeeper. Raises `ConnectError` without a response."""
+        """Whether this member is registered, as ZooKeeper says now. Raises `ConnectError`."""
         return self.session.find_own_node(self.paths.member(self.id)) is not None
 
     def owns(self, topic: str, partition: int) -> bool:
-        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
+        """Whether this member owns the partition, as ZooKeeper says now. Raises `ConnectError`."""
         return self._membership.owns(TopicPartition(topic, partition))
 
     def close(self) -> None:
@@ -239,7 +250,8 @@ class ConsumerGroup(Closing):
         self._parts.enter_context(self.session).connect(make_chroot=True)
         if not self.cluster.brokers:
             self.cluster = _find_brokers(self.session, self.cluster)
-        self._cluster = self._parts.enter_context(Cluster(self.cluster)).connect()
+        self._cluster = self._parts.enter_context(Cluster(self.cluster))
+        self._connect_cluster()
         self._delivery.cluster_name = self.cluster.cluster_name
         dead_letter_topic = self.conf.redelivery.dead_letter_topic
         self._dead_letters = self._parts.enter_context(
@@ -267,11 +279,32 @@ class ConsumerGroup(Closing):
             self._parts.callback(intake.close, _CLOSE_GRACE_S)
         self._parts.callback(self._membership.stop)
         self._membership.start()
+        if self.conf.initial_offset is StartOffset.NEWEST:
+            self._wait_for_positions()
         refresh = threading.Thread(
             target=self._run_topic_refresh, name=f"koff-topics-{self.name}", daemon=True
         )
         refresh.start()
         self._parts.callback(refresh.join)
+
+    def _wait_for_positions(self) -> None:
+        """Waits until the newest offsets are known of the partitions that this member owns already.
+
+        Messages that are written after joining come after these offsets. Not longer than `patience_s`.
+        """
+        until = time.monotonic() + self.cluster.patience_s
+        claims = list(self._membership.claims.values())
+        while time.monotonic() < until and any(claim.is_starting for claim in claims):
+            self._stopping.wait(_START_CHECK_S)
+
+    def _connect_cluster(self) -> None:
+        patience = Patience(self.cluster.patience_s)
+
+        def wait(error: ConnectError) -> bool:
+            may_retry = not isinstance(error, Denied) and patience.allows_retry(_RETRY_S)
+            return may_retry and not self._stopping.wait(_RETRY_S)
+
+        self._cluster.connect(wait=wait)
 
     def abandon(self) -> None:
         """Closes everything without draining: the claims end with the session. Safe to call twice."""
@@ -330,6 +363,10 @@ class ConsumerGroup(Closing):
                 )
             self._membership.partition_counts = counts
             self._membership.request_rebalance()
+
+    def _fetch_leaders(self) -> dict[str, list[int]]:
+        topics = self._cluster.fetch_metadata().topics
+        return {topic: [each.leader for each in topics[topic]] for topic in self.topics if topic in topics}
 
     def _run_topic_refresh(self) -> None:
         while not self._stopping.wait(self.conf.metadata_interval_s):

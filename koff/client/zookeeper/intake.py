@@ -15,6 +15,7 @@ from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.feed.feed import Feed
 from koff.client.redelivery.errors import PartitionError
 from koff.client.start_offset import StartOffset
+from koff.client.topic_watch import TopicWatch
 from koff.client.zookeeper.claims import Claim, ClaimState
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.delivery import Delivery
@@ -56,6 +57,9 @@ class Intake(Closing):
         self._delivery, self._offsets = delivery, offsets
         self._on_error, self._on_finalized = on_error, on_finalized
         self._feed = Feed(cluster.conf, topic, conf.feed)
+        self._topic_watch = TopicWatch(cluster.fetch_topic_ids)
+        self._watched = self._topic_watch.watch(topic)
+        self._recreations = 0
         self._claims: list[Claim] = []
         self._half_buffer = max(1, conf.buffer_messages // 2)
         self._closing = threading.Event()
@@ -83,6 +87,8 @@ class Intake(Closing):
         while not self._closing.is_set():
             # Each wait is short, so that new claims and the ends of claims are handled soon.
             try:
+                self._topic_watch.check_if_due()
+                self._note_recreation()
                 self._advance_claims(list(self._claims))
                 reading = self._find_reading()
                 if not reading:
@@ -96,6 +102,19 @@ class Intake(Closing):
                 for claim in self._find_reading().values():
                     self._handle_error(claim, error)
                 self._closing.wait(_RETRY_S)
+
+    def _note_recreation(self) -> None:
+        """Stops reading the old log of a topic that was created again."""
+        found = self._watched.recreations
+        if found == self._recreations:
+            return
+        self._recreations = found
+        for claim in self._claims:
+            if claim.position is not None:
+                claim.is_recreated = True
+                claim.deadline = time.monotonic() + self._conf.processing_timeout_s
+                self._stop_reading(claim)
+                self._delivery.drop_messages(claim)
 
     def _find_reading(self) -> dict[int, Claim]:
         """The claims whose partitions are read, by partition."""
@@ -116,7 +135,12 @@ class Intake(Closing):
                 self._end_claim(claim)
         idle = [claim for claim in claims if claim.state is ClaimState.READING and not claim.is_read]
         due = [claim for claim in idle if now >= claim.retry_at and not claim.failed]
-        self._start_reading([claim for claim in due if self._has_room(claim)])
+        self._start_reading([claim for claim in due if self._has_room(claim) and self._may_start(claim)])
+
+    def _may_start(self, claim: Claim) -> bool:
+        """Whether no message of an old log is in progress: its acknowledgement would count in the new log."""
+        is_over = time.monotonic() >= claim.deadline
+        return not claim.is_recreated or is_over or self._delivery.is_drained(claim)
 
     def _start_reading(self, claims: list[Claim]) -> None:
         """Starts to read each partition. Many start together: one request is for all of them."""
@@ -146,6 +170,8 @@ class Intake(Closing):
 
         None: at the initial offset.
         """
+        if claim.is_recreated:
+            return self._restart_in_new_log(claim)
         if claim.position is not None:
             return self._find_resume_offset(claim, claim.position) if claim.out_of_range else claim.position
         last_offset = self._offsets.initialize_partition(*claim.topic_partition)
@@ -164,6 +190,20 @@ class Intake(Closing):
                     self._offsets.mark_as_processed(*partition, offset - 1)
             self._offsets.flush()
         return {claim: offsets[claim.topic_partition] for claim in claims}
+
+    def _restart_in_new_log(self, claim: Claim) -> int:
+        """The log start offset of a topic that was created again. Commits it, and reports the change."""
+        at = claim.topic_partition
+        start = check_offset(at, "first", self._cluster.fetch_offsets([at], OffsetSpec.EARLIEST)[at])
+        reset = getattr(self._offsets, "reset", None)
+        if reset is not None:
+            reset({at: start})
+            self._offsets.initialize_partition(*at)
+        self._delivery.forget_delivered(claim)
+        claim.is_recreated = False
+        text = f"the topic was deleted and created again: reading resumes at offset {start} of the new topic"
+        self._report_error(claim, KoffError(text))
+        return start
 
     def _find_resume_offset(self, claim: Claim, position: int) -> int:
         """The offset in the partition's log that is nearest to `position`; reports a gap."""
@@ -207,6 +247,9 @@ class Intake(Closing):
             if receiver is not None and receiver.is_read:
                 self._delivery.put_messages(receiver, run.messages)
                 receiver.position = run.next_offset
+        if fetched.lost:  # perhaps because the topic was created again
+            self._topic_watch.check_now()
+            self._note_recreation()
         for lost in fetched.lost:
             if lost.partition in reading:
                 reading[lost.partition].out_of_range = True

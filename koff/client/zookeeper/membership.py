@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import ZooKeeperLost, make_koff_error
 from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.session import NodeExists, NoNode, Session
-from koff.client.zookeeper.znodes import GroupPaths, Registration, assign_partitions
+from koff.client.zookeeper.znodes import GroupPaths, Registration, assign_partitions, is_go_member
 from koff.errors import ConnectError, KoffError
 from koff.logs import get_logger
 
@@ -34,6 +34,7 @@ class Membership:
 
     The rounds run in a thread, from `start` until `leave` or `stop`. `on_error` gets their errors. Other
     threads may read `claims` and call `owns`. `partition_counts` are those of the group's topics.
+    `fetch_leaders` returns the leader of each partition, by topic, and raises `ConnectError`.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class Membership:
         intakes: Mapping[str, Intake],
         processing_timeout_s: float,
         on_error: Callable[[KoffError], None],
+        fetch_leaders: Callable[[], Mapping[str, Sequence[int]]],
     ) -> None:
         self.claims: dict[TopicPartition, Claim] = {}
         self.partition_counts: Mapping[str, int] = {}
+        self._fetch_leaders = fetch_leaders
         self._session, self._paths = session, paths
         self._member, self._registration = member, Registration(dict.fromkeys(topics, 1))
         self._delivery, self._intakes = delivery, intakes
@@ -162,7 +165,7 @@ class Membership:
             )
 
     def owns(self, partition: TopicPartition) -> bool:
-        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
+        """Whether this member owns the partition, as ZooKeeper says now. Raises `ConnectError`."""
         claim = self.claims.get(partition)
         if claim is None or not claim.initialized or claim.state is ClaimState.LOST:
             return False
@@ -240,11 +243,16 @@ class Membership:
         self._members = members
 
     def _compute_assignment(self, registrations: Mapping[str, Registration]) -> None:
-        assigned = {
-            TopicPartition(topic, partition)
-            for topic, count in self.partition_counts.items()
-            for partition in assign_partitions(registrations, topic, range(count)).get(self._member, ())
-        }
+        # Now, as the Go members do: an earlier leader would give another order. Later changes of leaders
+        # change no assignment before the members change.
+        leaders = self._fetch_leaders() if any(map(is_go_member, registrations)) else {}
+        assigned: set[TopicPartition] = set()
+        for topic, count in self.partition_counts.items():
+            of_topic = leaders.get(topic, ())
+            if leaders and len(of_topic) < count:
+                raise ConnectError(f"the leaders of {topic} are unknown: no assignment yet")
+            shares = assign_partitions(registrations, topic, range(count), of_topic)
+            assigned.update(TopicPartition(topic, partition) for partition in shares.get(self._member, ()))
         if assigned != self._assigned:
             self._log.info("rebalance", members=len(registrations), partitions=len(assigned))
         self._assigned = assigned

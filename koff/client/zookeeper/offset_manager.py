@@ -64,7 +64,7 @@ class GroupHandle(Protocol):
     commit_interval_s: float
 
     def owns(self, topic: str, partition: int) -> bool:
-        """Whether this member owns the partition: asks ZooKeeper. Raises `ConnectError`."""
+        """Whether this member owns the partition, as ZooKeeper says now. Raises `ConnectError`."""
 
 
 @dataclass(frozen=True, slots=True)

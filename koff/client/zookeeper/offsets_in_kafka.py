@@ -18,7 +18,7 @@ class KafkaOffsetManager(PeriodicOffsets):
     """Keeps the group's offsets in `__consumer_offsets`, as offsets of a group without members.
 
     Kafka does not know which member owns a partition in ZooKeeper, and does not refuse the commit of an
-    earlier owner. So the manager asks ZooKeeper right before each commit.
+    earlier owner. So the manager checks the owner in ZooKeeper right before each commit.
     """
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:

@@ -251,6 +251,7 @@ class Session(Closing):
 
         The caller may submit many requests before it waits for the first result.
         """
+        self.check_process()
         if not self._kazoo.connected:
             raise ZooKeeperLost(
                 f"no connection to ZooKeeper at {self.hosts}: check that it runs and that its port is open"

@@ -5,7 +5,8 @@
     /consumers/GROUP/offsets/TOPIC/PARTITION  the next offset to process, in decimals
     /brokers/ids/NUMBER                       ephemeral; JSON: endpoints, or host and port
 
-Facts from Kafka 0.8 to 2.x (ZkUtils, TopicCount, ZookeeperConsumerConnector).
+Facts from Kafka 0.8 to 2.x (ZkUtils, TopicCount, ZookeeperConsumerConnector), and from the Go library
+wvanbergen/kafka (`dividePartitionsBetweenConsumers`, and `ConsumergroupInstance` of kazoo-go).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 CONSUMERS = "/consumers"
 BROKERS = "/brokers/ids"
+_GO_MEMBER = re.compile(r".+:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _STATIC, _ALLOWED, _EXCLUDED = "static", "white_list", "black_list"
 
 
@@ -94,8 +96,13 @@ class Registration:
         return sum(n for regex, n in self.subscription.items() if _matches_topic(regex, topic) == wanted)
 
 
+def is_go_member(member: str) -> bool:
+    """Whether that is an id of the Go library's members: HOST:UUID."""
+    return _GO_MEMBER.fullmatch(member) is not None
+
+
 def assign_partitions(
-    members: Mapping[str, Registration], topic: str, partitions: Sequence[int]
+    members: Mapping[str, Registration], topic: str, partitions: Sequence[int], leaders: Sequence[int] = ()
 ) -> dict[str, list[int]]:
     """Each member's partitions of the topic; a member without a thread for the topic is left out.
 
@@ -103,6 +110,10 @@ def assign_partitions(
     first consumers: threads are sorted by id, each gets a run of consecutive partitions, and the runs differ
     in length by at most one. A partition that its member cannot read (`Registration.failed`) goes to a member
     that can, if there is one.
+
+    Kafka's first consumers count partitions by their number, the Go library's members by their leader first.
+    With such a member, all must do as it does, or a partition would have no owner. `leaders` has the leader
+    of each partition then.
     """
     # Sorted as text, so MEMBER-10 comes before MEMBER-2: Kafka's first consumers sort the same way.
     threads = sorted(
@@ -115,6 +126,8 @@ def assign_partitions(
     assignment: dict[str, list[int]] = {}
     length, remainder = divmod(len(partitions), len(threads))
     ordered, start = sorted(partitions), 0
+    if any(map(is_go_member, members)):
+        ordered.sort(key=lambda partition: leaders[partition])
     for index, (_, member) in enumerate(threads):
         count = length + (index < remainder)  # the first `remainder` threads get one partition more
         for partition in ordered[start : start + count]:

@@ -24,7 +24,7 @@ from koff.tracker import LaggingRow, Tracker
 from koff.tracker.row_index import Ints
 
 if TYPE_CHECKING:
-    from koff.client.record_times import Answer
+    from koff.client.record_times import FirstRecordResult
     from koff.monitor.means import Means
 
 AT_ONCE = 2_000
@@ -89,7 +89,7 @@ class ReadFirstRecords(Request):
         return FirstRecordsRead(self.id, records, denied)
 
 
-def _convert(response: Answer) -> FirstRecord | str:
+def _convert(response: FirstRecordResult) -> FirstRecord | str:
     from koff.client.record_times import EndReached, Unread
 
     match response:

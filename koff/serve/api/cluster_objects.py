@@ -147,9 +147,30 @@ CLUSTER: JsonObject[ClusterView] = JsonObject(
     JsonField("readiness", STRING, '"ready", or why not.', "readiness.text"),
     JsonField("labels", map_of(STRING), "The labels of its series.", lambda v: dict(v.labels)),
     JsonField("source", one_of(("log", "coordinators")), "Where commits come from.", "stats.source"),
-    JsonField("groups", COUNT, "How many groups there are.", lambda v: sum(1 for _ in v.snapshot.groups())),
-    JsonField("rows", COUNT, "How many lags there are.", "stats.rows"),
-    JsonField("withheld", COUNT, "How many of these are not served.", "stats.withheld"),
+    JsonField(
+        "unready_since_ms",
+        nullable(COUNT),
+        "Since when koff does not know the cluster, in ms since 1970. Null: it does, or koff has just begun.",
+        lambda v: None if v.readiness.ready else v.activity.unready_since_ms,
+    ),
+    JsonField(
+        "groups",
+        nullable(COUNT),
+        "How many groups there are. Null: not known.",
+        lambda v: sum(1 for _ in v.snapshot.groups()) if v.knows_groups else None,
+    ),
+    JsonField(
+        "rows",
+        nullable(COUNT),
+        "How many lags there are. Null: not known.",
+        lambda v: v.stats.rows if v.knows_groups else None,
+    ),
+    JsonField(
+        "withheld",
+        nullable(COUNT),
+        "How many of these are not served. Null: not known.",
+        lambda v: v.stats.withheld if v.knows_groups else None,
+    ),
     JsonField("missing", list_of(STRING), "What may be missing, and why.", lambda v: list(v.stats.missing)),
     JsonField("brokers", nullable(COUNT), "Null: not known at present.", "facts.brokers"),
     JsonField(
@@ -167,7 +188,8 @@ CLUSTER: JsonObject[ClusterView] = JsonObject(
         "Offsets of history that are not read yet.",
         "stats.backfill_remaining",
     ),
-    JsonField("partitions_not_current", COUNT, "Of internal topics.", "stats.not_current"),
+    JsonField("partitions", COUNT, "Of internal topics that koff follows.", "stats.internal_partitions"),
+    JsonField("partitions_not_current", COUNT, "How many of these are not current.", "stats.not_current"),
     JsonField("undecodable", COUNT, "Records that could not be decoded.", "stats.undecodable"),
     JsonField(
         "skipped", map_of(COUNT), "Inputs that could not be used, by kind.", lambda v: dict(v.stats.skipped)

@@ -8,18 +8,20 @@ from typing import Any
 
 from koff.serve.api import queries
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC
+from koff.serve.api.group_columns import MOST_LABELS
 from koff.serve.api.group_objects import (
     CAUSES,
     CLUSTER_GROUP,
     DETAILS,
     GROUP,
     GROUP_TYPES,
+    LAST_KNOWN,
     MEMBER,
     ROW,
     STATUSES,
 )
 from koff.serve.api.incident_objects import INCIDENT
-from koff.serve.api.parameters import Parameter, Query, any_text, choice, regex, whole_number
+from koff.serve.api.parameters import Parameter, Query, any_text, choice, label, regex, whole_number
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
 from koff.view.cluster_view import Views
 
@@ -31,12 +33,12 @@ _MAX_OFFSET = (1 << 63) - 1
 class ApiEndpoint:
     """A path, in which `{name}` stands for one segment, and what a GET returns.
 
-    `answer` gets the names in the path and the parameters that are required.
+    `respond` gets the names in the path and the parameters that are required.
     """
 
     path: str
     summary: str
-    answer: Callable[[Views, Mapping[str, str], Query], dict[str, Any]]
+    respond: Callable[[Views, Mapping[str, str], Query], dict[str, Any]]
     schema: Schema
     parameters: tuple[Parameter, ...] = ()
 
@@ -58,7 +60,7 @@ class ApiEndpoint:
     @property
     def operation_id(self) -> str:
         """The name of the endpoint in OpenAPI."""
-        return f"{self.answer.__name__}_by_query" if self.required else self.answer.__name__
+        return f"{self.respond.__name__}_by_query" if self.required else self.respond.__name__
 
     @property
     def has_names(self) -> bool:
@@ -86,11 +88,18 @@ _NAMES = (
 _GROUPS = (
     *_NAMES,
     choice("status", "Only groups with one of these statuses.", STATUSES, is_list=True),
+    choice("withheld", "Only groups with a lag that is withheld.", ("true",)),
     choice("cause", "Only groups with one of these causes of a lag.", CAUSES, is_list=True),
     choice("type", "Only groups of one of these types.", GROUP_TYPES, is_list=True),
     any_text("state", "Only groups in one of these states, such as Stable or Empty.", is_list=True),
+    label("label", "Only groups with all of these labels, which their names give (`group_labels`)."),
     whole_number("min_lag", "Only groups with a lag of at least so many offsets.", 0, _MAX_OFFSET),
-    choice("sort", "What the groups are sorted by.", ("lag", "time_lag_s", "status", "name"), default="lag"),
+    choice(
+        "sort",
+        "What the groups are sorted by. worst: ERR, WARN, UNKNOWN, OK, in these the latest by its allowance.",
+        ("worst", "lag", "time_lag_s", "status", "name"),
+        default="worst",
+    ),
     choice("order", "By default names are ascending, all else is descending.", ("asc", "desc")),
     *_PAGE,
 )
@@ -105,7 +114,23 @@ _UNKNOWN = {
     **COUNT,
     "description": "How many groups `min_lag` has left out because their lag is not known.",
 }
-_GROUP_LIST = object_of({**_LIST, "unknown": _UNKNOWN, "groups": list_of(CLUSTER_GROUP.schema)})
+_COUNTS = {
+    "description": "How many groups of each cluster match all filters but cluster, status and withheld: by "
+    "status, and with a lag that is withheld. Null: koff does not know the groups of the cluster.",
+    **list_of(object_of({"cluster": STRING, **dict.fromkeys((*STATUSES, "withheld"), nullable(COUNT))})),
+}
+_GROUP_LIST = object_of(
+    {
+        **_LIST,
+        "unknown": _UNKNOWN,
+        "counts": _COUNTS,
+        "labels": {
+            "description": f"The labels of all groups, as `label` takes them: {MOST_LABELS} at most.",
+            **list_of(STRING),
+        },
+        "groups": list_of(CLUSTER_GROUP.schema),
+    }
+)
 _LAST_HOUR = nullable(
     {
         "description": "The lags of the last hour. Null: nothing is kept.",
@@ -189,6 +214,7 @@ _BY_PATH = (
                 "cluster": STRING,
                 "group": object_of({**GROUP.schema["properties"], **DETAILS.schema["properties"]}),
                 "last_hour": _LAST_HOUR,
+                "last_known": LAST_KNOWN,
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
                 "commands": {
@@ -213,7 +239,11 @@ _BY_PATH = (
         (
             any_text("cluster", "Only incidents of this cluster."),
             any_text("group", "Only incidents of this group."),
+            any_text("name", "Only incidents with this text in the name of the group, or in a sentence."),
+            choice("worst", "Only incidents with one of these as the worst.", ("WARN", "ERR"), is_list=True),
             choice("open", "Only incidents that last, or only those that have ended.", ("true", "false")),
+            whole_number("since_ms", "Only incidents that lasted until then, or longer.", 0, _MAX_OFFSET),
+            whole_number("until_ms", "Only incidents that began until then.", 0, _MAX_OFFSET),
             *_PAGE,
         ),
     ),

@@ -19,11 +19,13 @@ from koff.tracker import Group, ShardSnapshot, Snapshot
 from koff.tracker.selection import select_groups
 from koff.view.cause_texts import Finding, describe_causes
 from koff.view.causes import find_shard_causes
-from koff.view.cluster_view import ClusterView
+from koff.view.cluster_view import ClusterView, find_labels
 from koff.view.group_sums import Column, find_longest_time_lags, sum_lags
-from koff.view.lag_history import shorten
+from koff.view.lag_history import find_last_known, shorten
+from koff.view.severity import CALM, WORST_FIRST
 
 Mask = NDArray[np.bool_]
+MOST_LABELS = 1000
 
 
 class GroupPlace(NamedTuple):
@@ -39,23 +41,31 @@ class GroupPlace(NamedTuple):
         return self.view.snapshot.shards[self.shard].groups[self.number].name
 
 
+Counts = dict[str, int | None]
+"""How many groups have each status, and how many are withheld. None: koff does not know the groups."""
+
+
 class GroupPage(NamedTuple):
-    """The groups of a page, and how many match. `unknown` of the others have no known lag."""
+    """The groups of a page, and how many match. `unknown` of the others have no known lag.
+
+    `counts` are those of each cluster, of the groups that match whatever their cluster and status is.
+    `labels` are those of all groups.
+    """
 
     groups: list[ClusterTotal]
     total: int
     unknown: int
+    counts: dict[str, Counts]
+    labels: list[str]
 
 
 class GroupColumns:
     """The groups of these views. Those of a cluster without a name are left out."""
 
     def __init__(self, views: Iterable[ClusterView]) -> None:
+        self._views = [view for view in views if view.cluster is not None]
         self._shards = [
-            (view, number, shard)
-            for view in views
-            if view.cluster is not None
-            for number, shard in view.snapshot.shards.items()
+            (view, number, shard) for view in self._views for number, shard in view.snapshot.shards.items()
         ]
         self._groups: list[Group] = [group for _, _, shard in self._shards for group in shard.groups]
         sizes = [len(shard.groups) for _, _, shard in self._shards]
@@ -63,31 +73,61 @@ class GroupColumns:
 
     def find_page(self, query: Query) -> GroupPage:
         """The groups that the query asks for."""
-        mask, unknown = self._filter(query), 0
+        mask, chosen, unknown = self._filter(query), self._choose(query), 0
         if (lowest := query["min_lag"]) is not None:
-            unknown = int(np.count_nonzero(mask & np.isnan(self._lags)))
+            unknown = int(np.count_nonzero(mask & chosen & np.isnan(self._lags)))
             mask &= self._lags >= lowest
-        order = self._sort(np.flatnonzero(mask), query)
+        order = self._sort(np.flatnonzero(mask & chosen), query)
         first = query["offset"]
         places = [self._locate(number) for number in order[first : first + query["limit"]].tolist()]
-        return GroupPage(build_totals(places), len(order), unknown)
+        return GroupPage(build_totals(places), len(order), unknown, self._count(mask), self._list_labels())
+
+    def _list_labels(self) -> list[str]:
+        pairs = {f"{name}={value}" for labels in self._labels if labels for name, value in labels.items()}
+        return sorted(pairs)[:MOST_LABELS]
+
+    def _count(self, mask: Mask) -> dict[str, Counts]:
+        """By cluster, how many of these groups have each status, and how many are withheld."""
+        counts: dict[str, Counts] = {}
+        for view in self._views:
+            own = mask & self._are_of(view.cluster)
+            found = np.bincount(self._statuses[own].astype(np.int64), minlength=len(Verdict)).tolist()
+            numbers = [*found, int(np.count_nonzero(own & self._withheld))]
+            names = (*(verdict.name for verdict in Verdict), "withheld")
+            known = numbers if view.knows_groups else [None] * len(names)
+            counts[view.cluster or ""] = dict(zip(names, known, strict=True))
+        return counts
+
+    def _choose(self, query: Query) -> Mask:
+        """A mask of the groups of the cluster and with the statuses that the query asks for."""
+        mask = np.ones(len(self._groups), np.bool_)
+        if query["cluster"] is not None:
+            mask &= self._are_of(query["cluster"])
+        if query["status"]:
+            mask &= np.isin(self._statuses, [int(Verdict[name]) for name in query["status"]])
+        if query["withheld"]:
+            mask &= self._withheld
+        return mask
+
+    def _are_of(self, cluster: str | None) -> Mask:
+        """A mask of the groups of this cluster."""
+        of_shards = [np.full(len(shard.groups), view.cluster == cluster) for view, _, shard in self._shards]
+        return self._join(of_shards) > 0
 
     def _filter(self, query: Query) -> Mask:
-        """A mask of the groups that match, whatever their lag is."""
+        """A mask of the groups that match, whatever their cluster, their status and their lag is."""
         groups, mask = self._groups, np.ones(len(self._groups), np.bool_)
         for tests in (
             [query["name"] in group.name for group in groups] if query["name"] else None,
             search_names(query["match"], (group.name for group in groups)) if query["match"] else None,
             [group.type in query["type"] for group in groups] if query["type"] else None,
             [group.state in query["state"] for group in groups] if query["state"] else None,
+            [labels.items() >= set(query["label"]) for labels in self._labels] if query["label"] else None,
         ):
             if tests is not None:
                 mask &= np.array(tests, np.bool_)
         if query["state"]:  # the state of a group that is not current is not known
             mask &= self._join([shard.current_groups() for _, _, shard in self._shards]).astype(np.bool_)
-        if query["status"]:
-            wanted = [int(Verdict[name]) for name in query["status"]]
-            mask &= np.isin(self._statuses, wanted)
         if query["cause"]:
             mask &= self._join([self._has_cause(query["cause"], *each) for each in self._shards]) > 0
         return mask
@@ -106,10 +146,22 @@ class GroupColumns:
         by_name = np.array(sorted(numbers.tolist(), key=lambda n: self._groups[n].name), np.int64)
         if query["sort"] == "name":
             return by_name[::-1] if is_descending else by_name
-        sort = query["sort"]
-        column = self._lags if sort == "lag" else self._statuses if sort == "status" else self._time_lags
-        column = column[by_name]
-        return by_name[np.argsort(-column if is_descending else column, kind="stable")]
+        keys = [column[by_name] for column in self._list_keys(query["sort"])]
+        return by_name[np.lexsort([-column if is_descending else column for column in keys])]
+
+    def _list_keys(self, sort: str) -> list[Column]:
+        """The columns to sort by, the most important last."""
+        match sort:
+            case "lag":
+                return [self._lags]
+            case "time_lag_s":
+                return [self._time_lags]
+            case "status":
+                return [self._statuses]
+        # A group that is well stays where it is from one page to the next, however late it is.
+        lateness = self._time_lags / self._allowances
+        severity = -np.array([WORST_FIRST.index(each) for each in Verdict])[self._statuses.astype(np.int64)]
+        return [np.where(lateness <= CALM, 0.0, lateness), severity]
 
     def _locate(self, number: int) -> GroupPlace:
         at = int(np.searchsorted(self._firsts, number, side="right")) - 1
@@ -125,8 +177,24 @@ class GroupColumns:
         return self._join([find_longest_time_lags(view.snapshot, shard) for view, _, shard in self._shards])
 
     @cached_property
+    def _labels(self) -> list[dict[str, str]]:
+        return [
+            find_labels(group.name, view.group_labels) if view.group_labels else {}
+            for view, _, shard in self._shards
+            for group in shard.groups
+        ]
+
+    @cached_property
+    def _allowances(self) -> Column:
+        return self._join([view.snapshot.find_verdicts(s).allowance_s for view, _, s in self._shards])
+
+    @cached_property
     def _statuses(self) -> Column:
         return self._join([view.snapshot.find_verdicts(shard).verdict for view, _, shard in self._shards])
+
+    @cached_property
+    def _withheld(self) -> Mask:
+        return self._join([view.snapshot.withheld_groups(shard) for view, _, shard in self._shards]) > 0
 
     @staticmethod
     def _join(columns: Sequence[NDArray[np.generic]]) -> Column:
@@ -155,15 +223,12 @@ def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
         ClusterTotal(
             place.view.cluster or "",
             ExplainedTotal(totals[id(place.view), place.name], find_group_causes(place)),
-            _find_trend(place),
+            [] if course is None else list_known(shorten(course.lag, TREND_POINTS)),
+            find_last_known(course) if totals[id(place.view), place.name].lag is None else None,
         )
         for place in places
+        for course in [place.view.activity.history.find(place.name)]
     ]
-
-
-def _find_trend(place: GroupPlace) -> list[float | None]:
-    course = place.view.activity.history.find(place.name)
-    return [] if course is None else list_known(shorten(course.lag, TREND_POINTS))
 
 
 def list_known(values: Column) -> list[float | None]:

@@ -19,11 +19,14 @@ from koff.serve.api.shapes import (
     JsonObject,
     list_of,
     nullable,
+    object_of,
     one_of,
 )
 from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 from koff.view.cause_texts import ADVICE, Finding
+from koff.view.lag_history import LastKnown
+from koff.view.sentences import describe_verdict
 
 GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
 STATUSES = tuple(verdict.name for verdict in Verdict)
@@ -44,11 +47,12 @@ class ExplainedTotal(NamedTuple):
 
 
 class ClusterTotal(NamedTuple):
-    """The totals of a group, its cluster, and the course of its lag."""
+    """The totals of a group, its cluster, the course of its lag, and the newest lag in it."""
 
     cluster: str
     total: ExplainedTotal
     trend: list[float | None]
+    last_known: LastKnown | None = None
 
 
 class Row(NamedTuple):
@@ -139,11 +143,27 @@ CAUSE: JsonObject[Finding] = JsonObject(
 GROUP: JsonObject[ExplainedTotal] = JsonObject(
     *_TOTAL.lift("total"),
     JsonField(
+        "sentence",
+        STRING,
+        "What is wrong, since when, and how much waits.",
+        lambda t: describe_verdict(t.total, t.causes),
+    ),
+    JsonField(
         "causes",
         nullable(list_of(CAUSE.schema)),
         "Why it lags, the cause that explains most first. Null: its lag is withheld.",
         lambda t: None if t.causes is None else [CAUSE.build(cause) for cause in t.causes],
     ),
+)
+
+LAST_KNOWN = nullable(
+    object_of(
+        {
+            "lag": NUMBER,
+            "time_lag_s": _RATE,
+            "age_s": {**COUNT, "description": "Its age: 15 s less, or not as much."},
+        }
+    )
 )
 
 CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(
@@ -153,6 +173,12 @@ CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(
         "trend",
         list_of(nullable(NUMBER)),
         "The largest lag of each two minutes of the last hour. Empty: nothing is kept.",
+    ),
+    JsonField(
+        "last_known",
+        LAST_KNOWN,
+        "If `lag` is null: the newest lag of the last hour. Null: none is known.",
+        lambda t: t.last_known._asdict() if t.last_known else None,
     ),
 )
 

@@ -20,6 +20,8 @@ _MAX_FIELDS = 100
 class Parameter:
     """A query parameter. `parse` raises `ValueError`. If `is_list`, it may be given several times.
 
+    A list of choices may also have commas between them.
+
     A request without a parameter that `is_required` is refused.
     """
 
@@ -31,6 +33,10 @@ class Parameter:
     default: Any = None
     is_list: bool = False
     is_required: bool = False
+
+    def split(self, text: str) -> list[str]:
+        """The values in a text."""
+        return text.split(",") if self.is_list and "enum" in self.schema else [text]
 
     def describe(self) -> dict[str, Any]:
         """The parameter as OpenAPI has it."""
@@ -74,6 +80,18 @@ def any_text(name: str, text: str, **options: Any) -> Parameter:
     return Parameter(name, text, {"type": "string"}, "any text", str, **options)
 
 
+def label(name: str, text: str) -> Parameter:
+    """Labels, each with its value."""
+
+    def parse(value: str) -> tuple[str, str]:
+        label, sign, of_label = value.partition("=")
+        if not sign:
+            raise ValueError(value)
+        return label, of_label
+
+    return Parameter(name, text, {"type": "string", "pattern": "="}, "LABEL=VALUE", parse, is_list=True)
+
+
 def regex(name: str, text: str) -> Parameter:
     """A regular expression."""
     schema = {"type": "string", "format": "limited-regex", "maxLength": MAX_CHARACTERS}
@@ -102,14 +120,15 @@ def parse_query(query: bytes, parameters: Iterable[Parameter]) -> Query:
         if name in given and not parameter.is_list:
             raise Problem(400, f"the parameter {name} is given twice", parameter=name, allowed="one value")
         given.add(name)
-        try:
-            value = parameter.parse(text)
-        except ValueError:
-            raise BadParameter(name, text, parameter.allowed) from None
-        if parameter.is_list:
-            values[name].append(value)
-        else:
-            values[name] = value
+        for part in parameter.split(text):
+            try:
+                value = parameter.parse(part)
+            except ValueError:
+                raise BadParameter(name, part, parameter.allowed) from None
+            if parameter.is_list:
+                values[name].append(value)
+            else:
+                values[name] = value
     for name, parameter in known.items():
         if parameter.is_required and name not in given:
             text = f"the parameter {name} is missing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
@@ -30,7 +30,8 @@ from koff.serve.api.problems import NotFound, NotKnown
 from koff.serve.api.topic_columns import TopicColumns
 from koff.serve.process_memory import read_memory_bytes
 from koff.view.cluster_view import ClusterView, Views
-from koff.view.lag_history import STEP_S, Course
+from koff.view.incidents import Incident
+from koff.view.lag_history import STEP_S, Course, find_last_known
 
 Names = Mapping[str, str]
 """The names in the path, or in the query."""
@@ -90,22 +91,20 @@ def show_topic(views: Views, names: Names, query: Query) -> dict[str, Any]:
 def list_all_groups(views: Views, _names: Names, query: Query) -> dict[str, Any]:
     """A page of the groups of all clusters, or of the one in the query."""
     if query["cluster"] is not None:
-        return _list_groups([find_cluster(views, query["cluster"])], query)
-    return _list_groups(views.clusters, query)
+        find_cluster(views, query["cluster"])
+    page = GroupColumns(views.clusters).find_page(query)
+    return {
+        **_describe_page(page.total, query),
+        "unknown": page.unknown,
+        "counts": [{"cluster": cluster, **counts} for cluster, counts in page.counts.items()],
+        "labels": page.labels,
+        "groups": [CLUSTER_GROUP.build(group) for group in page.groups],
+    }
 
 
 def list_groups(views: Views, names: Names, query: Query) -> dict[str, Any]:
     """A page of the groups of a cluster."""
-    return _list_groups([find_cluster(views, names["cluster"])], query)
-
-
-def _list_groups(views: Iterable[ClusterView], query: Query) -> dict[str, Any]:
-    page = GroupColumns(views).find_page(query)
-    return {
-        **_describe_page(page.total, query),
-        "unknown": page.unknown,
-        "groups": [CLUSTER_GROUP.build(group) for group in page.groups],
-    }
+    return list_all_groups(views, names, {**query, "cluster": names["cluster"]})
 
 
 def list_incidents(views: Views, _names: Names, query: Query) -> dict[str, Any]:
@@ -115,13 +114,24 @@ def list_incidents(views: Views, _names: Names, query: Query) -> dict[str, Any]:
         ClusterIncident(view.cluster, incident)
         for view in chosen
         for incident in view.activity.incidents.list_all()
-        if view.shown.shows_group(incident.group)
-        and query["group"] in (None, incident.group)
-        and query["open"] in (None, "true" if incident.closed_ms is None else "false")
+        if view.shown.shows_group(incident.group) and _fits(incident, query)
     ]
     found.sort(key=lambda each: (each.incident.closed_ms is not None, -each.incident.opened_ms))
     page = found[query["offset"] : query["offset"] + query["limit"]]
     return {**_describe_page(len(found), query), "incidents": [INCIDENT.build(each) for each in page]}
+
+
+def _fits(incident: Incident, query: Query) -> bool:
+    """Whether the query asks for the incident."""
+    texts = (incident.group, *(step.text for step in list(incident.steps)))
+    return (
+        query["group"] in (None, incident.group)
+        and query["open"] in (None, "true" if incident.closed_ms is None else "false")
+        and (not query["name"] or any(query["name"] in text for text in texts))
+        and (not query["worst"] or incident.worst.name in query["worst"])
+        and (query["since_ms"] is None or (incident.closed_ms or query["since_ms"]) >= query["since_ms"])
+        and (query["until_ms"] is None or incident.opened_ms <= query["until_ms"])
+    )
 
 
 def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
@@ -139,10 +149,13 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
     )
     members = build_members(selected, total.group) if total.current else None
     causes = find_group_causes(place)
+    course = place.view.activity.history.find(place.name)
+    last_known = find_last_known(course) if total.lag is None else None
     found = {
         "cluster": place.view.cluster,
         "group": {**GROUP.build(ExplainedTotal(total, causes)), **DETAILS.build(details)},
-        "last_hour": _build_last_hour(place.view.activity.history.find(place.name)),
+        "last_hour": _build_last_hour(course),
+        "last_known": last_known._asdict() if last_known else None,
         "members": members,
         "partitions": list(build_rows(selected)),
     }

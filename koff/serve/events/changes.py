@@ -102,6 +102,7 @@ class ClusterChanges:
         assert view.cluster is not None
         drafts = Drafts(view.cluster)
         why = None if view.readiness.ready else view.readiness.text.removeprefix("not ready: ")
+        view.activity.unready_since_ms = None if why is None else view.activity.unready_since_ms or now_ms
         self._compare_readiness(view.cluster, why, now_ms, drafts)
         self._compare_expected(view.cluster, view.expected_groups, drafts)
         if view.snapshot.shards and view.shown != self._shown:

@@ -16,6 +16,7 @@ from koff.tracker import Group, Member, ShardSnapshot, Snapshot
 from koff.view.cause_texts import ADVICE, Finding, describe_causes
 from koff.view.causes import ShardCauses
 from koff.view.incidents import Incident, Step, Told
+from koff.view.sentences import write_sentence
 from koff.view.wording import count, show, show_duration
 
 MOST = 1000
@@ -72,7 +73,7 @@ def add_incident(causes: ShardCauses, told: Told, now_ms: int, drafts: Drafts) -
     why = found[0].text if found else "its lag is above what is allowed"
     incident.note(Step(now_ms, verdict.name, incident.cause.label, why))
     if told.change is not IncidentChange.NONE:
-        build = partial(_describe_incident, causes, told, found, why)
+        build = partial(_describe_incident, causes, told, found)
         drafts.add(INCIDENTS[told.change], find_severity(verdict), build)
 
 
@@ -101,7 +102,7 @@ def add_end(incident: Incident, why: str, drafts: Drafts) -> None:
     )
 
 
-def _describe_incident(causes: ShardCauses, told: Told, found: list[Finding], why: str) -> dict[str, Any]:
+def _describe_incident(causes: ShardCauses, told: Told, found: list[Finding]) -> dict[str, Any]:
     """Names why, and the partition where most lags."""
     snapshot, shard, verdicts = causes.snapshot, causes.shard, causes.verdicts
     number, group, rows = told.number, told.incident.group, np.flatnonzero(shard.group == told.number)
@@ -120,10 +121,8 @@ def _describe_incident(causes: ShardCauses, told: Told, found: list[Finding], wh
             {"cause": each.cause.label, "text": each.text, "advice": ADVICE[each.cause]} for each in found
         ],
     }
-    text = (
-        f"group {show(group)}: {verdict.name}: {why}. It is {show_duration(late_s)} late, and"
-        f" {show_duration(allowance_s)} is allowed"
-    )
+    sentence = write_sentence(verdict, found, details["lag"], late_s)
+    text = f"group {show(group)}: {verdict.name}: {sentence} ({show_duration(allowance_s)} is allowed)"
     place = {"topic": found[0].topic, "partition": found[0].partition} if found else {}
     return {"key": told.incident.key, "group": group, **place, "text": text, "details": details}
 

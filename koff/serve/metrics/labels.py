@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
-from koff.view.cluster_view import ClusterView
+from koff.view.cluster_view import ClusterView, find_labels
 
 Mask = NDArray[np.bool_]
 Level = Literal["partition", "topic", "group", "cluster"]
@@ -73,15 +73,9 @@ def join_labels(view: ClusterView) -> str:
 
 
 def derive_labels(group: str, patterns: Sequence[re.Pattern[str]]) -> str:
-    """The labels that the first pattern found in the name of the group gives: `,team="a"`; or "".
-
-    A part that matched nothing gives no label: for Prometheus, an empty label is an absent one.
-    """
-    for pattern in patterns:
-        if found := pattern.search(group):
-            labels = found.groupdict().items()
-            return "".join(f',{name}="{escape_label(value)}"' for name, value in labels if value)
-    return ""
+    """The labels that the patterns give from the name of the group: `,team="a"`; or ""."""
+    labels = find_labels(group, patterns).items()
+    return "".join(f',{name}="{escape_label(value)}"' for name, value in labels)
 
 
 class LevelLabels(NamedTuple):

@@ -1,15 +1,17 @@
 // Requests to the API, and its stream of events.
 
-import { byId } from "./build.js";
+import { byId } from "./dom.js";
 
 const LATE_MS = 15_000;
 const AGAIN_MS = 60_000;
 const KINDS = ["incident_opened", "incident_raised", "incident_closed", "group_appeared", "group_deleted", "rebalanced",
-  "members_changed", "offsets_reset", "records_skipped", "records_lost", "ahead_of_log", "topic_left", "topic_deleted", "topic_recreated", "expected_group_absent", "expected_group_back", "blind", "recovered", "more_events"];
+  "members_changed", "offsets_reset", "records_skipped", "records_lost", "ahead_of_log", "topic_left", "topic_deleted",
+  "topic_recreated", "expected_group_absent", "expected_group_back", "blind", "recovered", "more_events"];
 const MOST_EVENTS = 1000;
 
 export const events = [];
 let cursor = null;
+let hasEvents = false;
 let stream = null;
 let missing = []; // ids of events that the open stream has yet to bring
 const streamed = new Set(); // ids of events that it has brought since the last request
@@ -50,10 +52,12 @@ export async function fetchJson(path) {
 // The path of an endpoint. Names are in the query: browsers and proxies change a path that has `..` or `%2F` in it.
 export const apiPath = (name, params = {}) => `api/v1/${name}?${new URLSearchParams(params)}`;
 
+// Whether the event is new.
 function add(event) {
-  if (events.some((each) => each.id === event.id)) return;
+  if (events.some((each) => each.id === event.id)) return false;
   events.push(event);
   if (events.length > MOST_EVENTS) events.shift();
+  return true;
 }
 
 function parse(text) {
@@ -64,18 +68,22 @@ function parse(text) {
   }
 }
 
-// The events that are new. An open stream brings them, too, unless it has ended and the browser was not told: the
-// computer slept, or a proxy dropped it. A stream that has not brought them until the next call is replaced.
+// Fetches the events since the last call, and returns those that are new: none at the first call. An open stream brings
+// them, too, unless it has ended and the browser was not told: the computer slept, or a proxy dropped it. A stream that
+// has not brought them until the next call is replaced.
 export async function fetchEvents() {
   const query = new URLSearchParams({ limit: 1000 });
   if (cursor) query.set("since", cursor);
   const found = await fetchJson(`api/v1/events?${query}`).catch(() => null); // koff may serve no events
-  if (!found) return;
+  if (!found) return [];
   if (isLive() && missing.some((id) => !streamed.has(id))) closeStream();
   missing = isLive() ? found.events.map((event) => event.id).filter((id) => !streamed.has(id)) : [];
   streamed.clear();
-  found.events.forEach(add);
+  const fresh = found.events.filter(add);
   cursor = found.events.at(-1)?.id ?? cursor;
+  const isFirst = !hasEvents;
+  hasEvents = true;
+  return isFirst ? [] : fresh;
 }
 
 export function isLive() {
@@ -96,8 +104,7 @@ export function openStream(onEvent) {
       if (!event) return;
       cursor = event.id;
       streamed.add(event.id);
-      add(event);
-      onEvent();
+      onEvent(event, add(event));
     });
   }
 }

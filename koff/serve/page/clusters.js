@@ -1,17 +1,18 @@
 // All clusters at a glance, and how koff itself is.
 
 import { apiPath, fetchJson } from "./api.js";
-import { byId, duration, element, facts, link, number, patchChildren, status } from "./build.js";
-import { figure } from "./plot.js";
-
-const STATUSES = ["ERR", "WARN", "OK", "UNKNOWN"];
+import { byId, element, facts, link, patchChildren } from "./dom.js";
+import { STATUSES, unknownSince } from "./groups.js";
+import { figure, markEvents } from "./plot.js";
+import { duration, number, status, visible } from "./words.js";
 
 export async function fetchClusters(names) {
-  return Promise.all(names.map(async (name) => {
-    const counts = STATUSES.map((each) => fetchJson(apiPath("groups", { cluster: name, limit: 1, status: each })));
-    const [cluster, ...pages] = await Promise.all([fetchJson(apiPath("cluster", { cluster: name })), ...counts]);
-    return { cluster, counts: pages.map((page) => page.total) };
-  }));
+  const [page, ...clusters] = await Promise.all([
+    fetchJson(apiPath("groups", { limit: 1 })),
+    ...names.map((name) => fetchJson(apiPath("cluster", { cluster: name }))),
+  ]);
+  const counts = new Map(page.counts.map((each) => [each.cluster, each]));
+  return clusters.map((cluster) => ({ cluster, counts: counts.get(cluster.cluster) }));
 }
 
 export function showClusters(found, all, events) {
@@ -24,37 +25,47 @@ export function showClusters(found, all, events) {
   ]);
 }
 
+function countGroups(name, counts) {
+  return element("span", { className: "counts" }, STATUSES.filter((each) => counts[each]).map((each) => {
+    const made = link("", `#/?${new URLSearchParams({ cluster: name, status: each })}`);
+    made.append(number(counts[each]), " ", status(each));
+    return made;
+  }));
+}
+
+// Of a cluster that koff does not know, nothing is shown as known.
 function showCluster(cluster, counts, events) {
   const name = cluster.cluster;
-  const groups = element("span", { className: "counts" }, ...STATUSES.flatMap((each, at) => {
-    if (!counts[at]) return [];
-    const made = link("", `#/?${new URLSearchParams({ cluster: name, status: each })}`);
-    made.append(number(counts[at]), " ", status(each));
-    return [made];
-  }));
-  const ages = Object.entries(cluster.input_ages_s).map(([kind, age_s]) => `${kind} ${duration(age_s)}`).join(", ");
+  const course = cluster.last_hour;
+  const marks = markEvents(events.filter((event) => event.cluster === name && !event.group));
+  return element("section", { className: "cluster", dataset: { key: name } },
+    element("h3", { textContent: visible(name) }),
+    cluster.ready ? null : element("p", {}, unknownSince(cluster)),
+    cluster.missing.map((text) => element("p", { className: "error", textContent: text })),
+    cluster.groups === null ? null : showFacts(cluster, counts),
+    element("div", { className: "courses" }, course ? [
+      figure(`${name}\nlag of all`, "Lag of all groups", course, "lag", (value) => value.toLocaleString("en"), { marks }),
+      figure(`${name}\nlongest`, "Longest time lag", course, "time_lag_s", duration, { marks }),
+    ] : []));
+}
+
+function showFacts(cluster, counts) {
+  const topics = `#/topics?${new URLSearchParams({ cluster: cluster.cluster })}`;
+  const held = `${number(cluster.held_back_offsets)} offsets behind open transactions, for ${duration(cluster.held_back_s)}`;
+  const ages = Object.entries(cluster.input_ages_s).map(([kind, age_s]) => `${kind.replaceAll("_", " ")} ${duration(age_s)}`).join(", ");
   const skipped = Object.entries(cluster.skipped).map(([kind, count]) => `${kind} ${number(count)}`).join(", ");
-  const [course, own] = [cluster.last_hour, events.filter((event) => event.cluster === name && !event.group)];
-  return element("section", { className: "cluster" },
-    element("h3", { textContent: name }),
-    cluster.ready ? null : element("p", { className: "error", textContent: cluster.readiness }),
-    ...cluster.missing.map((text) => element("p", { className: "error", textContent: text })),
-    facts([
-      ["Groups", cluster.groups ? groups : "none"],
-      ["Lags", `${number(cluster.rows)}, of which ${number(cluster.withheld)} are withheld`],
-      ["Brokers", number(cluster.brokers)],
-      ["Topics", cluster.topics === null ? number(null) : link(number(cluster.topics), `#/topics?${new URLSearchParams({ cluster: name })}`)],
-      ["Commits from", cluster.source === "log" ? "the offsets topic" : "the coordinators"],
-      ["Behind", cluster.behind_offsets === null ? number(null) : `${number(cluster.behind_offsets)} offsets of the log`],
-      ["Held back", cluster.held_back_offsets ? `${number(cluster.held_back_offsets)} offsets behind open transactions, for ${duration(cluster.held_back_s)}` : "nothing"],
-      cluster.backfill_remaining_offsets ? ["History", `${number(cluster.backfill_remaining_offsets)} offsets to read`] : null,
-      ["Not current", `${number(cluster.partitions_not_current)} partitions of internal topics`],
-      ["Undecodable", `${number(cluster.undecodable)} records`],
-      skipped ? ["Skipped", skipped] : null,
-      ["Age of input", ages || "–"],
-    ]),
-    element("div", { className: "courses" }, ...(course ? [
-      figure(`${name}\nlag of all`, "Lag of all groups", course, "lag", (value) => value.toLocaleString("en"), own),
-      figure(`${name}\nlongest`, "Longest time lag", course, "time_lag_s", duration, own),
-    ].filter(Boolean) : [])));
+  return facts([
+    ["Groups", cluster.groups ? countGroups(cluster.cluster, counts) : "none"],
+    ["Lags", `${number(cluster.rows)}, of which ${number(cluster.withheld)} are withheld`],
+    ["Brokers", number(cluster.brokers)],
+    ["Topics", cluster.topics === null ? number(null) : link(number(cluster.topics), topics)],
+    ["Commits from", cluster.source === "log" ? "the offsets topic" : "the coordinators"],
+    ["Behind", cluster.behind_offsets === null ? number(null) : `${number(cluster.behind_offsets)} offsets of the log`],
+    ["Held back", cluster.held_back_offsets ? held : "nothing"],
+    cluster.backfill_remaining_offsets ? ["History", `${number(cluster.backfill_remaining_offsets)} offsets to read`] : null,
+    ["Not current", `${number(cluster.partitions_not_current)} of ${number(cluster.partitions)} partitions of internal topics`],
+    ["Undecodable", `${number(cluster.undecodable)} records`],
+    skipped ? ["Skipped", skipped] : null,
+    ["Age of input", ages || "–"],
+  ]);
 }

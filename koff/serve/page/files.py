@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
@@ -11,13 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from koff.serve.accepted import accepts_gzip
+
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-_FILES = (
-    "index.html",
-    "koff.css",
-    *("koff.js", "api.js", "build.js", "clusters.js", "group.js", "groups.js", "plot.js", "topics.js"),
-    *("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css"),
-)
 INDEX = "index.html"
 _HEADERS = {
     # The page loads nothing from elsewhere, and no other page may show it in a frame.
@@ -26,10 +23,17 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding",
 }
 
 
-PATHS = {"/" if name == INDEX else f"/page/{name}": name for name in _FILES}
+def _list_files() -> list[str]:
+    folders = ("", "uplot/")
+    names = (f"{folder}{each.name}" for folder in folders for each in (files(__package__) / folder).iterdir())
+    return sorted(name for name in names if PurePosixPath(name).suffix in _TYPES)
+
+
+PATHS = {"/" if name == INDEX else f"/page/{name}": name for name in _list_files()}
 """The file of each path."""
 
 
@@ -41,12 +45,16 @@ def build_page_routes() -> list[Route]:
 def _build_sender(name: str) -> Callable[[Request], Awaitable[Response]]:
     """Sends a file. A browser that has this version gets no body."""
     body = files(__package__).joinpath(name).read_bytes()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    packed = gzip.compress(body, mtime=0)
+    tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'  # weak: the same of both bodies
     content_type = f"{_TYPES[PurePosixPath(name).suffix]}; charset=utf-8"
     headers = {**_HEADERS, "Content-Type": content_type, "ETag": tag}
 
     async def send(request: Request) -> Response:
-        is_known = request.headers.get("if-none-match") == tag
-        return Response(None, 304, headers) if is_known else Response(body, headers=headers)
+        if request.headers.get("if-none-match") == tag:
+            return Response(None, 304, headers)
+        if accepts_gzip(request.headers.getlist("accept-encoding")):
+            return Response(packed, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(body, headers=headers)
 
     return send

@@ -1,101 +1,102 @@
-// One group in depth.
+// One group in depth: what is wrong, what to do, and what shows it.
 
-import { byId, duration, element, facts, link, number, patchChildren, seconds, status, table, topicLink, visible } from "./build.js";
-import { figure } from "./plot.js";
+import { byId, element, facts, link, patchChildren } from "./dom.js";
+import { showMembers, showPartitions } from "./partitions.js";
+import { figure, markEvents } from "./plot.js";
+import { duration, explain, lastKnown, moment, number, seconds, soft, status, visible } from "./words.js";
 
-// `back` is the address of the list from which the user came.
-export function showGroup(found, events, back) {
-  const group = found.group;
-  const key = `${found.cluster}\n${group.group}`;
-  const unknown = group.unknown ? `, and ${group.unknown} partitions without a known lag` : "";
+const whole = (value) => value.toLocaleString("en");
+const ALLOWED = { floor: "the least that koff allows", usual: "twice what is usual", retention: "half of the retention", objective: "its objective" };
+
+// `back` is the address of the list from which the user came, `at_ms` the time that the address asks for.
+export function showGroup(found, events, incidents, back, at_ms) {
+  const group = { ...found.group, last_known: found.last_known };
   patchChildren(byId("group"), [
     element("p", {}, link("← all groups", back)),
     element("h2", { textContent: visible(group.group) }),
-    facts([
-      ["Status", status(group.status)],
-      ["Lag", group.lag === null ? `unknown: ${group.reason}` : `${group.lag.toLocaleString("en")} offsets${unknown}`],
-      ["Oldest", seconds(group.time_lag_s)],
-      ["Pace", pace(group)],
-      ["State", [group.type, group.state, group.protocol].filter(Boolean).join(", ")],
-      ["Members", number(group.members)],
-      ["Epoch", number(group.epoch)],
-      ["Coordinator", number(group.coordinator)],
-    ]),
-    element("section", { className: "causes" }, ...showCauses(group.causes)),
-    element("section", { className: "courses" }, ...(found.last_hour ? [
-      figure(`${key}\nlag`, "Lag", found.last_hour, "lag", (value) => value.toLocaleString("en"), events),
-      figure(`${key}\nseconds`, "Seconds", found.last_hour, "time_lag_s", duration, events),
-    ].filter(Boolean) : [])),
-    element("section", { className: "commands" }, ...showCommands(found.commands)),
-    element("h2", { textContent: "Partitions" }),
-    table("Partitions", [
-      ["Topic", "name", (row) => topicLink(found.cluster, row.topic)],
-      ["Partition", "number", (row) => number(row.partition)],
-      ["Committed", "number", (row) => number(row.committed)],
-      ["End", "number", (row) => number(row.end)],
-      ["Lag", "number", (row) => number(row.lag, row.reasons.join(" "))],
-      ["Seconds", "number", (row) => seconds(row.time_lag_s)],
-      ["Lost", "number", (row) => number(row.lost)],
-      ["Margin", "number", (row) => number(row.retention_margin)],
-      ["Status", "", (row) => status(row.status)],
-      ["Member", "name", (row) => (row.client_id ? `${row.client_id} ${row.client_host}` : "–")],
-      ["Why", "", (row) => row.reasons.join(" ")],
-    ], found.partitions),
-    element("p", { className: "soft", textContent: "Lost: offsets that left the log before they were committed. Margin: how many offsets the log start may advance until records are lost." }),
-    element("section", {}, ...showMembers(found)),
+    element("p", { className: "verdict" }, status(group.status), " ", group.sentence),
+    ...showCauses(group.causes),
+    ...showCommands(found.commands),
+    showTime(found.last_hour, at_ms),
+    element("section", { className: "courses" }, showCourses(found, group, events, incidents, at_ms)),
+    showFacts(group, found.partitions),
+    ...showPartitions(found, group),
+    ...showMembers(found, group),
   ]);
 }
 
-function pace(group) {
-  if (group.consume_per_s === null) return "unknown";
-  const rate = `commits ${group.consume_per_s.toLocaleString("en", { maximumFractionDigits: 1 })} offsets a second`;
-  if (group.never_catches_up) return `${rate}: at these rates it never catches up`;
-  return group.catch_up_s ? `${rate}: caught up in ${duration(group.catch_up_s)}` : rate;
+function showFacts(group, rows) {
+  const unknown = group.unknown ? `, and ${group.unknown} partitions without a known lag` : "";
+  return facts([
+    ["Lag", group.lag === null ? lastKnown(group, "lag", whole) : `${whole(group.lag)} offsets${unknown}`],
+    ["Time lag", group.time_lag_s === null ? lastKnown(group, "time_lag_s", duration) : seconds(group.time_lag_s)],
+    ["Allowed", group.allowance_s === null ? number(null) : `${duration(group.allowance_s)}: ${ALLOWED[group.allowance_from]}`],
+    ["Consumed", rate(group.consume_per_s)],
+    ["Produced", rate(sumRates(rows))],
+    ["Forecast", forecast(group)],
+    ["State", [group.type, group.state, group.protocol].filter(Boolean).join(", ") || number(null)],
+    ["Members", number(group.members)],
+    ["Epoch", number(group.epoch)],
+    ["Coordinator", number(group.coordinator)],
+  ]);
+}
+
+const rate = (value) => (value === null ? number(null) : `${value.toLocaleString("en", { maximumFractionDigits: 1 })} offsets a second`);
+
+// Of all partitions, or unknown.
+function sumRates(rows) {
+  const isKnown = rows.length && rows.every((row) => row.produce_per_s !== null);
+  return isKnown ? rows.reduce((sum, row) => sum + row.produce_per_s, 0) : null;
+}
+
+function forecast(group) {
+  if (group.never_catches_up) return "at these rates it never catches up";
+  if (group.catch_up_s === null) return soft("unknown: its rates are not known", explain(group.reason));
+  return group.catch_up_s ? `caught up in about ${duration(group.catch_up_s)}, if the rates of the last minutes last` : "it keeps up";
 }
 
 function showCauses(causes) {
   if (causes === null) return [element("p", { className: "soft", textContent: "Why it lags is not known: its lag is withheld." })];
-  if (!causes.length) return [];
-  return [
-    element("h2", { textContent: "Why it lags" }),
-    ...causes.map((cause) => {
-      const filled = element("i");
-      filled.style.width = `${Math.round(cause.share * 100)}%`;
-      return element("div", { className: "cause" },
-        element("p", {}, element("strong", { textContent: cause.cause }), ` explains ${Math.round(cause.share * 100)} % of the lag (${cause.offsets.toLocaleString("en")} offsets)`),
-        element("div", { className: "bar" }, filled),
-        element("p", { textContent: cause.text }),
-        element("p", { className: "soft", textContent: `What helps: ${cause.advice}` }),
-      );
-    }),
-  ];
+  return causes.map((cause) => element("div", { className: "cause" },
+    element("p", {}, element("strong", { textContent: explain(cause.cause) }),
+      ` explains ${Math.round(cause.share * 100)} % of the lag (${whole(cause.offsets)} offsets)`),
+    element("p", { textContent: cause.text }),
+    element("p", {}, element("strong", { textContent: "What helps: " }), cause.advice)));
 }
 
 function showCommands(commands) {
   if (!commands.length) return [];
-  const items = commands.map((command) => {
-    const button = element("button", { type: "button", textContent: "Copy" });
-    button.dataset.copy = command;
-    return element("li", {}, element("code", { textContent: command }), button);
-  });
-  return [
+  const items = commands.map((command) => element("li", {},
+    element("code", { textContent: command }),
+    element("button", { type: "button", textContent: "Copy", dataset: { copy: command } })));
+  return [element("section", { className: "commands" },
     element("h2", { textContent: "Commands of Kafka" }),
-    element("p", { className: "soft", textContent: "Set BROKERS to the addresses of your brokers first. Nothing is changed: resets are dry runs, --execute does them." }),
-    element("ul", {}, ...items),
+    element("p", {}, soft("Set BROKERS to the addresses of your brokers first. Nothing is changed: resets are dry runs, --execute does them.")),
+    element("ul", {}, items))];
+}
+
+function showTime(course, at_ms) {
+  if (!at_ms) return null;
+  const first_ms = course ? course.end_ms - course.lag.length * course.step_s * 1000 : Infinity;
+  const kept = at_ms >= first_ms ? "The plots show the half hour around " : "koff keeps the lags of the last hour only, so there is no plot of ";
+  return element("p", { className: "note" }, kept, moment(at_ms), ". ", link("Show the last hour", location.hash.split("?")[0]));
+}
+
+function showCourses(found, group, events, incidents, at_ms) {
+  const course = found.last_hour;
+  if (!course) return [];
+  const key = `${found.cluster}\n${group.group}`;
+  const marks = [...markEvents(events), ...incidents.flatMap(markSteps)];
+  const label = group.allowance_from === "objective" ? "objective" : "allowed";
+  const line = group.allowance_s === null ? null : { value: group.allowance_s, label };
+  return [
+    figure(`${key}\nseconds`, "Time lag", course, "time_lag_s", duration, { marks, at_ms, line }),
+    figure(`${key}\nlag`, "Lag", course, "lag", whole, { marks, at_ms }),
   ];
 }
 
-function showMembers(found) {
-  if (!found.members?.length) return [];
-  const name = (each) => each.topic ?? each.topic_id;
-  return [
-    element("h2", { textContent: "Members" }),
-    table("Members", [
-      ["Client", "name", (member) => member.client_id],
-      ["Host", "name", (member) => member.client_host],
-      ["State", "", (member) => (member.present ? member.state : "left for a while")],
-      ["Partitions", "number", (member) => number(member.assigned.reduce((sum, each) => sum + each.partitions.length, 0))],
-      ["Assigned", "why", (member) => member.assigned.map((each) => `${name(each)} ${each.partitions.join(",")}`).join("; ")],
-    ], found.members),
-  ];
-}
+// What an open transaction did is known from the causes of an incident only.
+const markSteps = (incident) => incident.steps
+  .filter((step) => step.cause === "open_transaction")
+  .map((step) => ({ kind: step.cause, at_s: step.at_ms / 1000 }));
+

@@ -1,7 +1,8 @@
 // Topics with their readers.
 
 import { apiPath } from "./api.js";
-import { byId, element, facts, groupLink, link, number, patchChildren, table, topicLink, visible } from "./build.js";
+import { byId, element, facts, link, patchChildren, table } from "./dom.js";
+import { explainAll, groupLink, moment, number, soft, topicLink, visible } from "./words.js";
 
 const PAGE = 100;
 
@@ -13,6 +14,8 @@ export function topicsPath(params, clusters) {
 
 export function showTopics(found, params) {
   const first = Number(params.get("offset") ?? 0);
+  const total = found.total.toLocaleString("en");
+  const shown = ` ${first + 1} to ${first + found.topics.length} of ${total} topics of ${visible(found.cluster)} `;
   const pageLink = (text, offset) => {
     const query = new URLSearchParams(params);
     query.set("offset", offset);
@@ -30,7 +33,7 @@ export function showTopics(found, params) {
     ], found.topics),
     element("p", { className: "pages" },
       first ? pageLink("Previous", Math.max(0, first - PAGE)) : null,
-      element("span", { textContent: found.topics.length ? ` ${first + 1} to ${first + found.topics.length} of ${found.total.toLocaleString("en")} topics of ${found.cluster} ` : `no topic of ${found.cluster} fits` }),
+      element("span", { textContent: found.topics.length ? shown : `no topic of ${visible(found.cluster)} fits` }),
       found.next_offset === null ? null : pageLink("Next", found.next_offset)),
   ]);
 }
@@ -43,7 +46,19 @@ function problems(topic) {
   return found.join(", ");
 }
 
-export function showTopic(found, back) {
+// The groups that have read the topic, and to which no member subscribes any more.
+function showLeft(found, events) {
+  const isOfTopic = (event) => event.cluster === found.cluster && event.details.topics.includes(found.topic);
+  const left = events.filter((event) => event.kind === "topic_left" && isOfTopic(event));
+  if (!left.length) return [];
+  const why = " no member subscribes to it any more: this lag does not count";
+  return [
+    element("h2", { textContent: "Does not read it any more" }),
+    element("ul", {}, left.map((event) => element("li", {}, moment(Date.parse(event.time)), " ", groupLink(event.cluster, event.group), soft(why)))),
+  ];
+}
+
+export function showTopic(found, events, back) {
   const readers = [...found.groups].sort((one, other) => (other.lag ?? -1) - (one.lag ?? -1));
   const more = found.total > readers.length ? ` The list has the first ${readers.length} of ${found.total} by name.` : "";
   patchChildren(byId("topics"), [
@@ -59,11 +74,12 @@ export function showTopic(found, back) {
     element("p", { className: "soft", textContent: `The slowest first. Readers are groups that committed to the topic.${more}` }),
     table("Readers", [
       ["Group", "name", (reader) => groupLink(found.cluster, reader.group)],
-      ["Lag here", "number", (reader) => number(reader.lag, reader.reasons.join(" "))],
+      ["Lag here", "number", (reader) => number(reader.lag, explainAll(reader.reasons))],
       ["Partitions", "number", (reader) => number(reader.partitions)],
       ["Unknown", "number", (reader) => number(reader.unknown)],
-      ["Why", "", (reader) => reader.reasons.join(" ")],
-    ], readers),
+      ["Note", "", (reader) => explainAll(reader.reasons)],
+    ], readers, (reader) => reader.group),
+    ...showLeft(found, events),
     element("h2", { textContent: "Partitions" }),
     table("Partitions", [
       ["Partition", "number", (row) => number(row.partition)],

@@ -190,16 +190,17 @@ def withheld(monkeypatch):
     }
     snapshot = tracker.take_snapshot().withhold(bits, {1: False})
     view = ClusterView("c", snapshot, Readiness(True, "ready"), MonitorStats(rows=3, withheld=2))
-    monkeypatch.setattr(sys.modules["koff.cli.lag"], "take_views", lambda *_, **__: iter([view]))
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([view]))
 
 
 def test_the_table_shows_a_dash_and_the_reason_for_a_lag_that_is_withheld(withheld):
-    lines = [line.split() for line in run("lag", "--brokers", "a:1", "--partitions").output.splitlines()]
-    assert ["g", "Stable", "t", "0", "4", "10", "6", "-", "app@/10.0.0.1", "-"] in lines
-    assert ["g", "Stable", "t", "1", "4", "-", "-", "-", "app@/10.0.0.1", "end_not_current"] in lines
-    assert ["h", "-", "t", "0", "-", "10", "-", "-", "-", "commits_not_current"] in lines
-    assert ["g", "classic", "Stable", "1", "2", "-", "1", "lags_withheld"] in lines
-    assert ["h", "-", "-", "-", "1", "-", "1", "commits_not_current"] in lines
+    output = run("lag", "--brokers", "a:1", "--partitions").output
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    assert "UNKNOWN g t 0 6 - 4 10 - app@/10.0.0.1 -" in lines
+    assert "UNKNOWN g t 1 - - 4 - - app@/10.0.0.1 end_not_current" in lines
+    assert "UNKNOWN h t 0 - - - 10 - - commits_not_current" in lines
+    assert "UNKNOWN g - - - Stable 1 1 classic 2 Unknown: some of its lags are not current" in lines
+    assert "UNKNOWN h - - - - - 1 - 1 Unknown: its commits are not read up to now" in lines
 
 
 def test_json_shows_null_and_the_reason_for_a_lag_that_is_withheld(withheld):
@@ -231,6 +232,19 @@ def test_a_group_that_no_group_matches_is_named(withheld):
     result = run("lag", "--brokers", "a:1", "--group", "^none$")
     assert result.stdout == ""
     assert result.stderr == "no group matches --group ^none$: there are 2 groups in cluster c\n"
+
+
+def test_a_cluster_of_which_nothing_is_known_is_not_said_to_have_no_groups(monkeypatch):
+    view = ClusterView(
+        "c", Tracker().take_snapshot(), Readiness(False, "not ready: no broker responds"), MonitorStats()
+    )
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([view]))
+    result = run("lag", "--brokers", "a:1")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.splitlines() == [
+        "no group is known in cluster c",
+        "not all is known: not ready: no broker responds",
+    ]
 
 
 def test_the_top_groups_are_shown_with_their_rows_and_how_many_there_are(withheld):
@@ -271,7 +285,7 @@ def show_missing_shares(monkeypatch, **stats):
     whole = np.array([group.type != "share" for group in snapshot.shards[0].groups])
     snapshot = snapshot.withhold({}, {}, groups_whole={0: whole})
     view = ClusterView("c", snapshot, Readiness(True, "ready"), MonitorStats(rows=1, **stats))
-    monkeypatch.setattr(sys.modules["koff.cli.lag"], "take_views", lambda *_, **__: iter([view]))
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([view]))
 
 
 @pytest.fixture
@@ -289,8 +303,8 @@ def test_lags_of_share_groups_that_nobody_returns_are_named_with_the_reason_and_
     result = run("lag", "--brokers", "a:1")
     assert result.exit_code == 4
     assert "not all is known: lags of 1 share groups are missing (s): grant READ" in result.stderr
-    lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["s", "share", "Empty", "0", "0", "-", "0", "rows_missing"] in lines
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "UNKNOWN s - - - Empty 0 0 share 0 Unknown: some of its partitions are missing" in lines
     document = json.loads(run("lag", "--brokers", "a:1", "--format", "json").stdout)
     groups = {group["group"]: (group["lag"], group["reason"]) for group in document["groups"]}
     assert groups == {"g": (6, ""), "s": (None, "rows_missing")}

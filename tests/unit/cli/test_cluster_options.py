@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from koff.cli import lag as lag_command
 from koff.cli import printer as printer_command
 from koff.cli.root import main
 from koff.client import ClusterConf
@@ -41,7 +40,7 @@ def lag(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     def reach(conf: MonitorConf, **_: Any) -> None:
         raise Reached(conf)
 
-    monkeypatch.setattr(lag_command, "take_views", reach)
+    monkeypatch.setattr("koff.cli.looks.take_views", reach)
     return lambda *args: CliRunner().invoke(main, ["lag", *map(str, args)])
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from koff.cli import main
 from koff.cli.group_history import MOST_EVENTS, GroupHistory
 from koff.cli.group_page import format_page
 from koff.errors import ConnectError
@@ -21,6 +23,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.queries import show_group
 from koff.view.cluster_view import Views
 from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
+from tests.unit.serve.views import fill_tracker, take_view
 from tests.unit.view.test_causes import Life
 
 group: Any = importlib.import_module("koff.cli.group")  # koff.cli may have a command of that name
@@ -49,7 +52,7 @@ def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
         "status    ERR (2 min is allowed, as for any group)",
         "lag       2,400 offsets in 4 partitions, the oldest 4 min old",
         "  stuck_partition (100% of the lag): t-1 stands at offset 3,000: the group commits the same "
-        "offset again and again, while its other partitions advance. Perhaps its next record cannot be "
+        "offset again and again, while its other partitions advance; perhaps its next record cannot be "
         "processed; a at /10.0.0.1 has it",
         "  2 commits in the log, from 2026-11-21 01:38:01Z to 2026-11-21 01:38:06Z",
         "  2026-11-21 01:38:01Z  rebalanced: generation 6 to 7, 2 members",
@@ -209,3 +212,26 @@ def test_what_is_accepted_is_an_objective_that_the_group_keeps(capsys, time_lag_
         assert objective == {"groups": '^a\\.b"c$', "seconds": seconds}
         assert re.fullmatch(objective["groups"], 'a.b"c')
         assert accepted in printed
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_pipe_gets_the_page_again_and_again(monkeypatch, form):
+    life = Life()
+    views = [life.take_view()]
+    life.pass_s(240, reads={1: 0})
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: iter([*views, life.take_view()]))
+    args = ["group", "g", "--brokers", "a:1", "--history", "0", "--watch", "--format", form]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 0
+    pages = result.stdout.split("group     g\n")[1:] if form == "text" else result.stdout.splitlines()
+    assert ["Stuck" in page for page in pages] == [False, True]
+    assert all(line.isprintable() for line in result.stdout.splitlines())
+
+
+def test_a_watched_group_may_come_later_and_accept_is_refused(monkeypatch):
+    views = iter([take_view(fill_tracker()), Life().take_view()])
+    monkeypatch.setattr("koff.cli.looks.take_views", lambda *_, **__: views)
+    result = CliRunner().invoke(main, ["group", "h", "--brokers", "a:1", "--history", "0", "--watch"])
+    assert (result.exit_code, result.stderr.count("koff lag lists all groups")) == (0, 2)
+    refused = CliRunner().invoke(main, ["group", "h", "--brokers", "a:1", "--watch", "--accept"])
+    assert (refused.exit_code, "--accept" in refused.stderr) == (2, True)

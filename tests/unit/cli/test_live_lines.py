@@ -1,54 +1,14 @@
-"""The lines of the live view."""
+"""The lines around the list of the live view."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import pytest
 
-from koff.cli.live_lines import (
-    describe_catch_up,
-    describe_cluster,
-    draw_trend,
-    filter_totals,
-    fit_encoding,
-    format_live_groups,
-)
+from koff.cli.live_lines import describe_cluster, describe_keys, fit_encoding
+from koff.cli.live_state import LiveState
 from koff.cli.text_table import measure_text
 from koff.lag.verdict import Verdict
-from koff.tracker import Group, GroupTotal
-from koff.tracker.rows import Pace
-
-UNPACED = Pace(None, None, None, None)
-UNKNOWN = math.nan
-
-
-def total(name: str, **values: Any) -> GroupTotal:
-    facts: dict[str, Any] = {
-        "lag": 5,
-        "partitions": 1,
-        "unknown": 0,
-        "time_lag_s": 1.5,
-        "status": Verdict.OK,
-        "pace": UNPACED,
-    }
-    return GroupTotal(group=Group(name), complete=1.0, **(facts | values))
-
-
-@pytest.mark.parametrize(
-    ("lags", "bars"),
-    [
-        ([], ""),
-        ([0, 0], "▁▁"),
-        ([0, 1, 50, 100], "▁▂▅█"),
-        ([UNKNOWN, 7], " █"),
-        ([UNKNOWN], " "),
-        ([100, 0.1], "█▂"),  # a small lag is not none
-    ],
-)
-def test_a_trend_is_bars_up_to_the_largest_lag(lags, bars):
-    assert draw_trend(lags) == bars
+from tests.unit.cli.totals import total
 
 
 @pytest.mark.parametrize(
@@ -56,7 +16,7 @@ def test_a_trend_is_bars_up_to_the_largest_lag(lags, bars):
     [
         ("▁▄█ a…b", "utf-8", "▁▄█ a…b"),
         ("▁▄█ a…b", "ascii", "_=@ a~b"),
-        ("group 日", "ascii", "group \\u65e5"),
+        ("group \u65e5", "ascii", "group \\u65e5"),
         ("caf\xe9 █", "latin-1", "caf\xe9 @"),
         ("plain", "ascii", "plain"),
     ],
@@ -65,56 +25,35 @@ def test_a_terminal_without_utf_8_gets_characters_that_it_has(text, encoding, sh
     assert fit_encoding(text, encoding) == shown
 
 
+TOTALS = [total("a"), total("b", status=Verdict.ERR), total("c", lag=None, withheld=1), total("d")]
+
+
 @pytest.mark.parametrize(
-    ("pace", "lag", "text"),
+    ("age_s", "width", "lines"),
     [
-        (Pace(1.0, None, 250.0, False), 5, "4 min 10 s"),
-        (Pace(1.0, None, None, True), 5, "never"),
-        (Pace(1.0, None, 0.0, False), 0, None),
-        (UNPACED, 5, None),
+        (None, 80, ["koff  c  connecting ..."]),
+        (0.4, 80, ["koff  now  c  4 groups", "1 ERR  0 WARN  0 UNKNOWN  3 OK  1 withheld"]),
+        (75.0, 100, ["koff  1 min 15 s old  c  4 groups  1 ERR  0 WARN  0 UNKNOWN  3 OK  1 withheld"]),
     ],
 )
-def test_when_a_group_will_have_caught_up(pace, lag, text):
-    assert describe_catch_up(total("g", pace=pace, lag=lag)) == text
+def test_the_head_says_how_many_groups_have_which_verdict_and_how_old_that_is(age_s, width, lines):
+    assert describe_cluster("c", TOTALS, age_s, width) == lines
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [("", ["Pay-eu", "pay-us"]), ("PAY", ["Pay-eu", "pay-us"]), ("eu pay", ["Pay-eu"]), ("x", [])],
-)
-def test_a_filter_is_parts_of_the_name(text, found):
-    assert [each.group.name for each in filter_totals([total("Pay-eu"), total("pay-us")], text)] == found
+def test_the_head_counts_nothing_while_groups_are_not_known():
+    assert describe_cluster("c", None, 0.0, 80) == ["koff  now  c  groups unknown"]
 
 
-@pytest.mark.parametrize(
-    ("age_s", "line"),
-    [
-        (None, "koff  c  connecting ..."),
-        (0.4, "koff  now  c  3 groups: 1 ERR, 2 OK"),
-        (75.0, "koff  1 min 15 s old  c  3 groups: 1 ERR, 2 OK"),
-    ],
-)
-def test_the_summary_says_how_many_groups_are_bad_and_how_old_that_is(age_s, line):
-    totals = [total("a"), total("b", status=Verdict.ERR), total("c")]
-    assert describe_cluster("c", totals, age_s, 80) == line
+def test_the_head_fits_the_smallest_terminal():
+    many = [*TOTALS, *[total("x")] * 20_031]
+    assert max(map(measure_text, describe_cluster("cluster" * 20, many, 75.0, 60))) <= 60
 
 
-@pytest.mark.parametrize("width", [58, 78, 158])
-def test_each_line_fits_the_terminal_and_begins_with_the_status(width):
-    totals = [
-        total("a" * 200, status=Verdict.ERR, lag=10**12),
-        total("日本語のグループ" * 9, status=Verdict.WARN),
-        total("\x1b[2Jevil"),
-    ]
-    header, lines = format_live_groups(totals, {}, {"a" * 200: [1.0, 2.0]}, width)
-    assert [measure_text(line) <= width for line in [header, *lines]] == [True] * 4
-    assert [line.split()[0] for line in lines] == ["ERR", "WARN", "OK"]
-    assert all(title in header for title in ("STATUS", "GROUP", "LAG", "WHY"))
-    assert all(line.isprintable() for line in lines)
-
-
-def test_a_wide_terminal_has_all_columns():
-    header, (line,) = format_live_groups([total("g")], {}, {"g": [1.0, 2.0]}, 158)
-    titles = header.replace("CATCHES UP", "CATCHES_UP").split()
-    assert titles == ["STATUS", "GROUP", "LAG", "TREND", "SECONDS", "CATCHES_UP", "STATE", "MEMBERS", "WHY"]
-    assert "▅█" in line
+def test_the_foot_says_what_is_shown_and_whether_the_order_is_paused():
+    state = LiveState(sort="lag", is_lagging=True, text="pay")
+    shown = describe_keys(state, is_paused=True)
+    assert shown.startswith("order paused, by lag, only lagging, filter: pay  |  q quit  ? help")
+    assert "paused" not in describe_keys(LiveState(), is_paused=False)
+    assert describe_keys(LiveState(is_typing=True, text="pa"), is_paused=True).startswith("filter: pa_ ")
+    assert describe_keys(LiveState(page="group"), is_paused=False).startswith("esc back")
+    assert "esc" not in describe_keys(LiveState(page="group", home="group"), is_paused=False)

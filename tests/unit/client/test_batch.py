@@ -7,7 +7,7 @@ from dataclasses import fields
 import confluent_kafka
 
 from koff.client.batch import Batch
-from koff.client.message import Message
+from koff.client.message import Message, read_timestamp
 
 
 def fetch(count: int) -> Batch:
@@ -28,6 +28,13 @@ def test_a_fetched_message_has_every_attribute_of_a_message():
     (built,) = fetch(1)
     expected = Message(b"0", b"k", "t", 3, 0, timestamp_ms=7, cluster="east")
     assert read_attributes(built) == read_attributes(expected)
+
+
+def test_a_message_without_a_timestamp_has_none_however_that_was_written():
+    raw = [confluent_kafka.Message(timestamp=each) for each in ((0, 0), (1, -1), (1, 0), (2, 5))]
+    expected = [None, None, 0, 5]
+    assert [message.timestamp_ms for message in Batch("t", 0, raw=raw)] == expected
+    assert [read_timestamp(each) for each in raw] == expected
 
 
 def test_messages_that_are_built_some_at_a_time_are_the_same():

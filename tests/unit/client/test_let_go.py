@@ -134,7 +134,7 @@ def test_coordinators_without_an_answer_keep_nothing() -> None:
 
 def test_a_leader_that_refuses_the_connection_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     at, address = TopicPartition("t", 0), ("127.0.0.1", free_ports(1)[0])
-    monkeypatch.setattr(OffsetLister, "ask_leaders", lambda *_: {at: EpochEnd(address, 0)})
+    monkeypatch.setattr(OffsetLister, "request_from_leaders", lambda *_: {at: EpochEnd(address, 0)})
     with OffsetLister(ABSENT) as lister, LogReader(lister, "t") as reader:
 
         def make() -> weakref.ref[Any]:

@@ -128,6 +128,7 @@ CALLS: dict[str, Call] = {
     "Cluster.fetch_topic": lambda made: made["cluster"].fetch_topic("t"),
     "Cluster.describe_topics": lambda made: made["cluster"].describe_topics(["t"]),
     "Cluster.find_denied_topics": lambda made: made["cluster"].find_denied_topics(["t"]),
+    "Cluster.fetch_topic_ids": lambda made: made["cluster"].fetch_topic_ids(["t"]),
     "Cluster.fetch_partition_counts": lambda made: made["cluster"].fetch_partition_counts(),
     "Cluster.fetch_metadata": lambda made: made["cluster"].fetch_metadata(),
     "Cluster.fetch_topic_configs": lambda made: made["cluster"].fetch_topic_configs("t", "retention.ms"),

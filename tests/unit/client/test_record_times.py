@@ -11,7 +11,14 @@ from koff.client import record_times
 from koff.client.cluster_conf import TopicPartition
 from koff.client.offsets import known_leaders
 from koff.client.offsets.lister import OffsetLister
-from koff.client.record_times import Answer, EndReached, ReadPlace, ReadRecord, Unread, read_record_times
+from koff.client.record_times import (
+    EndReached,
+    FirstRecordResult,
+    ReadPlace,
+    ReadRecord,
+    Unread,
+    read_record_times,
+)
 from koff.proto.record_batch import CONTROL, LOG_APPEND_TIME
 from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic
@@ -42,7 +49,7 @@ def lister(brokers: FakeBrokers) -> Iterator[OffsetLister]:
         yield made
 
 
-def read(lister: OffsetLister, *places: tuple[int, int], timeout_s: float = 30) -> list[Answer]:
+def read(lister: OffsetLister, *places: tuple[int, int], timeout_s: float = 30) -> list[FirstRecordResult]:
     wanted = [ReadPlace("t", partition, offset) for partition, offset in places]
     found = read_record_times(lister, wanted, timeout_s)
     return [found[place] for place in wanted]

@@ -89,7 +89,7 @@ def test_a_buffer_that_is_removed_gets_no_turn():
 
 
 def test_a_position_that_the_client_refuses_does_not_spoil_the_feed_for_others():
-    cluster: Any = SimpleNamespace(conf=ClusterConf("127.0.0.1:1"))
+    cluster: Any = SimpleNamespace(conf=ClusterConf("127.0.0.1:1"), fetch_topic_ids=lambda _: {})
     with SharedFeed(cluster, FeedConf()) as feed:
         bad, good = feed.open_buffer("t", 0, 1 << 70), feed.open_buffer("t", 0, 5)
         with pytest.raises(ConfigError, match="partitions cannot be read"):

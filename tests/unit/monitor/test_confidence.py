@@ -250,6 +250,7 @@ def test_a_share_group_has_a_total_only_while_all_partitions_of_its_state_are_cu
     assert (found.whole, found.withheld, found.member_count, found.state) == (False, 1, 1, "Stable")
     assert total_of(view, "g0").lag == 4
     assert view.stats.missing[0].startswith("1 partitions of __share_group_state are not read")
+    assert view.stats.internal_partitions > view.stats.not_current == 1
 
 
 def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_read(known: Known) -> None:

@@ -121,8 +121,44 @@ def test_each_request_can_be_built_without_a_field_and_is_written_and_read(api):
         assert read == build_request(api, version)
 
 
-def test_a_name_that_no_version_has_is_refused_if_a_field_is_missing():
-    with pytest.raises(ConfigError, match="allow_topic_creation"):
-        build_request(Api.METADATA, 12, topics=None, allow_topic_creation=False)
+@pytest.mark.parametrize("api", Api)
+def test_each_response_can_be_built_without_a_field_and_is_written_and_read(api):
+    for version in kio_versions(api):
+        request = encode_request(build_request(api, version))
+        response = build_response(api, version)
+        assert decode_response(unframe(encode_response(response, 7)), request) == (7, response)
+
+
+def test_arrays_that_are_null_by_default_in_kafka_are_null():
+    assert build_request(Api.LIST_PARTITION_REASSIGNMENTS, 0).topics is None
+    assert build_request(Api.CONSUMER_GROUP_HEARTBEAT, 1).topic_partitions is None
+    streams = build_request(Api.STREAMS_GROUP_HEARTBEAT, 0)
+    assert (streams.active_tasks, streams.client_tags, streams.task_end_offsets) == (None, None, None)
+
+
+@pytest.mark.parametrize("build", [build_request, build_response])
+def test_a_version_that_kio_has_not_is_an_error_of_koff(build):
+    with pytest.raises(ConfigError, match="METADATA has no version 99: use 0 to"):
+        build(Api.METADATA, 99)
+    with pytest.raises(ConfigError, match="METADATA has no version -1"):
+        build(Api.METADATA, -1)
+
+
+def test_a_field_of_a_wrong_type_is_an_error_of_koff():
+    with pytest.raises(ConfigError, match="MetadataRequest cannot be encoded"):
+        encode_request(build_request(Api.METADATA, 12, topics=7))
+
+
+def test_a_name_that_no_version_has_is_refused():
+    complete = {
+        "topics": None,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+    for fields in ({"topics": None}, complete):
+        with pytest.raises(ConfigError, match="allow_topic_creation"):
+            build_request(Api.METADATA, 12, **fields, allow_topic_creation=False)
+    with pytest.raises(ConfigError, match="nmae"):
+        build_struct(Api.METADATA, 12, "MetadataRequestTopic", name="orders", topic_id=None, nmae="x")
     # That other versions have it is no mistake.
     assert build_request(Api.METADATA, 12, include_cluster_authorized_operations=True).topics == ()

@@ -13,6 +13,7 @@ from koff.records import (
     ClassicMemberMetadata,
     ConsumerGroupMemberMetadata,
     ConsumerGroupMemberMetadataValue,
+    GroupMessage,
     GroupMetadata,
     GroupMetadataValue,
     Malformed,
@@ -112,6 +113,11 @@ def test_a_group_message_has_its_members_decoded() -> None:
     assert member.subscription == (TopicAndPartition("rec-t1", -1), TopicAndPartition("rec-t2", -1))
     assert member.assignment == tuple(TopicAndPartition("a", partition) for partition in (0, 1, 2))
     assert (member.session_timeout, member.rebalance_timeout) == (timedelta(seconds=10), timedelta(minutes=5))
+
+
+def test_a_group_without_members_is_not_complete() -> None:
+    empty = GroupMessage("consumer", 5, "", "", ())
+    assert not empty.complete
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
+from koff.serve.api.endpoints import ENDPOINTS
+from koff.serve.api.parameters import parse_query
 from koff.serve.api.queries import list_incidents
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import Severity
@@ -166,6 +169,11 @@ def list_kinds(life: Life) -> list[str]:
     return [event.kind for event in told]
 
 
+def find_incidents(views: Views, query: str) -> dict[str, Any]:
+    (parameters,) = [endpoint.parameters for endpoint in ENDPOINTS if endpoint.path == "/api/v1/incidents"]
+    return list_incidents(views, {}, parse_query(query.encode(), parameters))
+
+
 def test_an_incident_is_kept_with_its_causes_and_its_worst():
     life = Life()
     list_kinds(life)
@@ -175,8 +183,8 @@ def test_an_incident_is_kept_with_its_causes_and_its_worst():
     life.pass_s(300)
     assert list_kinds(life) == ["incident_opened", "incident_closed"]
     views = Views.from_one(life.take_view())
-    names = {"cluster": "c", "group": "g", "open": "false", "limit": 100, "offset": 0}
-    found = list_incidents(views, {}, names)
+    query = "cluster=c&group=g&open=false&worst=WARN,ERR&name=t-1"
+    found = find_incidents(views, query)
     (incident,) = found["incidents"]
     steps = [(step["status"], step["cause"]) for step in incident.pop("steps")]
     assert steps == [("ERR", "stuck_partition")]
@@ -196,8 +204,10 @@ def test_an_incident_is_kept_with_its_causes_and_its_worst():
     }
     assert 1500 <= incident["worst_lag"] <= 2000
     assert 150 <= incident["worst_time_lag_s"] <= 210
-    for other in ({"group": "h"}, {"open": "true"}):
-        assert list_incidents(views, {}, names | other)["total"] == 0
+    for other in ("group=h", "open=true", "worst=WARN", "name=t-2", f"since_ms={closed_ms + 1}"):
+        assert find_incidents(views, other)["total"] == 0
+    assert find_incidents(views, f"until_ms={opened_ms - 1}")["total"] == 0
+    assert find_incidents(views, f"since_ms={closed_ms}&until_ms={opened_ms}")["total"] == 1
 
 
 def test_an_incident_ends_with_its_group():

@@ -27,6 +27,9 @@ class HungCluster:
         self.respond = threading.Event()
         self.requests: list[list[TopicPartition]] = []
 
+    def fetch_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        return {}
+
     def fetch_offsets(self, partitions: Iterable[TopicPartition], *_: Any, **__: Any) -> dict[Any, Any]:
         self.requests.append(list(partitions))
         assert self.respond.wait(60)

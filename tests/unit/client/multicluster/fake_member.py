@@ -77,10 +77,11 @@ class Coordinator(Closing):
     def __init__(self, member: Member) -> None:
         self.member = member
 
-    def offset(self, topic: str, partition: int) -> tuple[int, str]:
+    def offsets(self) -> dict[tuple[str, int], tuple[int, str]]:
         if self.member.committed_error is not None:
             raise self.member.committed_error
-        return max([self.member.other_committed, *(offset for _, offset in self.member.commits)]), ""
+        offset = max([self.member.other_committed, *(offset for _, offset in self.member.commits)])
+        return {("t", 0): (offset, "")}
 
     def close(self) -> None:
         pass

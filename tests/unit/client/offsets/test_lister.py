@@ -399,7 +399,7 @@ def test_a_broker_that_hangs_delays_no_other_partition(brokers, offsets):
     assert time.monotonic() - began < 20
     assert listed.pop(TopicPartition("t", 1)) == (
         f"cannot reach Kafka at 127.0.0.1:{brokers[2].port}: no response in time; "
-        "check --brokers, that the broker runs and that its port is open from here"
+        "check the address, that the broker runs and that its port is open from here"
     )
     assert ends(listed) == {("t", 0): 1000, ("t", 2): 1002}
 
@@ -608,5 +608,5 @@ def test_after_close_nothing_is_sent(brokers):
 
 def test_a_lister_needs_an_address(brokers):
     conf = brokers.conf
-    with pytest.raises(ConfigError, match="names no broker"):
+    with pytest.raises(ConfigError, match="there is no address"):
         OffsetLister(type(conf)(","))

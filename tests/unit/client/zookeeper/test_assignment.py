@@ -45,6 +45,24 @@ def test_the_division_is_that_of_the_original_tools() -> None:
     assert assign_partitions(members, TOPIC, range(7)) == {"a": [0, 1, 2, 3, 4], "b": [5, 6]}
 
 
+GO_MEMBER = "host:0a1b2c3d-0001-0002-0003-0a1b2c3d4e5f"
+
+
+def test_beside_a_go_member_partitions_are_divided_by_their_leaders_as_it_does() -> None:
+    members = {"group_host-1-0a1b2c3d": Registration({TOPIC: 1}), GO_MEMBER: Registration({TOPIC: 1})}
+    leaders = [3, 1, 2, 3, 1]
+    assert assign_partitions(members, TOPIC, range(5), leaders) == {
+        "group_host-1-0a1b2c3d": [1, 4, 2],
+        GO_MEMBER: [0, 3],
+    }
+
+
+def test_without_a_go_member_leaders_change_nothing() -> None:
+    members = {new_member_id("g"): Registration({TOPIC: 1}), "g_java-1-2": Registration({TOPIC: 1})}
+    shares = assign_partitions(members, TOPIC, range(4), [4, 3, 2, 1])
+    assert sorted(shares.values()) == [[0, 1], [2, 3]]
+
+
 def test_a_registration_reads_as_it_was_written_and_what_is_none_wants_nothing() -> None:
     wants = Registration({"a": 1, "b": 2})
     assert Registration.decode(wants.encode()) == wants

@@ -49,6 +49,7 @@ def test_new_partitions_are_claimed_though_zookeeper_fails_just_then(monkeypatch
         {"t": intake},
         60,
         errors.append,
+        dict,
     )
     membership.partition_counts = {"t": 1}
     membership._run_round()

@@ -35,10 +35,11 @@ def test_clusters_say_whether_they_are_ready() -> None:
     }
     assert shown == {
         "c": (True, 7, 6, 3, 2),
-        "away": (False, 0, 0, None, None),
+        "away": (False, None, None, None, None),
         "empty": (True, 0, 0, None, None),
     }
     assert found["clusters"][1]["readiness"] == "not ready: no broker responds"
+    assert found["clusters"][1]["withheld"] is None
     assert clusters.get("clusters", "c") == {**found["clusters"][0], "last_hour": None}
     assert found["memory_bytes"] > 1_000_000
     assert found["clusters"][0]["labels"] == {"region": "eu"}
@@ -57,6 +58,7 @@ def test_a_cluster_shows_the_numbers_of_its_monitor() -> None:
         requests={"offsets": 10},
         rows=9,
         withheld=8,
+        internal_partitions=50,
         not_current=11,
         missing=("one",),
         source="coordinators",
@@ -74,6 +76,7 @@ def test_a_cluster_shows_the_numbers_of_its_monitor() -> None:
         "requests": {"offsets": 10},
         "rows": 9,
         "withheld": 8,
+        "partitions": 50,
         "partitions_not_current": 11,
         "missing": ["one"],
         "source": "coordinators",

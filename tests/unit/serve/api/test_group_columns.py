@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ from koff.lag.verdict import Verdict
 from koff.serve.api.endpoints import ENDPOINTS
 from koff.serve.api.group_columns import GroupColumns
 from koff.serve.api.parameters import parse_query
-from koff.tracker import GroupTotal
-from tests.unit.serve.api.clusters import build_view
+from koff.tracker import GroupTotal, Rule, ShownNames
+from tests.unit.serve.api.clusters import NOW_MS, Clusters, build_view, fill_tracker, take_view
 from tests.unit.tracker.test_selection import take_snapshot
 
 (PARAMETERS,) = [endpoint.parameters for endpoint in ENDPOINTS if endpoint.path == "/api/v1/groups"]
@@ -48,3 +50,28 @@ def test_columns_are_the_numbers_of_the_totals(seed: int) -> None:
         assert find(columns, f"status={verdict.name}&sort=name") == expected
     for state in ("Stable", "Empty", "Unknown"):
         assert find(columns, f"state={state}&sort=name") == [t for t in totals if t.state == state]
+
+
+def test_groups_are_filtered_by_the_labels_that_their_names_give() -> None:
+    patterns = (re.compile("^(?P<kind>s)(?P<rest>.*)$"), re.compile("^(?P<kind>c)"))
+    clusters = Clusters(replace(take_view(), group_labels=patterns))
+    found = clusters.get("groups")
+    assert found["labels"] == ["kind=c", "kind=s", "rest=hare", "rest=imple"]
+    for query, names in (
+        ("label=kind=s", ["share", "simple"]),
+        ("label=kind=s&label=rest=hare", ["share"]),
+        ("label=kind=c&sort=name&order=desc", ["consumer", "classic"]),
+        ("label=kind=x", []),
+    ):
+        found = clusters.get("groups", query=query)
+        assert [group["group"] for group in found["groups"]] == names
+        assert sum(found["counts"][0][verdict.name] for verdict in Verdict) == len(names)
+    assert clusters.request("/api/v1/groups", "label=kind").problem["allowed"] == "LABEL=VALUE"
+    assert Clusters(take_view()).get("groups")["labels"] == []
+
+
+def test_groups_that_are_not_shown_are_not_counted() -> None:
+    tracker = fill_tracker()
+    tracker.show(ShownNames(groups=(Rule.parse("exclude:^lost$"),)))
+    (counts,) = Clusters(build_view(tracker.take_snapshot(NOW_MS))).get("groups")["counts"]
+    assert (counts["ERR"], counts["OK"]) == (0, 3)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from koff.cli import lag as lag_command
@@ -33,6 +35,8 @@ COMMITS, END = Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT
 LEFT_OUT = {"cluster", "group", "state", "lag_to_stable"}
 """Of the fields of a row in `koff lag`. The last is too old in `koff monitor`."""
 ALL = {*LAGS, "empty", "consumer"}
+HEALTHY = {ODD, "simple", "classic"}
+WITHOUT_HISTORY: dict[str, Any] = {"trend": [], "last_known": None}
 
 
 def list_names(clusters: Clusters, query: str) -> list[str]:
@@ -44,8 +48,67 @@ def find(objects: list[dict[str, Any]], **members: Any) -> dict[str, Any]:
     return found
 
 
-def test_groups_are_listed_with_the_largest_lag_first_and_unknown_lags_last(clusters: Clusters) -> None:
+def test_groups_are_listed_with_the_worst_first(clusters: Clusters) -> None:
     found = clusters.get("groups")
+    listed = [(group["status"], group["group"]) for group in found["groups"]]
+    unknown, well = sorted(ALL - {"lost", *HEALTHY}), sorted(HEALTHY)
+    assert listed == [
+        ("ERR", "lost"),
+        *(("UNKNOWN", name) for name in unknown),
+        *(("OK", name) for name in well),
+    ]
+    assert list_names(clusters, "sort=worst&order=asc") == [*well, *unknown, "lost"]
+
+
+def test_late_groups_are_listed_by_their_lateness_and_those_that_are_well_by_name() -> None:
+    tracker = Tracker()
+    lags = {"a": 30, "b": 170, "c": 40, "d": 200, "e": 20}
+    for name, late_s in lags.items():
+        apply(tracker, name, commit(name, name, 0, 1000 - late_s, at=NOW_MS - 1_000))
+    for second in range(400, -1, -10):
+        at_ms = NOW_MS - second * 1000
+        tracker.add_samples(ends={(name, 0): 1000 - second for name in lags}, at_ms=at_ms)
+    clusters = Clusters(build_view(tracker.take_snapshot(NOW_MS)))
+    listed = [(group["group"], group["status"]) for group in clusters.get("groups")["groups"]]
+    assert listed == [("d", "WARN"), ("b", "WARN"), ("a", "OK"), ("c", "OK"), ("e", "OK")]
+
+
+COUNTED = ("ERR", "WARN", "UNKNOWN", "OK", "withheld")
+
+
+def count(clusters: Clusters, query: str) -> dict[str, list[int | None]]:
+    found = clusters.get("groups", query=query)["counts"]
+    return {each["cluster"]: [each[name] for name in COUNTED] for each in found}
+
+
+def test_counts_are_of_all_clusters_whatever_their_own_filters_are() -> None:
+    clusters = Clusters(take_view("a"), AWAY, withhold({("lost", "t", 0): END}), EMPTY)
+    whole = {
+        "a": [1, 0, 3, 3, 0],
+        "away": [None] * 5,
+        "c": [0, 0, 4, 3, 1],
+        "empty": [0] * 5,
+    }
+    for query in ("", "status=ERR", "status=OK,WARN&cluster=a", "withheld=true", "cluster=away", "limit=1"):
+        assert count(clusters, query) == whole
+    assert count(clusters, "name=lost&cluster=c")["a"] == [1, 0, 0, 0, 0]
+    assert count(clusters, "min_lag=20&status=OK")["c"][3] == len({"classic"})
+
+
+def test_a_withheld_group_has_its_newest_known_lag_with_its_age() -> None:
+    view = withhold({("lost", "t", 0): END})
+    history = view.activity.history
+    for age_s, lag in ((60, 500.0), (45, 600.0), (15, math.nan), (0, math.nan)):
+        history.add(["lost"], np.array([lag]), np.array([math.nan]), NOW_MS - age_s * 1000)
+    groups = Clusters(view).get("groups")["groups"]
+    assert find(groups, group="lost")["last_known"] == {"lag": 600.0, "time_lag_s": None, "age_s": 60}
+    assert find(groups, group="classic")["last_known"] is None
+    shown = Clusters(view).get("clusters", "c", "groups", "lost")
+    assert shown["last_known"] == find(groups, group="lost")["last_known"]
+
+
+def test_groups_can_be_listed_with_the_largest_lag_first_and_unknown_lags_last(clusters: Clusters) -> None:
+    found = clusters.get("groups", query="sort=lag")
     assert (found["total"], found["next_offset"], found["unknown"]) == (7, None, 0)
     by_lag = sorted(LAGS, key=lambda name: -LAGS[name])
     assert [(group["group"], group["lag"]) for group in found["groups"]] == [
@@ -55,7 +118,7 @@ def test_groups_are_listed_with_the_largest_lag_first_and_unknown_lags_last(clus
     ]
     reasons = {group["group"]: group["reason"] for group in found["groups"] if group["reason"]}
     assert reasons == {"consumer": "lags_unknown", "empty": "no_partitions"}
-    assert clusters.get("clusters", "c", "groups") == found
+    assert clusters.get("clusters", "c", "groups", query="sort=lag") == found
 
 
 def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
@@ -66,7 +129,7 @@ def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
     printed = json.loads(capsys.readouterr().out)
     groups = clusters.get("groups")["groups"]
     for group in printed["groups"]:
-        assert find(groups, group=group["group"]) == {"cluster": "c", **group, "trend": []}
+        assert find(groups, group=group["group"]) == {"cluster": "c", **group, **WITHOUT_HISTORY}
         shown = clusters.get("clusters", "c", "groups", group["group"])
         assert group.items() <= shown["group"].items()
         for row in [dict(row) for row in printed["partitions"] if row["group"] == group["group"]]:
@@ -88,6 +151,8 @@ def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
         ("type=share&type=consumer", {"share", "consumer"}),
         ("state=Stable", {"classic", "consumer"}),
         ("status=ERR", {"lost"}),
+        ("status=ERR,OK&status=WARN", {"lost", *HEALTHY}),
+        ("withheld=true", set()),
         ("status=OK&type=simple", {ODD, "simple"}),
         ("min_lag=20", {"classic", "lost", "share"}),
         ("min_lag=0", set(LAGS)),
@@ -217,7 +282,7 @@ def test_no_sum_has_a_withheld_row_in_it(bits: Reason) -> None:
     assert all(hidden[name] is None for name in (("committed",) if bits == COMMITS else ("end", "start")))
     assert (shown["lag"], shown["retention_margin"]) == (50, 470)
     listed = find(clusters.get("groups")["groups"], group="classic")
-    assert listed.items() <= {"cluster": "c", **group, "trend": []}.items()
+    assert listed.items() <= {"cluster": "c", **group, **WITHOUT_HISTORY}.items()
 
 
 def test_members_and_state_of_a_group_that_is_not_current_are_null() -> None:

@@ -8,12 +8,14 @@ import pytest
 
 from koff.lag import Reason
 from koff.serve.events import sentences
+from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import Severity
 from koff.tracker import Rule, ShownNames, Tracker
+from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group
 from tests.unit.serve.events.watched import BLIND, NO_VIEW, Watched, keep_up, stop
-from tests.unit.serve.views import Row, withhold_rows
+from tests.unit.serve.views import READY, Row, withhold_rows
 
 
 def test_the_first_view_is_no_event_and_neither_is_the_same_view_again(watched):
@@ -26,8 +28,8 @@ def test_a_group_that_stops_and_comes_back(watched):
     assert (event.kind, event.severity, event.cluster) == ("incident_opened", Severity.ERROR, "c")
     assert (event.group, event.topic, event.partition) == ("g", "t", 0)
     assert event.text == (
-        "group g: ERR: it committed nothing for 4 min 50 s, while 290 offsets wait. "
-        "It is 4 min 49 s late, and 2 min is allowed"
+        "group g: ERR: Stopped: it committed nothing for 4 min 50 s; 290 records wait, the oldest for "
+        "4 min 49 s (2 min is allowed)"
     )
     assert event.details == {
         "status": "ERR",
@@ -38,7 +40,7 @@ def test_a_group_that_stops_and_comes_back(watched):
         "causes": [
             {
                 "cause": "not_committing",
-                "text": "it committed nothing for 4 min 50 s, while 290 offsets wait",
+                "text": "it committed nothing for 4 min 50 s",
                 "advice": "look at the logs of the consumers: they may hang, or not commit",
             }
         ],
@@ -90,6 +92,15 @@ def test_a_cluster_without_any_view_keeps_what_is_known(watched):
     assert watched.changes.note_no_view("c", "late", 3_000) == []
     (event,) = watched.changes.compare(watched.take_view(), 126_000)
     assert (event.kind, event.text) == ("recovered", "cluster c: koff is ready again, after 2 min 5 s")
+
+
+def test_a_view_says_since_when_its_cluster_is_not_known():
+    view, changes = replace(NO_VIEW, activity=RecentActivity()), ClusterChanges()
+    for now_ms in (1_000, 2_000):
+        changes.compare(view, now_ms)
+        assert view.activity.unready_since_ms == 1_000
+    changes.compare(replace(view, readiness=READY), 3_000)
+    assert view.activity.unready_since_ms is None
 
 
 def test_a_cluster_that_was_never_ready_is_not_blind():

@@ -20,7 +20,7 @@ def page() -> Iterator[str]:
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
         text = "group g: its lag <b>grows</b>"
         events.log.add(
-            [ClusterEvent("d", "incident_opened", Severity.ERROR, text, group="g")], 1_800_000_000_000
+            [ClusterEvent("d", "rebalanced", Severity.WARNING, text, group="g")], 1_800_000_300_000
         )
         yield server.url
 

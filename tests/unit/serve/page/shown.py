@@ -61,15 +61,25 @@ def click(tab: Tab, selector: str, text: str) -> None:
 
 
 def list_names(tab: Tab) -> list[str]:
-    return read(tab, "#groups tbody td:nth-child(2)")
+    return read(tab, "#groups tbody .name a")
 
 
-_KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "/": 191}
+_KEYS = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    "/": 191,
+    "?": 191,
+    "j": 74,
+    "k": 75,
+    "ArrowUp": 38,
+    "ArrowDown": 40,
+}
 
 
 def press(tab: Tab, key: str, *, shift: bool = False) -> None:
     """Presses and releases a key."""
-    text = {"Enter": "\r", "/": "/"}.get(key, "")
+    text = "\r" if key == "Enter" else key if len(key) == 1 else ""
     for kind in ("keyDown", "keyUp"):
         tab.call(
             "Input.dispatchKeyEvent",
@@ -88,7 +98,7 @@ def focused(tab: Tab) -> str:
         tab.evaluate(
             "(({ innerText, name, id, tagName, ariaLabel }) =>"
             " name || (tagName === 'MAIN' ? id : tagName === 'BODY' ? tagName"
-            " : ariaLabel || innerText.trim()))"
+            " : ariaLabel || innerText.trim().replace(/\\s+/g, ' ')))"
             "(document.activeElement)"
         )
     )

@@ -131,7 +131,7 @@ def test_what_is_not_wanted_any_more_is_not_waited_for(tab: Tab, page: str):
         for name in ("a", "ab", "abc"):
             tab.evaluate("window.first = [...waiting][0]; 0")
             tab.evaluate(f"location.hash = '#/?name={name}'")
-            wait_for(tab, "first.aborted && waiting.size === 1")
+            wait_for(tab, "first.aborted && waiting.size && [...waiting].every((each) => !each.aborted)")
         assert tab.evaluate("document.getElementById('error').hidden")
     wait_for(tab, "document.getElementById('count').textContent === 'no group fits'")
 
@@ -184,9 +184,9 @@ def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
         wait_for(tab, "document.getElementById('live').textContent === 'every 5 s'")
         text = "group g: OK to ERR"
         events.log.add(
-            [ClusterEvent("d", "incident_opened", Severity.ERROR, text, group="g")], 1_800_000_000_000
+            [ClusterEvent("d", "records_lost", Severity.ERROR, text, group="g")], 1_800_000_000_000
         )
-        wait_for(tab, f"document.querySelector('#events li a')?.textContent === {json.dumps(text)}")
+        wait_for(tab, f"document.querySelector('#events .event a')?.textContent === {json.dumps(text)}")
         # A minute later the page tries again.
         tab.evaluate(
             "(() => { const now = performance.now.bind(performance);"
@@ -203,9 +203,9 @@ def test_a_stream_that_is_open_and_brings_nothing_is_replaced(tab: Tab):
         wait_for(tab, "document.getElementById('live').textContent === 'live'")
         for number, opened in ((1, 2), (2, 2)):
             text = f"group g: change {number}"
-            event = ClusterEvent("d", "incident_opened", Severity.ERROR, text, group="g")
+            event = ClusterEvent("d", "records_lost", Severity.ERROR, text, group="g")
             events.log.add([event], 1_800_000_000_000)
-            shown = f"document.querySelector('#events li a')?.textContent === {json.dumps(text)}"
+            shown = f"document.querySelector('#events .event a')?.textContent === {json.dumps(text)}"
             wait_for(tab, f"{shown} && streams.length === {opened} && streams.at(-1).readyState === 1")
         assert tab.evaluate("streams[0].readyState") == 2  # closed
 

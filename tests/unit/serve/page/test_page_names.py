@@ -51,7 +51,7 @@ def test_all_are_listed(tab: Tab, url: str):
 def test_each_can_be_opened_and_its_address_too(tab: Tab, url: str, name: str):
     shown = name or '""'
     open_page(tab, url)
-    click(tab, "#groups tbody a", shown)
+    click(tab, "#groups tbody .go", shown)
     title = "document.querySelector('#group h2')?.textContent"
     wait_for(tab, f"{title} === {json.dumps(shown)}")
     open_page(tab, tab.evaluate("location.href"))
@@ -61,3 +61,20 @@ def test_each_can_be_opened_and_its_address_too(tab: Tab, url: str, name: str):
     assert read(tab, "#topics h2")[0] == shown
     assert read(tab, "#topics .scroll tbody a") == [shown]
     assert tab.evaluate("document.getElementById('error').hidden")
+
+
+def test_signs_that_cannot_be_seen_or_turn_the_text_are_shown_by_their_numbers(tab: Tab):
+    names = {"a\u202eb": r"a\u{202e}b", "x\u200by": r"x\u{200b}y", "l\nm": r"l\nm", "\x1b[2J": r"\u{1b}[2J"}
+    tracker = Tracker()
+    apply(tracker, *(commit(name, name, 0, 4) for name in names))
+    with Server(Source(take_view(tracker)), ServeConf("127.0.0.1:0")) as server:
+        open_page(tab, server.url)
+        assert set(list_names(tab)) == set(names.values())
+        click(tab, "#groups a", r"a\u{202e}b")
+        wait_for(tab, "document.querySelector('#group h2') !== null")
+        assert read(tab, "#group h2")[0] == r"a\u{202e}b"
+        assert tab.evaluate("document.title").startswith(r"a\u{202e}b")
+        text = (
+            "document.body.innerText + [...document.querySelectorAll('[aria-label]')].map((e) => e.ariaLabel)"
+        )
+        assert not tab.evaluate(f"/[\\u202a-\\u202e\\u200b\\u001b]/.test({text})")
