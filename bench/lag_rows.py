@@ -1,120 +1,114 @@
-"""What one sample of the pipeline costs after a day of samples: its time lags by curves, and by all samples.
+"""What a warm sample of the pipeline costs, from the claim of its batch to the last commit of Delta.
 
-Prints JSON: seconds to fold the day into curves, two hours at a time; seconds of one sample's rows of lag by
-curves, with the samples of the last 15 minutes; and, with --full, by all samples of the day, as before. The
-tables are made up: each partition has a group an hour behind, which consumes. No Kafka.
+Prints JSON: for each number of rows of lag, seconds and seconds of CPU (Python and Java together) of each
+sample after the first ones, and the memory of both processes. The commits are made up: between two samples, a
+hundredth of the rows has one. No Kafka.
 
-    python -m bench.lag_rows [--partitions 10000] [--hours 24] [--interval 30] [--full] [--master 'local[2]']
+    python -m bench.lag_rows [--rows 22 --rows 20000] [--samples 5] [--master 'local[2]']
 """
 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
 
 import click
+import pyarrow as pa
 
 from koff.spark import session
-from koff.spark.job.end_curves import EndCurves
-from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
-from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.job.batches import Batches
+from koff.spark.job.cluster_state import ClusterState
+from koff.spark.job.samples import OFFSETS, Sample
+from koff.spark.rows.decoding import SCHEMA
+from koff.spark.spark_session import tune_for_batch
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.owners import Owner
+from koff.spark.tables.progress import LogPart, Plan, claim_batch
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-CLUSTER, PER_TOPIC = "bench", 100
-REACH_S = 86_400.0
+WARM_UP, PER_TOPIC, INTERVAL = 5, 100, timedelta(seconds=30)
 
 
-def fill(tables: Tables, partitions: int, begin: datetime, samples: int, interval_s: int) -> None:
-    """Writes the samples, an hour in one file, and commits of an hour ago. Partitions differ in speed."""
-    spark = tables.spark
-    begin_s, each = int(begin.timestamp()), 3600 // interval_s
-    for first in range(0, samples, each):
-        numbers = spark.range(first, min(first + each, samples), 1, 1).withColumnRenamed("id", "sample")
-        rows = numbers.crossJoin(spark.range(0, partitions, 1, 1).withColumnRenamed("id", "p"))
-        rows = rows.selectExpr(
-            f"'{CLUSTER}' AS cluster",
-            f"timestamp_seconds({begin_s} + sample * {interval_s}) AS at",
-            f"concat('t', p DIV {PER_TOPIC}) AS topic",
-            f"cast(p % {PER_TOPIC} AS INT) AS partition",
-            "cast(NULL AS STRING) AS topic_id",
-            "0L AS start_offset",
-            "sample * (1 + p % 50) + (sample * p) % (1 + p % 50) AS end_offset",
-            "cast(NULL AS BIGINT) AS stable_offset",
-            "sample AS batch",
-            "false AS gone",
-        ).selectExpr("*", "to_date(at) AS day")
-        tables.append_rows("end_offsets", rows)
-    behind = max(samples - each, 0)
-    current = tables.frame("current")
-    known = {
-        "cluster": f"'{CLUSTER}'",
-        "group": f"concat('g', p DIV {PER_TOPIC})",
-        "topic": f"concat('t', p DIV {PER_TOPIC})",
-        "partition": f"cast(p % {PER_TOPIC} AS INT)",
-        "committed": f"{behind}L * (1 + p % 50)",
-        "offsets_partition": "0",
-        "log_offset": "p",
-        "deleted": "false",
+def make_commits(rows: int, plan: Plan) -> pa.Table:
+    """The commits of all rows in the first batch; then of a hundredth."""
+    step = 1 if plan.number == 1 else 100
+    numbers = range(plan.number % step, rows, step)
+    columns = {
+        "cluster": ["bench"] * len(numbers),
+        "offsets_partition": [number // PER_TOPIC % 50 for number in numbers],
+        "log_offset": [plan.number * rows + number for number in numbers],
+        "timestamp": [plan.at] * len(numbers),
+        "kind": ["OffsetCommit"] * len(numbers),
+        "tombstone": [False] * len(numbers),
+        "group": [f"g{number // PER_TOPIC}" for number in numbers],
+        "topic": [f"t{number // PER_TOPIC}" for number in numbers],
+        "partition": [number % PER_TOPIC for number in numbers],
+        "committed": [plan.number * 10 for _ in numbers],
+        "commit_timestamp": [plan.at] * len(numbers),
     }
-    columns = [
-        f"{known.get(field.name, 'NULL')} AS `{field.name}`"
-        if field.name in known
-        else f"cast(NULL AS {field.dataType.simpleString()}) AS `{field.name}`"
-        for field in current.schema
+    given = {field.name: columns.get(field.name, [None] * len(numbers)) for field in SCHEMA}
+    return pa.Table.from_pydict(given, schema=SCHEMA)
+
+
+def make_plan(rows: int, number: int, owner: Owner) -> Plan:
+    """A batch whose sample has an end offset for each row."""
+    at = datetime(2026, 3, 2, tzinfo=UTC) + number * INTERVAL
+    places = [
+        (f"t{row // PER_TOPIC}", row % PER_TOPIC, 0, number * 10 + 5, number * 10 + 5, False)
+        for row in range(rows)
     ]
-    tables.append_rows("current", spark.range(partitions).withColumnRenamed("id", "p").selectExpr(*columns))
+    columns = [pa.array([place[i] for place in places], field.type) for i, field in enumerate(OFFSETS)]
+    topics = {f"t{topic}": "" for topic in range(rows // PER_TOPIC + 1)} if number == 1 else None
+    sample = Sample(round(at.timestamp() * 1000), pa.table(columns, schema=OFFSETS), topics, 50)
+    part = LogPart(0, 0, number, number - 1, number)
+    plan = Plan(cluster="bench", number=number, at=at, owner=owner, parts=(part,))
+    return replace(plan, sample=sample.encode(), sampled_at=at)
 
 
-def compute(tables: Tables, now: datetime, ends: DataFrame, curves: DataFrame | None) -> int:
-    """Computes the rows of lag of the sample at `now`, and returns how many have a time lag."""
-    sample = ends.where(ends.at == now)
-    current, states = (tables.cluster_frame(name, CLUSTER) for name in ("current", "group_states"))
-    rows = join_lag_inputs(sample, current, states, ends, curves, reach_s=REACH_S)
-    made = rows.mapInArrow(lag_rows, TABLES["lag"].ddl)
-    return int(made.selectExpr("count(time_lag_s)").collect()[0][0])
+def read_usage(processes: list[int]) -> tuple[float, int]:
+    """Seconds of CPU, and MiB of memory, of processes."""
+    tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in processes]
+    return (
+        sum(int(each[11]) + int(each[12]) for each in fields) / tick,
+        sum(int(each[21]) for each in fields) * page >> 20,
+    )
 
 
-def measure(work: Callable[[], object]) -> tuple[float, object]:
-    began = time.perf_counter()
-    found = work()
-    return round(time.perf_counter() - began, 2), found
-
-
-@click.command(help=__doc__)
-@click.option("--partitions", default=10_000, show_default=True)
-@click.option("--hours", default=24, show_default=True)
-@click.option("--interval", default=30, show_default=True)
-@click.option("--full", is_flag=True)
-@click.option("--master", default="local[2]", show_default=True)
-def main(partitions: int, hours: int, interval: int, full: bool, master: str) -> None:
-    samples = hours * 3600 // interval
-    begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=hours)
-    now = begin + timedelta(seconds=(samples - 1) * interval)
-    figures: dict[str, object] = {"partitions": partitions, "samples": samples, "rows": partitions * samples}
-    with session("koff bench", master=master) as spark, tempfile.TemporaryDirectory() as folder:
-        spark.sparkContext.setLogLevel("ERROR")
-        tables = Tables(spark, f"{folder}/t")
-        tables.create_tables()
-        figures["fill_s"], _ = measure(lambda: fill(tables, partitions, begin, samples, interval))
-        versions = count(1)
-        curves = EndCurves(CLUSTER, lambda: ("koff bench", next(versions)), reach_s=REACH_S, fold_s=0)
-        curves.note_sample(now)
-        figures["fold_s"], _ = measure(lambda: curves.fold_if_due(tables))
-        ways = {"by_curves_s": lambda: compute(tables, now, *curves.read(tables, now))}
-        if full:
-            all_ends = tables.cluster_frame("end_offsets", CLUSTER)
-            ways["by_all_samples_s"] = lambda: compute(tables, now, all_ends, None)
-        for name, way in ways.items():
-            runs = [measure(way) for _ in range(3)]
-            assert {timed for _, timed in runs} == {partitions}, runs
-            figures[name] = [seconds for seconds, _ in runs]
+@click.command()
+@click.option("--rows", "sizes", multiple=True, type=int, default=(22, 20_000))
+@click.option("--samples", default=5)
+@click.option("--master", default="local[2]")
+def main(sizes: tuple[int, ...], samples: int, master: str) -> None:
+    """Prints the figures."""
+    spark = session("bench", master=master, settings={"spark.ui.showConsoleProgress": "false"})
+    spark.sparkContext.setLogLevel("OFF")
+    java = int(spark.sparkContext._jvm.ProcessHandle.current().pid())
+    figures = {}
+    for rows in sizes:
+        with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
+            tables = Tables(spark, folder)
+            tables.create_tables()
+            owner, seconds, cpu = Owner.create(), [], []
+            state = ClusterState("bench", INTERVAL.total_seconds())
+            batches = Batches(tables, state, partial(make_commits, rows))
+            for number in range(1, WARM_UP + samples + 1):
+                plan = make_plan(rows, number, owner)
+                began, used = time.monotonic(), read_usage([os.getpid(), java])[0]
+                with tune_for_batch(spark, small=True):
+                    claim_batch(tables, plan)
+                    batches.carry_out(plan)
+                if number > WARM_UP:
+                    seconds.append(round(time.monotonic() - began, 2))
+                    cpu.append(round(read_usage([os.getpid(), java])[0] - used, 2))
+            memory = read_usage([os.getpid(), java])[1]
+            figures[rows] = {"seconds": seconds, "cpu_s": cpu, "memory_mib": memory}
+    spark.stop()
     print(json.dumps(figures, indent=1))
 
 

@@ -184,7 +184,7 @@ def measured(
 @contextmanager
 def new_tables(spark: Any, store: ObjectStore | None = None) -> Iterator[Any]:
     """New, empty tables: in the S3 server, or in a temporary folder."""
-    from koff.spark.tables.schemas import Tables
+    from koff.spark.tables.delta_tables import Tables
 
     with tempfile.TemporaryDirectory(prefix="koff-bench-") as folder:
         tables = Tables(spark, store.url(f"tables-{next(_numbers)}") if store else folder)
@@ -194,7 +194,7 @@ def new_tables(spark: Any, store: ObjectStore | None = None) -> Iterator[Any]:
 
 def into_tables(tables: Any, watched: Any) -> None:
     """What `koff pipeline backfill` does: all of the log into new tables."""
-    from koff.spark.job.cluster_stream import PipelineConf
+    from koff.spark.job.cluster_job import PipelineConf
     from koff.spark.job.job import Job
 
     with Job([watched], PipelineConf(once=True, sample=False), lambda _: None) as job:

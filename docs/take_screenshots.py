@@ -25,9 +25,10 @@ POINTS = 3
 """A sparkline has a point each two minutes."""
 
 
-def take(tab: Tab, name: str) -> None:
-    """A picture of what the tab shows."""
-    (IMAGES / f"{name}.png").write_bytes(tab.screenshot())
+def take(tab: Tab, name: str, height: float | None = None) -> None:
+    """A picture of what the tab shows: of all of it, or of the upper part of a narrow page."""
+    box = {"x": 0.0, "y": 0.0, "width": NARROW, "height": height} if height else None
+    (IMAGES / f"{name}.png").write_bytes(tab.screenshot(box))
 
 
 def show(tab: Tab, address: str, **options: Any) -> None:
@@ -65,7 +66,7 @@ def main() -> None:
         address = tab.evaluate("[...document.links].find((link) => link.text === 'stuck').href")
         show(tab, url, colors="dark", width=NARROW)
         wait_until(lambda: tab.evaluate(late), what="the list")
-        take(tab, "groups-narrow")
+        take(tab, "groups-narrow", height=1200)
         show(tab, f"{url}#/events", colors="light")
         wait_until(lambda: tab.evaluate("document.querySelectorAll('.story').length"), what="the incidents")
         take(tab, "incidents")

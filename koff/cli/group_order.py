@@ -8,10 +8,10 @@ from typing import Literal
 
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
+from koff.view.severity import CALM, WORST_FIRST
 
-Sort = Literal["status", "lag", "time", "name"]
-SORTS: tuple[Sort, ...] = ("status", "lag", "time", "name")
-WORST_FIRST = (Verdict.ERR, Verdict.WARN, Verdict.UNKNOWN, Verdict.OK)
+Sort = Literal["worst", "lag", "time", "name"]
+SORTS: tuple[Sort, ...] = ("worst", "lag", "time", "name")
 MOVE_S = 10.0
 """Rows on the screen move so often at most."""
 Place = tuple[tuple[float, ...], tuple[float | str, ...]]
@@ -22,18 +22,20 @@ _LAST: Place = (math.inf,), ()
 def find_place(total: GroupTotal, sort: Sort) -> Place:
     """The place of a group: names ascending, all else from the worst on, unknown numbers last.
 
-    By status, the first part is the verdict. The rest is the time lag as a share of what is allowed.
+    The worst come first by verdict, which is the first part, then by the time lag as a share of what is
+    allowed. Groups that are well are in the order of their names, however late they are.
     """
     name = total.group.name
-    if sort == "status":
+    if sort == "worst":
         late_s, allowance_s = total.time_lag_s, total.allowance_s
         late = -1.0 if late_s is None or allowance_s is None else late_s / max(allowance_s, 1e-9)
+        late = 0.0 if 0 <= late <= CALM else late
         return (WORST_FIRST.index(total.status),), (-late, name)
     number = {"lag": total.lag, "time": total.time_lag_s, "name": 0}[sort]
     return (number is None, -(number or 0)), (name,)
 
 
-def sort_totals(totals: Iterable[GroupTotal], sort: Sort = "status") -> list[GroupTotal]:
+def sort_totals(totals: Iterable[GroupTotal], sort: Sort = "worst") -> list[GroupTotal]:
     """The totals in order."""
     return sorted(totals, key=lambda total: find_place(total, sort))
 
@@ -58,8 +60,9 @@ def filter_totals(totals: Sequence[GroupTotal], text: str) -> list[GroupTotal]:
 class QuietOrder:
     """The order of the groups on a screen.
 
-    By status, a row moves only when its verdict changes; by a number, when that changes. All such rows move
-    at once, at most every `MOVE_S`, and not while the order is paused. Until then, new groups are the last.
+    In the order `worst`, a row moves only when its verdict changes; by a number, when that changes. All such
+    rows move at once, at most every `MOVE_S`, and not while the order is paused. Until then, new groups are
+    the last.
     """
 
     def __init__(self) -> None:

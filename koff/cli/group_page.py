@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from koff.cli.lag_tables import format_partitions
-from koff.cli.text_table import format_table
+from koff.cli.text_table import Column, format_columns
 from koff.serve.api.commands import list_commands, quote_word
 from koff.view.wording import count, show, show_duration
 
@@ -102,24 +103,15 @@ def _format_members(group: Json, width: int | None) -> str:
     for row in group["partitions"]:
         if row["member_id"] is not None and row["lag"] is not None:
             lags[row["member_id"]] = lags.get(row["member_id"], 0) + row["lag"]
-    table = format_table(
-        ("MEMBER", "CLIENT", "HOST", "STATE", "LAG", "ASSIGNED"),
-        [
-            (
-                *(member["member_id"], member["client_id"], member["client_host"]),
-                *(
-                    member["state"] if member["present"] else "left for a while",
-                    lags.get(member["member_id"]),
-                ),
-                " ".join(_describe_assigned(each) for each in member["assigned"]),
-            )
-            for member in group["members"]
-        ],
-        width=width,
-        dropped=("STATE",),
-        shortened=("MEMBER", "CLIENT", "HOST"),
-    )
-    return f"Members\n{table}"
+    columns: list[Column[Json]] = [
+        Column("MEMBER", itemgetter("member_id"), is_name=True),
+        Column("CLIENT", itemgetter("client_id"), is_name=True),
+        Column("HOST", itemgetter("client_host"), is_name=True),
+        Column("STATE", lambda each: each["state"] if each["present"] else "left for a while", left_out=1),
+        Column("LAG", lambda each: lags.get(each["member_id"])),
+        Column("ASSIGNED", lambda each: " ".join(map(_describe_assigned, each["assigned"]))),
+    ]
+    return f"Members\n{format_columns(columns, group['members'], width)}"
 
 
 def _describe_assigned(assigned: Json) -> str:

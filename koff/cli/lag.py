@@ -47,8 +47,8 @@ that koff could not find out in time counts as unknown."""
 @option(
     "--sort",
     type=click.Choice(SORTS),
-    default="status",
-    help="The order of the groups. status: the worst first, by verdict, then by time lag as a share of what "
+    default="worst",
+    help="The order of the groups. worst: by verdict, then by time lag as a share of what "
     "is allowed. time: the age of the oldest record that is not committed.",
 )
 @option("--lagging", is_flag=True, help="Only groups with a lag, or whose lag is not known.")
@@ -158,7 +158,7 @@ def _print_left_out(
     """Says on standard error why there is no group, or that there are more."""
     where = f"in cluster {view.cluster or ''}"
     if not every:
-        known = "no consumer groups" if view.readiness.ready else "no group is known"
+        known = "no consumer groups" if view.knows_groups else "no group is known"
         click.echo(f"{known} {where}", err=True)
     elif not found and group is not None:
         click.echo(f"no group matches --group {group.pattern}: there are {every} groups {where}", err=True)

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from koff.cli.group_order import WORST_FIRST
 from koff.cli.lag_tables import BARS
 from koff.cli.live_state import LiveState
 from koff.cli.text_table import shorten_middle
 from koff.cli.view_facts import WITHHELD_TOTALS
 from koff.tracker import GroupTotal
+from koff.view.severity import WORST_FIRST
 from koff.view.wording import count, show_duration
 
 _PLAIN = str.maketrans({"…": "~", **dict(zip(BARS, "_.-=+*#@", strict=True))})
@@ -65,6 +65,7 @@ def describe_keys(state: LiveState, *, is_paused: bool) -> str:
         back = "" if state.page == state.home else "esc back  "
         return f"{back}up/down scroll  ? help  q quit"
     shown = ["order paused"] if is_paused else []
-    shown += [f"by {state.sort}", *(["only lagging"] if state.is_lagging else [])]
+    shown.append("the worst first" if state.sort == "worst" else f"by {state.sort}")
+    shown += ["only lagging"] if state.is_lagging else []
     shown += [f"filter: {state.text}"] if state.text else []
     return f"{', '.join(shown)}  |  q quit  ? help  / filter  s sort  enter open  p pause  l lagging"

@@ -16,7 +16,7 @@ Keys
   home, end           the first, the last
   enter               everything about the chosen group
   escape, backspace   back to the list
-  s                   sort by status (the worst first), lag, time, name
+  s                   sort: the worst first, or by lag, time, name
   p                   pause the order, or go on: the numbers stay fresh
   l                   only groups with a lag, or all
   /                   filter: parts of the name, or ERR, WARN, ...; enter keeps it, escape clears it
@@ -26,7 +26,8 @@ Keys
 STATUS is the verdict: OK; WARN: late, it may recover by itself; ERR: it will not recover by itself, or
 records are lost; UNKNOWN: koff does not know how late it is. TREND is the lag of the last three minutes.
 CATCHES UP is when the lag will be gone at the present rates. A dash is a number that is not known.
-A row moves when its verdict changes, every ten seconds at most, and not while you move the cursor."""
+Times are UTC. A row moves when its verdict changes, every ten seconds at most, and not while you move
+the cursor."""
 
 
 class Window(NamedTuple):
@@ -91,7 +92,7 @@ class LiveState:
     `home` is the page to which escape returns.
     """
 
-    sort: Sort = "status"
+    sort: Sort = "worst"
     is_lagging: bool = False
     is_paused: bool = False
     text: str = ""

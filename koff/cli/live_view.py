@@ -61,7 +61,7 @@ class LiveConf:
     brokers: str
     notes: tuple[str, ...] = ()
     is_selected: Callable[[str], object] = lambda name: True
-    sort: Sort = "status"
+    sort: Sort = "worst"
     is_lagging: bool = False
     top: int | None = None
     group: str | None = None
@@ -78,11 +78,6 @@ class Frame:
     happenings: list[Happening]
     at_s: float
     sentences: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def knows_groups(self) -> bool:
-        """Whether there are groups, or it is known that there are none."""
-        return bool(self.view.snapshot.shards) or self.view.readiness.ready
 
     def describe(self, totals: Sequence[GroupTotal]) -> dict[str, str]:
         """What there is to say of these groups, and of others that were asked for before."""
@@ -281,7 +276,7 @@ class LiveView(App[int]):
         frame, width = self._frame, self.size.width
         age_s = None if frame is None else time.monotonic() - frame.at_s
         cluster = (frame.view.cluster if frame else None) or self._conf.brokers
-        totals = frame.totals if frame and frame.knows_groups else None
+        totals = frame.totals if frame and frame.view.knows_groups else None
         about = describe_cluster(cluster, totals, age_s, width)
         lines: list[Text | str] = [self._style(line, "bold") for line in about]
         lines += self._conf.notes
@@ -305,7 +300,7 @@ class LiveView(App[int]):
         if self._frame is None:
             return [""]
         if not self._listed:
-            absent = "no consumer groups" if self._frame.knows_groups else "no group is known"
+            absent = "no consumer groups" if self._frame.view.knows_groups else "no group is known"
             return ["no group matches" if self._frame.totals else absent]
         height, cursor = max(self._body_height() - 1, 1), self._state.window.cursor
         first = max(0, cursor - height)

@@ -31,8 +31,8 @@ from koff.errors import ConfigError
 from koff.logs import get_logger
 
 if TYPE_CHECKING:
+    from koff.spark.tables.delta_tables import Tables
     from koff.spark.tables.maintenance import Maintained
-    from koff.spark.tables.schemas import Tables
 
 log = get_logger("cli.pipeline")
 
@@ -58,20 +58,6 @@ for command in (status, check):
 )
 @option("--once", is_flag=True, help="End when the log is read up to its present end.")
 @option(
-    "--reach",
-    "reach_s",
-    default="1d",
-    type=DURATION,
-    help="How far back to search for the lag in seconds: a record that arrived earlier has none.",
-)
-@option(
-    "--full-lag-every",
-    "full_lag_s",
-    default="10m",
-    type=DURATION,
-    help="Time between two samples that write the lag of all slots; the others write what has changed.",
-)
-@option(
     "--max-offsets-per-batch",
     default=10_000_000,
     type=count(1),
@@ -92,7 +78,7 @@ for command in (status, check):
 @option(
     "--keep",
     metavar="DAYS",
-    help="At each maintenance, delete rows that are older: 90d, or commits=30d,lag=2y.  [default: keep all]",
+    help="At each maintenance, delete rows that are older: 90d, or records=30d,lag=2y.  [default: keep all]",
 )
 @option(
     "--listen",
@@ -101,7 +87,6 @@ for command in (status, check):
 )
 @logging_options
 def run(
-    full_lag_s: float,
     ignore_data_loss: bool,
     keep: str | None,
     listen: str | None,
@@ -122,22 +107,17 @@ def run(
     # Options: checked before Java starts, which takes seconds
     clusters = read_watched_clusters()
     with require_spark():
-        from koff.spark.job.cluster_stream import PipelineConf, Progress
+        from koff.spark.job.cluster_job import PipelineConf, Progress
         from koff.spark.job.interval_watch import IntervalWatch
         from koff.spark.job.job import Job, log_progress
         from koff.spark.job.table_server import serve_tables
-        from koff.spark.tables.held_rows import LONGEST_FULL_S
-        from koff.spark.tables.maintenance import MaintainConf
-        from koff.spark.tables.retention import parse_retention
-    names = ("interval_s", "once", "max_offsets_per_batch", "reach_s", "maintain_s")
+        from koff.spark.tables.maintenance import MaintainConf, parse_retention
+    names = ("interval_s", "once", "max_offsets_per_batch", "maintain_s")
     conf = PipelineConf(
-        full_lag_s=full_lag_s,
         fail_on_data_loss=not ignore_data_loss,
         maintain=MaintainConf(parse_retention(keep) if keep else {}),
         **{name: options[name] for name in names},
     )
-    if full_lag_s > LONGEST_FULL_S:
-        raise ConfigError("--full-lag-every is longer than 12h: readers look for rows of the day before")
     chosen = ChosenTables.read()
     settings = chosen.check(create=True)
     counts, watch = WrittenCounts(chosen.tables), IntervalWatch(conf.interval_s)
@@ -183,14 +163,21 @@ def backfill(segments: str | None, log_format: str, log_level: str, **options: A
     """
     set_up_logs(log_format, log_level)
     with require_spark():
-        from koff.spark.job.batch_progress import ProgressCounter
-        from koff.spark.job.cluster_stream import PipelineConf
+        from koff.spark.job.cluster_job import PipelineConf
         from koff.spark.job.job import Job
-        from koff.spark.job.segments_backfill import SegmentsBatch, backfill_segments, check_segments
+        from koff.spark.job.segments_backfill import (
+            SegmentsBatch,
+            backfill_segments,
+            check_segments,
+            count_segments_bytes,
+        )
     chosen = ChosenTables.read()
     counts = WrittenCounts(chosen.tables)
 
-    def log_segments_batch(done: SegmentsBatch) -> None:
+    read_bytes = [0, 0]
+
+    def note_segments_batch(done: SegmentsBatch) -> None:
+        read_bytes[0] += done.size
         if not sys.stderr.isatty():  # a terminal has the bar
             log.info("batch", batch=done.number, of=done.batches, records=done.written.records)
 
@@ -206,13 +193,13 @@ def backfill(segments: str | None, log_format: str, log_level: str, **options: A
             )
         check_segments(segments)  # a path without segments is an error before Spark starts
         with chosen.open(chosen.check(create=True)) as tables:
-            counter = ProgressCounter(tables.spark)
             _prepare_tables(tables)
+            read_bytes[1] = count_segments_bytes(segments)
             with (
                 counts.report_total(),
-                show_bar("backfill", lambda: (counter.done, counter.todo), format_megabytes),
+                show_bar("backfill", lambda: (read_bytes[0], read_bytes[1]), format_megabytes),
             ):
-                counts.add(*backfill_segments(tables, segments, name, counter, log_segments_batch))
+                counts.add(*backfill_segments(tables, segments, name, note_segments_batch))
         return
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
@@ -232,17 +219,16 @@ def backfill(segments: str | None, log_format: str, log_level: str, **options: A
     "--keep",
     default="lag_hourly=2y,90d",
     metavar="DAYS",
-    help="Delete rows that are older: 90d, or by table commits=30d,lag=2y; the current state stays.",
+    help="Delete rows that are older: 90d, or by table records=30d,lag=2y; the state stays.",
 )
 def maintain(keep: str, **_: Any) -> None:
     """Delete old rows, merge small files, and delete files that no version of the last week needs.
 
-    Not beside a job: `koff pipeline run` does it itself, each --maintain-every.
+    It may run beside a job. `koff pipeline run` does it itself, each --maintain-every.
     """
     set_up_logs()
     with require_spark():
-        from koff.spark.tables.maintenance import MaintainConf, maintain_tables
-        from koff.spark.tables.retention import parse_retention
+        from koff.spark.tables.maintenance import MaintainConf, maintain_tables, parse_retention
         from koff.spark.tables.schemas import TABLES
     conf = MaintainConf(parse_retention(keep))
     texts = [f"maintain: table {number} of {len(TABLES)}, {name}" for number, name in enumerate(TABLES, 1)]
@@ -326,7 +312,5 @@ def _prepare_tables(tables: Tables) -> None:
 
 
 def _describe_maintenance(result: Maintained) -> str:
-    if result.skipped:
-        return "nothing to do"
     files = f"{result.files_before:,} files before and {result.files:,} after"
     return f"{result.deleted:,} rows deleted, {files}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from koff.config.clusters import WatchedCluster
     from koff.spark.job.table_checks import CheckResult
     from koff.spark.job.table_status import ClusterStatus, TableSize
-    from koff.spark.tables.schemas import Tables
+    from koff.spark.tables.delta_tables import Tables
 
 FAILED = 3
 """Exit code of `check`: a check failed."""
@@ -139,21 +139,17 @@ def run_checks(
     """The results of all checks. The check against brokers is only of the clusters in `watched`."""
     from koff.spark.job import table_checks as checks
     from koff.spark.job.table_status import read_clusters_status
+    from koff.spark.tables.progress import read_plans
 
     ends = dict(checks.fetch_log_ends(each) for each in watched)
     results = checks.check_keys(tables)
-    coverage, statuses = checks.read_coverage(tables), read_clusters_status(tables)
-    writers = {each.cluster: each.writer for each in statuses}
     now_ms = time.time_ns() // 1_000_000
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    results += [
-        checks.check_offsets(cluster, rows, writers.get(cluster, ""))
-        for cluster, rows in sorted(coverage.items())
-    ]
-    results += [checks.check_groups(tables, each.cluster, each.writer, now) for each in statuses]
-    results += [checks.check_freshness(each, now_ms, max_age_s) for each in statuses]
-    results += [
-        checks.check_against_log(cluster, coverage.get(cluster, []), found, max_behind)
-        for cluster, found in sorted(ends.items())
-    ]
+    for each in read_clusters_status(tables):
+        plans = read_plans(tables, each.cluster, 0)
+        results.append(checks.check_offsets(plans))
+        results.append(checks.check_groups(tables, plans))
+        results.append(checks.check_commits(tables, plans))
+        results.append(checks.check_freshness(each, now_ms, max_age_s))
+        if each.cluster in ends:
+            results.append(checks.check_against_log(plans, ends[each.cluster], max_behind))
     return results

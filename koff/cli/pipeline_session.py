@@ -19,7 +19,7 @@ from koff.logs import get_logger
 
 if TYPE_CHECKING:
     from koff.spark.job.job import Job
-    from koff.spark.tables.schemas import Tables
+    from koff.spark.tables.delta_tables import Tables
 
 log = get_logger("cli.pipeline")
 
@@ -57,7 +57,7 @@ class ChosenTables:
         with require_spark():
             from koff.spark.requirements import check_versions, list_jars
             from koff.spark.spark_session import check_java
-            from koff.spark.tables.schemas import check_root
+            from koff.spark.tables.delta_tables import check_root
         check_versions()
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
             check_java()
@@ -72,7 +72,7 @@ class ChosenTables:
         with require_spark():
             from koff.spark.quiet_java import buffer_java_output, silence_spark
             from koff.spark.spark_session import session
-            from koff.spark.tables.schemas import Tables
+            from koff.spark.tables.delta_tables import Tables
             from koff.spark.worker_errors import map_errors
         with map_errors():
             log.info("Spark is starting")

@@ -14,7 +14,7 @@ import click
 from koff.cli.standard_streams import can_erase
 
 if TYPE_CHECKING:
-    from koff.spark.job.cluster_stream import Progress
+    from koff.spark.job.cluster_job import Progress
 
 Measure = Callable[[], tuple[int, int]]
 """Returns how much is done, and how much there is to do in all (0 while unknown)."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 Cell = str | float | None
 Item = TypeVar("Item")
@@ -28,53 +29,66 @@ class Column(Generic[Item]):
     is_name: bool = False
 
 
+def format_table(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """The header and the rows as text that ends in a newline."""
+    return format_columns([Column(title, itemgetter(i)) for i, title in enumerate(header)], rows, None)
+
+
 def format_columns(columns: Sequence[Column[Item]], items: Iterable[Item], width: int | None) -> str:
-    """A table with a line for each item, as `format_table` returns it."""
-    return format_table(
-        [each.title for each in columns],
-        [[each.cell(item) for each in columns] for item in items],
-        width=width,
-        dropped=[each.title for each in sorted(columns, key=lambda each: each.left_out) if each.left_out],
-        shortened=[each.title for each in columns if each.is_name],
-    )
-
-
-def format_table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[Cell]],
-    *,
-    width: int | None = None,
-    dropped: Sequence[str] = (),
-    shortened: Sequence[str] = (),
-) -> str:
-    """The header and the rows as text that ends in a newline.
+    """The titles, and a line for each item, as text that ends in a newline.
 
     Columns of numbers are aligned to the right. None and "" are shown as "-". Where the table is wider than
-    `width`, the columns `dropped` are left out, one by one in this order. Then the cells of the columns
-    `shortened` lose their middle, and the end of the last column is cut.
+    `width`, columns are left out and names shortened, and at last the end of each line is cut.
     """
-    columns = [
-        [title, *map(_format_cell, column)]
-        for title, column in zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True)
-    ]
-    is_number = [
-        all(isinstance(cell, int | float | None) for cell in column)
-        for column in (zip(*rows, strict=True) if rows else [()] * len(header))
-    ]
-    shown = list(range(len(header)))
-    widths = [max(map(measure_text, column)) for column in columns]
+    items = list(items)
+    drawn = [_Drawn(column, items) for column in columns]
     if width is not None:
-        for title in dropped:
-            if _measure_table([widths[i] for i in shown]) > width and title in header:
-                shown.remove(header.index(title))
-        for i, target in _choose_widths(header, shown, widths, shortened, width).items():
-            columns[i] = [shorten_middle(cell, target) for cell in columns[i]]
-            widths[i] = max(map(measure_text, columns[i]))
-    lines = [
-        _GAP.join(_pad(columns[i][line], widths[i], to_right=is_number[i]) for i in shown).rstrip()
-        for line in range(len(rows) + 1)
-    ]
+        for each in sorted((d for d in drawn if d.column.left_out), key=lambda d: d.column.left_out):
+            if _measure_table(drawn) > width:
+                drawn.remove(each)
+        _shorten_names(drawn, width)
+    lines = [_GAP.join(each.pad(line) for each in drawn).rstrip() for line in range(len(items) + 1)]
     return "".join(f"{line if width is None else cut_end(line, width)}\n" for line in lines)
+
+
+class _Drawn:
+    """A column with the cells of all items, and its width."""
+
+    def __init__(self, column: Column[Any], items: Sequence[Any]) -> None:
+        cells = [column.cell(item) for item in items]
+        self.column = column
+        self.is_number = all(isinstance(cell, int | float | None) for cell in cells)
+        self.cells = [column.title, *map(_format_cell, cells)]
+        self.width = max(map(measure_text, self.cells))
+
+    def shorten(self, width: int) -> None:
+        self.cells = [shorten_middle(cell, width) for cell in self.cells]
+        self.width = max(map(measure_text, self.cells))
+
+    def pad(self, line: int) -> str:
+        cell = self.cells[line]
+        padding = " " * (self.width - measure_text(cell))
+        return padding + cell if self.is_number else cell + padding
+
+
+def _measure_table(drawn: Sequence[_Drawn]) -> int:
+    """How wide the table is at least. Of the last column, only a part must fit."""
+    widths = [each.width for each in drawn]
+    return sum(widths[:-1]) + min(widths[-1], _LEAST_TEXT) + len(_GAP) * (len(widths) - 1)
+
+
+def _shorten_names(drawn: Sequence[_Drawn], width: int) -> None:
+    """Shortens names so that the table fits: the widest first, and not below `_LEAST_NAME`."""
+    names = [each for each in drawn if each.column.is_name]
+    while names and (excess := _measure_table(drawn) - width) > 0:
+        widest = max(names, key=lambda each: each.width)
+        if widest.width <= _LEAST_NAME:
+            break
+        # Not below the next one at once: both are to lose as much.
+        others = max((each.width for each in names if each is not widest), default=0)
+        widest.width = max(widest.width - excess, _LEAST_NAME, min(others, widest.width - 1))
+    for each in names:
+        each.shorten(each.width)
 
 
 def measure_text(text: str) -> int:
@@ -88,15 +102,9 @@ def shorten_middle(text: str, width: int) -> str:
     """The text, or its start and its end if it takes more than `width` columns."""
     if measure_text(text) <= width:
         return text
-    start, end, left = "", "", width - 1
-    for number in range(len(text)):
-        is_start = number % 2 == 0
-        character = text[len(start)] if is_start else text[-1 - len(end)]
-        left -= _measure_character(character)
-        if left < 0:
-            break
-        start, end = (start + character, end) if is_start else (start, character + end)
-    return f"{start}…{end}"
+    start = text[: _count_fitting(text, width // 2)]
+    end = _count_fitting(text[::-1], width - 1 - measure_text(start))
+    return f"{start}…{text[len(text) - end :]}"
 
 
 def cut_end(line: str, width: int) -> str:
@@ -129,36 +137,6 @@ def _measure_character(character: str) -> int:
     if unicodedata.combining(character) or unicodedata.category(character) in ("Cf", "Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def _measure_table(widths: Sequence[int]) -> int:
-    """How wide the table is at least. Of the last column, only a part must fit."""
-    return sum(widths[:-1]) + min(widths[-1], _LEAST_TEXT) + len(_GAP) * (len(widths) - 1)
-
-
-def _choose_widths(
-    header: Sequence[str], shown: Sequence[int], widths: Sequence[int], titles: Sequence[str], width: int
-) -> dict[int, int]:
-    """The widths of the columns with these titles that are to be shortened, so that the table fits.
-
-    The widest is shortened first, and not below `_LEAST_NAME`.
-    """
-    chosen = list(widths)
-    names = [i for i in shown if header[i] in titles]
-    while names and (excess := _measure_table([chosen[i] for i in shown]) - width) > 0:
-        widest = max(names, key=lambda i: chosen[i])
-        before = chosen[widest]
-        if before <= _LEAST_NAME:
-            break
-        # Not below the next one at once: both are to lose as much.
-        others = [chosen[i] for i in names if i != widest]
-        chosen[widest] = max(before - excess, _LEAST_NAME, min(max(others, default=0), before - 1))
-    return {i: chosen[i] for i in names if chosen[i] < widths[i]}
-
-
-def _pad(cell: str, width: int, *, to_right: bool) -> str:
-    padding = " " * (width - measure_text(cell))
-    return padding + cell if to_right else cell + padding
 
 
 def _format_cell(cell: Cell) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from koff.lag import WITHHELD
 from koff.lag.verdict import Verdict
 from koff.serve.api.group_columns import GroupPlace, find_group_causes
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cause_texts import Finding
 from koff.view.cluster_view import ClusterView
-from koff.view.lag_history import STEP_S
+from koff.view.lag_history import find_last_known
 from koff.view.sentences import describe_verdict
 from koff.view.wording import count, show, show_duration
 
@@ -44,12 +42,11 @@ def describe_groups(view: ClusterView, totals: Sequence[GroupTotal]) -> dict[str
 def _describe_withheld(view: ClusterView, total: GroupTotal) -> str:
     if total.reason not in WITHHELD_TOTALS:
         return ""
-    course = view.activity.history.find(total.group.name)
-    if course is None or not len(known := np.flatnonzero(~np.isnan(course.lag))):
+    last = find_last_known(view.activity.history.find(total.group.name))
+    if last is None:
         return "" if total.status is Verdict.UNKNOWN else "Withheld. "
-    age_s = max(len(course.lag) - 1 - int(known[-1]), 1) * STEP_S
-    lag = count(int(course.lag[known[-1]]), "record")
-    return f"Withheld: {lag} waited {show_duration(age_s)} ago, when koff last knew. "
+    lag = count(int(last.lag), "record")
+    return f"Withheld: {lag} waited {show_duration(last.age_s)} ago, when koff last knew. "
 
 
 def list_unknown(view: ClusterView, rows: Sequence[PartitionLag], totals: Sequence[GroupTotal]) -> list[str]:

@@ -103,9 +103,9 @@ class EndHistory:
     def add_past_points(self, rows: Rows, offsets: NDArray[np.int64], at_ms: int) -> None:
         """Adds the end offsets (N,) that the distinct `rows` (N,) had at `at_ms`, before their newest sample.
 
-        An end offset in the past is the answer to a request by time: the first offset with a record at
-        `at_ms` or later; or the end offset of a sample at `at_ms` or later, if the answer to a later request
-        is that there is no such record. Rows may have no sample yet.
+        An end offset in the past is the response to a request by time: the first offset with a record at
+        `at_ms` or later; or the end offset of a sample at `at_ms` or later, if a later response names no
+        such record. Rows may have no sample yet.
 
         Such offsets are by the timestamps of records, which come from the clocks of producers and need not be
         in order. An offset above that of the next point is replaced by the latter. If an offset is below that

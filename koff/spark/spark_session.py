@@ -16,7 +16,7 @@ from koff.errors import ConfigError, KoffError
 from koff.spark.tables.session_settings import change_settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SPARK_NEEDS_JAVA = 17
 LEAST_TASKS = 16
@@ -113,6 +113,14 @@ def session(
     return spark
 
 
+def clone_session(spark: SparkSession) -> SparkSession:
+    """A session with the same settings and sources, whose settings may be changed. It need not be stopped."""
+    from pyspark.sql import SparkSession
+
+    # `newSession` knows no sources in Python, and cannot get them: Spark finds those of the first session.
+    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+
+
 def count_tasks(spark: SparkSession) -> int:
     """How many tasks large data is split into: twice as many as run at once, so that none waits for long.
 
@@ -131,18 +139,6 @@ def tune_for_batch(spark: SparkSession, *, small: bool) -> Iterator[None]:
     settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     with change_settings(spark, settings if small else {}):
         yield
-
-
-@contextmanager
-def persist_frame(frame: DataFrame) -> Iterator[None]:
-    """In the body, Spark keeps the computed rows of the frame in memory, or on disk."""
-    from pyspark import StorageLevel
-
-    frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield
-    finally:
-        frame.unpersist()
 
 
 def _has_delta_jar() -> bool:

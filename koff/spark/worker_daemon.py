@@ -13,9 +13,8 @@ import zipimport
 from pyspark.daemon import manager
 
 # Imported here so that each forked worker has them already.
-import koff.spark.job.lag_rows
-import koff.spark.rows.group_changes
-import koff.spark.source.kafka  # noqa: F401  # imported for the forked workers, as the two above
+import koff.spark.rows.newest
+import koff.spark.source.kafka  # noqa: F401  # imported for the forked workers, as the one above
 
 
 def _keep_cache(_importer: zipimport.zipimporter) -> None:

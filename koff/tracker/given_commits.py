@@ -108,7 +108,7 @@ def overwrite_commits(
     """
     commits = find_possible_commits(commits, rows.registry.impossible_counts)[0]
     hashes, own = _find_rows(rows, commits)
-    gone, differs = _find_unanswered(rows, own, failed), _find_different(rows, own, commits.offset)
+    gone, differs = _find_missing(rows, own, failed), _find_different(rows, own, commits.offset)
     if kept_topics:
         topics = rows.registry.partitions.numbers.columns.topic[rows.partition[gone]]
         kept = [rows.registry.names.topics.assign_code(topic) for topic in kept_topics]
@@ -124,7 +124,7 @@ def overwrite_commits(
 
 def find_left_topics(rows: CommitRows, commits: Commits, failed: Collection[str]) -> dict[str, set[str]]:
     """The topics of rows that `overwrite_commits` would remove, each with the groups of these rows."""
-    own = _find_unanswered(rows, _find_rows(rows, commits)[1], failed)
+    own = _find_missing(rows, _find_rows(rows, commits)[1], failed)
     codes = rows.registry.partitions.numbers.columns.topic[rows.partition[own]]
     names = rows.registry.names
     left: dict[str, set[str]] = {}
@@ -143,10 +143,10 @@ def _find_rows(rows: CommitRows, commits: Commits, *, shared: bool = False) -> t
     return hashes, rows.index.find(hashes)
 
 
-def _find_unanswered(rows: CommitRows, answered: Ints, failed: Collection[str]) -> Ints:
+def _find_missing(rows: CommitRows, described: Ints, failed: Collection[str]) -> Ints:
     """The rows that a response of coordinators does not have, apart from those of `failed` groups."""
     live = rows.list_live()
-    kept = np.isin(live, answered) | rows.is_shared(live)
+    kept = np.isin(live, described) | rows.is_shared(live)
     return live[~kept & ~np.isin(rows.group[live], rows.find_group_codes(failed))]
 
 

@@ -314,8 +314,8 @@ class ShareCommits:
             seen_at_ms=seen_at_ms,
             share_partition=places,
         )
-        ids, asked = np.array(described, np.int64).reshape(-1, 2).T
-        set_share_lags(table, CommitColumns.from_offsets(lags), topic_id=ids, requested_ms=asked)
+        ids, times_ms = np.array(described, np.int64).reshape(-1, 2).T
+        set_share_lags(table, CommitColumns.from_offsets(lags), topic_id=ids, requested_ms=times_ms)
 
     def _find(self, key: ShareKey) -> tuple[int, SharePartition] | None:
         """The state of that key, and the partition of `__share_group_state` that it is from.

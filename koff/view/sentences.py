@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from koff.lag.judge import AGAIN
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
 from koff.view.cause_texts import Finding
+from koff.view.severity import CALM
 from koff.view.wording import count, show_duration
 
 _HEADS: dict[Cause, str] = {
@@ -60,8 +60,9 @@ def write_sentence(
         why = f"Unknown: {_UNKNOWN.get(reason, reason)}"
     elif verdict is Verdict.OK:
         # A group that has just stopped does not keep up: it is only not late yet.
-        is_near = allowance_s is not None and time_lag_s is not None and time_lag_s > allowance_s * AGAIN
-        why = f"Not late yet: {show_duration(allowance_s or 0)} is allowed" if is_near else "Keeps up"
+        is_near = allowance_s is not None and time_lag_s is not None and time_lag_s > allowance_s * CALM
+        keeps_up = "Keeps up" if late_for_s is None else "Keeps up again"
+        why = f"Not late yet: {show_duration(allowance_s or 0)} is allowed" if is_near else keeps_up
     else:
         why = _describe_late(found, late_for_s)
     return f"{why}; {waiting}" if waiting else why

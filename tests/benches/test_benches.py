@@ -23,7 +23,7 @@ SMALLEST = {
     "ends": ["--partitions", "2000", "--real", "500"],
     "freshness": ["--groups", "5", "--commits", "3"],
     "lag": ["--rows", "1000", "--runs", "1"],
-    "lag_rows": ["--partitions", "100", "--hours", "2", "--interval", "60", "--full"],
+    "lag_rows": ["--rows", "22", "--samples", "1"],
     "page": ["--groups", "50"],
     "pipeline": ["--records", "20000", "--groups", "20", "--repeat", "1"],
     "scrape": ["--rows", "2000", "--renders", "2"],

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from koff.kafkatest import KafkaCluster, free_ports, wait_until
-from koff.spark.tables.schemas import TABLES, Tables, WrongTables
+from koff.spark.tables.delta_tables import Tables, WrongTables
+from koff.spark.tables.schemas import TABLES
 from tests.koff_process import KOFF, run_koff
 from tests.spark.one_java import OneJava
 from tests.spark.settings import QUICK_COMMAND
-from tests.spark.test_exactly_once import children
+from tests.spark.test_job import children
 from tests.spark.test_source import write
 from tests.unit.builders import commit
 
@@ -161,7 +162,8 @@ def test_a_job_that_is_stopped_says_so_and_nothing_else(
         if number == signal.SIGINT:
             running.wait_until(lambda: '"event": "batch"' in running.text, "the first batch")
         else:
-            running.wait_until((tables / "_checkpoints" / "c" / "offsets" / "0").exists, "the first batch")
+            plan = tables / "progress" / "_delta_log" / f"{1:020}.json"
+            running.wait_until(plan.exists, "the first batch")
         assert running.stop(number) == 0, running.text
     assert last_line(running.text) == (
         f"stopped: {tables} holds what was read so far; the next run continues from there"
@@ -185,7 +187,7 @@ def test_a_second_job_and_a_java_that_is_killed_end_with_one_line(
         second = run_koff("pipeline", "run", *told, timeout_s=150)
         assert second.returncode == 1, second.stderr
         (line,) = plain_lines(second.stderr)
-        assert line.startswith("Error: cluster c: a job on ")
+        assert line.startswith(f"Error: cluster c: process {running.pid} on ")
         (java,) = (pid for pid in children(running.pid) if "java" in Path(f"/proc/{pid}/cmdline").read_text())
         os.kill(java, signal.SIGKILL)
         assert running.wait() == 1
@@ -225,6 +227,8 @@ def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_and_repo
     done = one_java.run("check", *told, "--max-behind", "0", "--format", "json")
     found = {each["name"]: each for each in json.loads(done.stdout) if each["of"] == "c"}
     assert found["continuous offsets"]["text"] == "without a gap"
+    assert found["groups"]["ok"]
+    assert found["lag"]["ok"]
     assert found["agreement with brokers"]["text"] == "0 offsets behind the brokers"
     assert done.returncode == (0 if found["freshness"]["ok"] else 3), done.stderr
     done = one_java.run("maintain", *tables)

@@ -8,9 +8,9 @@ import pytest
 
 from koff.client import OffsetSpec
 from koff.spark.rows.decoding import DataLost
+from koff.spark.rows.spans import Span
 from koff.spark.source.kafka import KafkaOptions, OffsetsLog, StreamReader
 from koff.spark.source.log_position import LogPosition
-from koff.spark.tables.coverage import Span
 
 
 class Scripted(OffsetsLog):
@@ -36,13 +36,13 @@ def test_a_position_is_the_same_after_json() -> None:
 
 
 def test_a_batch_is_read_with_the_epochs_that_belong_to_its_start() -> None:
-    reader, log = open_stream(covered='{"1": [[0, 2]]}')
+    reader, log = open_stream()
     start = reader.latestOffset()
     assert reader.partitions(reader.initialOffset(), start)[0].leader_epochs == {}
     log.latest = LogPosition({0: 9, 1: 4}, "first", {0: 2, 1: 2})
     end = reader.latestOffset()
     (task,) = reader.partitions(start, end)
-    assert task.spans == [Span(0, 5, 9), Span(1, 2, 4)]
+    assert task.spans == [Span(0, 5, 9), Span(1, 0, 4)]
     assert task.leader_epochs == {(0, 5): 1, (1, 0): 1}
     assert LogPosition.from_json(end).leader_epochs == {0: 2, 1: 2}
 

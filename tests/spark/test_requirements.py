@@ -22,7 +22,8 @@ from koff.spark.requirements import (
     find_unresolved,
     list_jars,
 )
-from koff.spark.tables.schemas import TABLES, WrongTables, check_root
+from koff.spark.tables.delta_tables import WrongTables, check_root
+from koff.spark.tables.schemas import TABLES
 
 IVY = b"""\
 :: problems summary ::

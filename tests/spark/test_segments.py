@@ -10,8 +10,8 @@ import pytest
 
 from koff.errors import ConfigError
 from koff.spark import find_koff_error
-from koff.spark.rows.packing import EXTENT, Extent
 from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader
+from koff.spark.source.segment_files import find_log_end, list_logs
 from tests.spark.test_decoding import EVERY
 from tests.spark.test_source import reader, transact, write
 from tests.unit.builders import commit
@@ -72,21 +72,19 @@ def test_damage_is_a_row_with_its_place_and_reason(tmp_path):
     assert "the last batch is torn" in damaged[0]["reason"]
 
 
-def test_what_segments_have_is_sound_up_to_an_open_transaction_or_damage(tmp_path):
+def test_a_copy_is_sound_up_to_an_open_transaction_or_damage(tmp_path):
     """Records from 1010 on are of a transaction that is open in the file."""
 
-    def read_extents(data):
+    def find_end(data):
         (tmp_path / "00000000000000000990.log").write_bytes(data)
-        packed = [row for row in rows_of(tmp_path, packed="true") if row["what"] == EXTENT]
-        return [Extent.decode(row["packed"]) for row in packed]
+        (whole,) = list_logs([str(tmp_path)], "__consumer_offsets")
+        return find_log_end(whole)
 
     whole = (GOLDEN / "none.log").read_bytes()
-    (extent,) = read_extents(whole)
-    assert extent.start == 990
-    assert extent.sound_end == 1010 < extent.end
+    assert find_end(whole) == 1010
     damaged = whole[: len(whole) // 4] + b"\xff" * 40 + whole[len(whole) // 4 + 40 :]
-    (cut,) = read_extents(damaged)
-    assert cut.sound_end < 1010 < cut.end
+    assert 100 < find_end(damaged) < 1010
+    assert find_end(b"") == 990
 
 
 def test_of_two_copies_of_a_partition_one_is_read(tmp_path):

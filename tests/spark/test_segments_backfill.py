@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.job.batch_progress import STEPS, ProgressCounter
+from koff.spark.job.batches import Batches
 from koff.spark.job.segments_backfill import SegmentsBatch, backfill_segments, check_segments
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader, make_batch_options
-from koff.spark.source.segment_files import NO_END, Segments, plan_batches
-from koff.spark.tables.schemas import Tables
-from tests.spark.test_exactly_once import DERIVED, rows
+from koff.spark.source.segment_files import Segments, plan_batches
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.progress import read_newest_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,32 +54,23 @@ def list_parts(batches: list[list[Segments]]) -> list[list[tuple[int, int, int]]
 
 def test_a_batch_has_at_most_so_many_bytes_or_one_file() -> None:
     logs = [make_log(0, o0=40, o100=40, o200=40), make_log(1, o0=500), make_log(2, o0=10, o5=10)]
-    assert list_parts(plan_batches(logs, {}, 100)) == [
+    assert list_parts(plan_batches(logs, 100)) == [
         [(0, 0, 2)],
         [(0, 2, 3)],
         [(1, 0, 1)],
         [(2, 0, 2)],
     ]
-    assert list_parts(plan_batches(logs, {}, 10_000)) == [[(0, 0, 3), (1, 0, 1), (2, 0, 2)]]
+    assert list_parts(plan_batches(logs, 10_000)) == [[(0, 0, 3), (1, 0, 1), (2, 0, 2)]]
 
 
 def test_a_log_may_begin_with_an_empty_file() -> None:
     """A partition without records has one such file."""
-    assert list_parts(plan_batches([make_log(0, o0=0), make_log(1, o0=0, o5=40)], {}, 100)) == [
+    assert list_parts(plan_batches([make_log(0, o0=0), make_log(1, o0=0, o5=40)], 100)) == [
         [(0, 0, 1), (1, 0, 2)]
     ]
 
 
-def test_files_that_the_tables_have_are_left_out_but_never_the_last_one() -> None:
-    log = make_log(0, o0=40, o100=40, o200=40, o300=40)
-    assert list_parts(plan_batches([log], {0: [(100, 200)]}, 10_000)) == [[(0, 0, 1), (0, 2, 4)]]
-    assert list_parts(plan_batches([log], {0: [(0, 5_000)]}, 10_000)) == [[(0, 3, 4)]]
-    assert list_parts(plan_batches([log], {0: [(0, NO_END)]}, 10_000)) == []
-    assert list_parts(plan_batches([log], {0: [(0, 150)]}, 10_000)) == [[(0, 1, 4)]]
-    assert list_parts(plan_batches([log], {1: [(0, 5_000)]}, 10_000)) == [[(0, 0, 4)]]
-
-
-def test_the_batches_give_the_rows_of_the_whole_without_covered_offsets(tmp_path: Path) -> None:
+def test_the_batches_give_the_rows_of_the_whole_and_of_wanted_offsets_only(tmp_path: Path) -> None:
     path = str(split_golden(tmp_path, files=5))
 
     def read(**options: str) -> list[dict[str, Any]]:
@@ -91,64 +81,83 @@ def test_the_batches_give_the_rows_of_the_whole_without_covered_offsets(tmp_path
         return sorted(found, key=lambda row: row["log_offset"])
 
     (whole,) = SegmentsReader(SegmentsOptions.parse({"path": path, "tasks": "1"})).partitions()
-    batches = plan_batches(whole.segments, {}, 1)
+    batches = plan_batches(whole.segments, 1)
     assert len(batches) == 5
     parts = [read(**make_batch_options(batch, {})) for batch in batches]
     assert [row for part in parts for row in part] == read()
-    left = read(**make_batch_options(batches[0], {7: [(0, NO_END)]}))
-    assert left == []
-    (first,) = batches[0]
-    (tmp_path / "__consumer_offsets-7" / Path(first.files[0]).name).unlink()
+    first, *_, last = (row["log_offset"] for row in parts[0])
+    wanted = read(**make_batch_options(batches[0], {7: (first + 1, last)}))
+    assert wanted == [row for row in parts[0] if first < row["log_offset"] < last] != []
+    (files,) = batches[0]
+    (tmp_path / "__consumer_offsets-7" / Path(files.files[0]).name).unlink()
     with pytest.raises(ConfigError, match="segments of partition 7 are gone"):
         read(**make_batch_options(batches[0], {}))
 
 
+def make_tables(spark: SparkSession, folder: Path) -> Tables:
+    tables = Tables(spark, str(folder))
+    tables.create_tables()
+    return tables
+
+
 @pytest.mark.timeout(600)
 def test_an_interrupted_backfill_does_not_read_again_what_is_in_the_tables(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(split_golden(tmp_path / "copy", files=6))
-    calm, torn = Tables(spark, str(tmp_path / "calm")), Tables(spark, str(tmp_path / "torn"))
-    for tables in (calm, torn):
-        tables.create_tables()
+    calm, torn = (make_tables(spark, tmp_path / name) for name in ("calm", "torn"))
     whole = backfill_segments(calm, path, "c")
-    assert whole.records > 0
+    assert whole.records == calm.frame("records").count() > 0
 
-    # The process is killed in the fourth of six batches, after the third is noted.
-    seen: list[SegmentsBatch] = []
-
+    # The process is killed after the first of six batches, and the next one before the records of a batch.
     def die(done: SegmentsBatch) -> None:
-        seen.append(done)
-        if done.number == 3:
+        if done.number == 1:
             raise KoffError("killed")
 
     with pytest.raises(KoffError, match="killed"):
-        backfill_segments(torn, path, "c", progress=die, most_bytes=1)
-    counter = ProgressCounter(spark)
-    again: list[SegmentsBatch] = []
-    backfill_segments(torn, path, "c", counter, again.append, most_bytes=1)
-    files = sorted(Path(path).rglob("*.log"))
-    # One of the first files has the start of a transaction that no file ends: it may get records later.
-    is_open = [int(file.stem) <= OPEN_FROM < int(after.stem) for file, after in pairwise(files)]
-    left = [file for file, open_here in zip(files[:3], is_open, strict=False) if open_here] + files[3:]
-    assert len(again) == len(left) == 4
-    assert counter.done == counter.todo == sum(file.stat().st_size for file in left)
-    for name in DERIVED:
-        assert rows(torn.frame(name)) == rows(calm.frame(name)), name
+        backfill_segments(torn, path, "c", die, most_bytes=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "carry_out", die_at_once)
+        with pytest.raises(KoffError, match="killed"):
+            backfill_segments(torn, path, "c", most_bytes=1)
+    again = backfill_segments(torn, path, "c", most_bytes=1)
+    assert 0 < again.records < whole.records
+    left_out = ("number", "day")
+    for name in ("records", "groups"):
+        rows = [sorted(map(repr, each.frame(name).drop(*left_out).collect())) for each in (calm, torn)]
+        assert rows[0] == rows[1], name
+    assert backfill_segments(torn, path, "c") == (0, 0)
+    newest = read_newest_plan(torn, "c")
+    assert newest is not None
+    assert newest.nexts == {7: OPEN_FROM}
+
+
+def die_at_once(*_: object, **__: object) -> None:
+    raise KoffError("killed")
 
 
 @pytest.mark.timeout(600)
-def test_segments_of_another_topic_of_that_name_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(spark, str(tmp_path / "t"))
-    tables.create_tables()
-    one = str(split_golden(tmp_path / "one", files=2, topic_id="nxZ4NwH0RxqKOgw25xA3Ow"))
-    other = str(split_golden(tmp_path / "other", files=2, topic_id="AAAAAAH0RxqKOgw25xA3Ow"))
-    backfill_segments(tables, one, "c")
-    assert {row[0] for row in tables.frame("coverage").select("topic_id").collect()} == {
+def test_segments_of_another_topic_or_after_a_gap_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    tables = make_tables(spark, tmp_path / "t")
+    one = split_golden(tmp_path / "one", files=4, topic_id="nxZ4NwH0RxqKOgw25xA3Ow")
+    files = sorted((one / "__consumer_offsets-7").glob("*.log"))
+    for file in files[1:]:
+        file.rename(tmp_path / file.name)
+    backfill_segments(tables, str(one), "c")
+    assert {row[0] for row in tables.frame("progress").select("topic_id").collect()} == {
         "nxZ4NwH0RxqKOgw25xA3Ow"
     }
+    other = split_golden(tmp_path / "other", files=2, topic_id="AAAAAAH0RxqKOgw25xA3Ow")
     with pytest.raises(DataLost, match="was created again"):
-        backfill_segments(tables, other, "c")
+        backfill_segments(tables, str(other), "c")
+    before = tables.frame("records").count()
+    (tmp_path / files[3].name).rename(files[3])
+    files[0].unlink()
+    with pytest.raises(
+        DataLost, match=r"partition 7 has offsets up to \d+, and the segments begin at \d+: copy"
+    ):
+        backfill_segments(tables, str(one), "c")
+    assert tables.frame("records").count() == before
 
 
 def test_segments_of_two_topics_at_once_are_refused(tmp_path: Path) -> None:
@@ -158,47 +167,3 @@ def test_segments_of_two_topics_at_once_are_refused(tmp_path: Path) -> None:
     check_segments(str(one))
     with pytest.raises(ConfigError, match="segments of two topics"):
         check_segments(f"{one},{other}")
-
-
-class FakeTracker:
-    """Spark's status tracker: jobs by number, each (tasks done, tasks)."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, tuple[int, int]] = {}
-
-    def getJobIdsForGroup(self, _: str | None) -> list[int]:  # Spark's name
-        return [*self.jobs]
-
-    def getJobInfo(self, job: int) -> Any:  # Spark's name
-        done, tasks = self.jobs[job]
-        return SimpleNamespace(status="SUCCEEDED" if done == tasks else "RUNNING", stageIds=[job])
-
-    def getStageInfo(self, stage: int) -> Any:  # Spark's name
-        done, tasks = self.jobs[stage]
-        return SimpleNamespace(numTasks=tasks, numCompletedTasks=done)
-
-
-def test_the_bar_moves_while_a_batch_is_written_and_never_back() -> None:
-    tracker = FakeTracker()
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
-    counter = ProgressCounter(session)
-    tracker.jobs[1] = (4, 4)  # of an earlier batch
-    counter.todo = 1_000
-    counter.begin_batch(1_000)
-    shown, job = [counter.done], 1
-    for step in STEPS:
-        counter.begin_step(step)
-        for _ in range(2):
-            job += 1
-            for done in range(11):
-                tracker.jobs[job] = (done, 10)
-                shown.append(counter.done)
-    counter.end_batch()
-    shown.append(counter.done)
-    assert shown[0] == 0
-    assert shown[-1] == 1_000
-    assert shown == sorted(shown)
-    # Without the tasks of the writing, the bar would stand at a half for all of the writing.
-    assert max(after - before for before, after in pairwise(shown)) <= 50
-    counter.begin_step("read")  # no batch runs
-    assert counter.done == 1_000

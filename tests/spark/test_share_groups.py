@@ -12,9 +12,9 @@ import pytest
 from koff.client import ClusterConf
 from koff.config.clusters import WatchedCluster
 from koff.kafkatest import LocalKafka
-from koff.spark.job.cluster_stream import PipelineConf
+from koff.spark.job.cluster_job import PipelineConf
 from koff.spark.job.job import Job
-from koff.spark.tables.schemas import Tables
+from koff.spark.tables.delta_tables import Tables
 from tests.clusters import lend_kafka
 from tests.integration.test_share_groups import kafkas_lags, share_and_fall_behind
 from tests.koff_process import run_koff

@@ -11,8 +11,7 @@ from confluent_kafka import Producer
 
 from koff.errors import ConfigError, ConnectError, KoffError
 from koff.spark import DataLost, decode, find_koff_error
-from koff.spark.source.shares import limit_offsets, split_spans
-from koff.spark.tables.coverage import Span, count_offsets
+from koff.spark.rows.spans import Span, count_offsets, limit_offsets, split_spans
 from tests.spark.test_decoding import EVERY, decode_batch, raw
 from tests.unit.builders import commit
 

@@ -1,74 +1,61 @@
-"""`koff pipeline status` and `check`: each check can fail, and says why."""
+"""`koff pipeline check` and `status`: tables that are right pass, and each fault is named."""
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import functions as f
 
-from koff.cli.pipeline_checks import FAILED, format_status, print_checks, print_status, run_checks
-from koff.client import ClusterConf, TopicPartition
+from koff.cli.pipeline_checks import format_status, run_checks
+from koff.client import ClusterConf
 from koff.client.cluster import Cluster
-from koff.client.cluster_conf import TopicInfo
+from koff.client.cluster_conf import TopicInfo, TopicPartition
 from koff.config.clusters import WatchedCluster
 from koff.errors import KoffError
-from koff.spark.job.batch_writer import BatchWriter
-from koff.spark.job.table_checks import (
-    KEYS,
-    check_against_log,
-    check_freshness,
-    check_groups,
-    check_keys,
-    check_offsets,
-    fetch_log_ends,
-)
-from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status, read_sizes
-from koff.spark.tables.coverage import CoverageRow
-from koff.spark.tables.leases import hold_leases
-from koff.spark.tables.maintenance_notes import MaintenanceNotes
-from koff.spark.tables.schemas import TABLES, Tables
-from tests.spark.test_decoding import raw
-from tests.spark.test_leases import make_frame
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group
+from koff.spark.job.table_checks import check_against_log, check_freshness, check_offsets, fetch_log_ends
+from koff.spark.job.table_status import ClusterStatus, TableSize, read_clusters_status
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.owners import Owner
+from koff.spark.tables.progress import LogPart, Plan
+from tests.spark.life import Life, live
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
-NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
-NOW_MS = int(NOW.timestamp() * 1000)
+NOW_MS = 1_772_000_000_000
 
 
-def covered(
-    start: int, end: int, *, complete: bool = True, partition: int = 0, topic_id: str | None = "id"
-) -> CoverageRow:
-    return CoverageRow(topic_id, partition, start, end, complete, "", NOW)
+def plan(number: int, *parts: LogPart) -> Plan:
+    return Plan(
+        cluster="c", number=number, at=datetime(2026, 3, 2, tzinfo=UTC), owner=Owner("h 1 1"), parts=parts
+    )
 
 
-def test_offsets_between_others_that_were_never_read_fail() -> None:
-    found = check_offsets("c", [covered(5, 10), covered(10, 20), covered(23, 30)], "a job")
-    assert (found.ok, found.text.partition(":")[0]) == (False, "3 offsets between others were never read")
-    assert check_offsets("c", [covered(5, 10), covered(9, 20), covered(0, 3, partition=1)], "").ok
-
-
-def test_offsets_of_segments_close_a_gap_in_the_log_of_any_topic_id() -> None:
-    rows = [covered(0, 10), covered(20, 30), covered(8, 22, topic_id=None)]
-    assert check_offsets("c", rows, "").ok
-
-
-def test_offsets_that_were_begun_fail_unless_a_process_is_writing_them() -> None:
-    rows = [covered(0, 10), covered(10, 14, complete=False)]
-    found = check_offsets("c", rows, "")
+def test_batches_that_do_not_follow_one_another_fail() -> None:
+    first = plan(1, LogPart(0, 0, 5, 0, 5))
+    assert check_offsets([first, plan(2, LogPart(0, 0, 9, 5, 9), LogPart(1, 7, 9, 7, 9))]).ok
+    found = check_offsets([first, plan(2, LogPart(0, 0, 9, 7, 9))])
     assert not found.ok
-    assert found.text.startswith("4 offsets were begun and are not complete: start the command")
-    assert "delete the cluster's folder in _checkpoints" in found.text  # a job reads nothing before them
-    found = check_offsets("c", rows, "a job on host (process 1)")
-    assert (found.ok, found.text) == (True, "without a gap; a job on host (process 1) is writing 4 offsets")
+    assert found.text.startswith("2 offsets were left out: read the cluster under another name")
+    found = check_offsets([first, plan(3, LogPart(0, 0, 9, 5, 9))])
+    assert (found.ok, found.text[:19]) == (False, "batch 2 is missing ")
+
+
+def test_tables_that_are_behind_or_ahead_of_the_brokers_fail() -> None:
+    plans = [plan(1, LogPart(0, 0, 10, 0, 10), LogPart(1, 0, 4, 0, 4))]
+    found = check_against_log(plans, {0: 12, 1: 5, 2: 1}, 4)
+    assert (found.ok, found.text) == (True, "4 offsets behind the brokers")
+    found = check_against_log(plans, {0: 12, 1: 5, 2: 1}, 3)
+    assert (found.ok, found.text) == (False, "4 offsets behind the brokers, more than 3")
+    found = check_against_log(plans, {0: 12, 1: 3}, 100)
+    assert not found.ok
+    assert found.text.startswith(
+        "partition 1 ends at 3, and the tables have it up to 4: the offsets topic was"
+    )
 
 
 def cluster_status(newest_sample_ms: int | None) -> ClusterStatus:
@@ -92,19 +79,6 @@ def test_a_sample_that_is_old_or_missing_fails(sample_ms: int | None, ok: bool, 
     assert found.text.startswith(text)
 
 
-def test_tables_that_are_behind_or_ahead_of_the_brokers_fail() -> None:
-    rows = [covered(0, 10), covered(0, 4, partition=1)]
-    found = check_against_log("c", rows, {0: 12, 1: 5, 2: 1}, 4)
-    assert (found.ok, found.text) == (True, "4 offsets behind the brokers")
-    found = check_against_log("c", rows, {0: 12, 1: 5, 2: 1}, 3)
-    assert (found.ok, found.text) == (False, "4 offsets behind the brokers, more than 3")
-    found = check_against_log("c", rows, {0: 12, 1: 3}, 100)
-    assert not found.ok
-    assert found.text.startswith(
-        "partition 1 ends at 3, and the tables have it up to 4: the offsets topic was"
-    )
-
-
 @pytest.mark.parametrize(
     ("topic", "offsets", "told"),
     [
@@ -123,118 +97,42 @@ def test_brokers_that_do_not_return_all_end_offsets_are_an_error(
         fetch_log_ends(WatchedCluster("c", ClusterConf("127.0.0.1:1"), offsets_topic="o"))
 
 
-def test_every_table_with_keys_has_these_columns() -> None:
-    for name, key in KEYS.items():
-        words = TABLES[name].ddl.replace("`", "").replace(",", " ").split()
-        assert set(key) <= set(words), name
-    assert TABLES.keys() - KEYS.keys() == {"coverage"}
-
-
-def append(tables: Tables, name: str, *rows: dict[str, Any]) -> None:
-    """Appends rows; columns that a row does not name are null, or 0, "" or false if they may not be null."""
-    schema = tables.frame(name).schema
-    fillers = {"string": "", "integer": 0, "long": 0, "boolean": False}
-    unnamed = {
-        field.name: None if field.nullable else fillers.get(field.dataType.typeName()) for field in schema
-    }
-    values = [tuple((unnamed | row)[column] for column in schema.names) for row in rows]
-    tables.append_rows(name, tables.spark.createDataFrame(values, schema))
-
-
-def test_rows_of_tables_that_are_right_pass_until_one_of_each_kind_is_wrong(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.timeout(900)
+def test_tables_that_are_right_pass_until_a_row_of_each_kind_is_wrong(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    now = datetime.now(UTC).replace(microsecond=0)  # not that of the import: runs may take more than an hour
-    now_ms = int(now.timestamp() * 1000)
     tables = Tables(spark, str(tmp_path / "t"))
     tables.create_tables()
-    record = {"cluster": "c", "offsets_partition": 0, "timestamp": now, "group": "g", "day": now.date()}
-    slot = {"cluster": "c", "group": "g", "topic": "t", "partition": 0}
-    append(tables, "commits", *({**record, "log_offset": n} for n in range(3)))
-    append(tables, "lag", {**slot, "at": now, "day": now.date(), "lag": 7})
-    append(tables, "samples", {"cluster": "c", "at": now, "full_at": now, "day": now.date(), "partitions": 1})
-    append(tables, "current", {**slot, "deleted": False}, {**slot, "partition": 1, "deleted": True})
-    span = {
-        "cluster": "c",
-        "topic_id": "id",
-        "offsets_partition": 0,
-        "complete": True,
-        "filter": "",
-        "at": now,
-    }
-    append(tables, "coverage", {**span, "from_offset": 0, "to_offset": 3})
+    live(tables, Life.script())
 
-    # All is right.
-    with hold_leases(tables, ["c"], "a job"):
-        (status,) = read_clusters_status(tables)
-        assert status.writer.startswith("a job on ")
+    def find_faults() -> set[tuple[str, str]]:
+        results = run_checks(tables, [], max_age_s=1e9, max_behind=0)
+        return {(each.name, each.of) for each in results if not each.ok}
+
+    assert find_faults() == set()
     (status,) = read_clusters_status(tables)
-    assert status == ClusterStatus("c", now_ms, now_ms, groups=1, slots=1, writer="")
-    sizes = {size.table: size for size in read_sizes(tables)}
-    assert (sizes["commits"].rows, sizes["quarantine"].rows) == (3, 0)
-    assert sizes["commits"].size_bytes > 0
-    results = run_checks(tables, [], max_age_s=3600, max_behind=0)
-    assert all(each.ok for each in results), results
-    assert {each.name for each in results} == {
-        "unique keys",
-        "continuous offsets",
-        "groups and states",
-        "freshness",
-    }
-    print_status(tables, "json")
-    assert json.loads(capsys.readouterr().out)["clusters"][0]["newest_sample_ms"] == now_ms
-
-    # A commit twice, a gap, and no sample that is fresh enough.
-    append(tables, "commits", {**record, "log_offset": 1})
-    append(tables, "coverage", {**span, "from_offset": 5, "to_offset": 6})
-    failed = [each for each in check_keys(tables) if not each.ok]
-    assert [(each.of, each.text) for each in failed] == [("commits", "1 rows too many, of 1 keys")]
-    with pytest.raises(SystemExit) as ended:
-        print_checks(tables, [], max_age_s=0, max_behind=0, form="json")
-    assert ended.value.code == FAILED
-    found = json.loads(capsys.readouterr().out)
-    assert {each["name"] for each in found if not each["ok"]} == {
-        "unique keys",
-        "continuous offsets",
-        "freshness",
-    }
+    assert (status.groups, status.slots) != (0, 0)
+    assert status.writer.startswith("process ")
+    assert run_checks(tables, [], max_age_s=1, max_behind=0)[-1].name == "freshness"
+    wrong: list[tuple[Callable[[], Any], tuple[str, str]]] = [
+        (
+            lambda: tables.delta_table("lag").update(
+                "number = 5 AND committed > 5", {"committed": "committed + 1"}
+            ),
+            ("lag", "c"),
+        ),
+        (lambda: tables.delta_table("groups").delete("epoch = 1 AND type = 'classic'"), ("groups", "c")),
+        (lambda: double(tables, "records"), ("unique keys", "records")),
+    ]
+    for spoil, fault in wrong:
+        spoil()
+        assert fault in find_faults()
 
 
-def test_groups_whose_changes_do_not_lead_to_their_states_fail(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Tables(spark, str(tmp_path / "t"))
-    tables.create_tables()
-    groups = [classic_group(name, {"me": ASSIGNED_T_0_1}, generation=2) for name in ("a", "b")]
-    frame = make_frame(tables, "c", raw([*groups, classic_group("deleted", None)]))
-    BatchWriter(tables, "c").write(frame, {})
-
-    def check(writer: str = "", now: datetime = NOW) -> tuple[bool, str]:
-        found = check_groups(tables, "c", writer, now)
-        return found.ok, found.text.partition(" do not lead")[0]
-
-    right = (True, "the newest changes of all groups lead to their states")
-    changes, states = tables.delta_table("groups"), tables.delta_table("group_states")
-    assert tables.frame("group_states").count() == 3
-    assert check() == right
-
-    # A state of a rebalance that `groups` does not have: a process that lost the lease wrote it.
-    changes.update("`group` = 'a'", {"epoch": f.lit(1)})
-    assert check("a job") == (False, "the newest changes of 1 groups, such as a,")
-    changes.update("`group` = 'a'", {"epoch": f.lit(2)})
-    assert check() == right
-
-    # No change of a group that has a state; its rows may have expired.
-    changes.delete("`group` = 'b'")
-    assert check("a job") == (False, "the newest changes of 1 groups, such as b,")
-    notes = MaintenanceNotes(tables, "c")
-    notes.get("groups").keep_days = 1
-    notes.save()
-    assert check(now=datetime(2036, 3, 2, tzinfo=UTC)) == right
-
-    # A group without a state: a batch that is written now has it later.
-    states.delete("`group` = 'a'")
-    now = datetime(2036, 3, 2, tzinfo=UTC)
-    assert check("a job", now) == right
-    assert check("", now) == (False, "the newest changes of 1 groups, such as a,")
+def double(tables: Tables, name: str) -> None:
+    """Writes a row again."""
+    row = tables.frame(name).limit(1)
+    row.write.format("delta").mode("append").save(tables.path(name))
 
 
 def test_the_status_names_what_is_not_known_with_a_dash() -> None:

@@ -11,19 +11,17 @@ from urllib.parse import unquote
 
 import pytest
 from pyarrow.parquet import ParquetFile
-from pyspark.sql.types import StructType
 
-from koff.spark.tables import schemas as module
-from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
-from koff.spark.tables.layout import LAYOUTS
-from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION, Tables, WrongTables
+from koff.spark.tables import delta_tables as module
+from koff.spark.tables.delta_tables import Tables, WrongTables
+from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 NEXT = VERSION + 1
-ROW = "'c' cluster, 7 offsets_partition, 1L log_offset, 'g' `group`, date'2026-03-02' day"
-ROWS = {"commits": f"{ROW}, 't' topic, 0 partition", "groups": f"{ROW}, false gone"}
+ROW = "'c' cluster, 1L number, 7 offsets_partition, 1L log_offset, 'g' `group`, date'2026-03-02' day"
+ROWS = {"records": f"{ROW}, 'OffsetCommit' kind", "groups": f"{ROW}, false gone"}
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +54,13 @@ def test_tables_whose_creation_was_killed_are_created(
 ) -> None:
     monkeypatch.setattr(module, "_CREATED_WITHIN_S", 0.0)
     root = tmp_path / "t"
-    for name, temporary in (("commits", ""), ("lag", ".0.json.1.tmp"), ("leases", ".0.json.1.tmp")):
+    for name, temporary in (("records", ""), ("lag", ".0.json.1.tmp"), ("progress", ".0.json.1.tmp")):
         log = root / name / "_delta_log"
         (log / "_staged_commits").mkdir(parents=True)
         if temporary:
             (log / temporary).write_text("{")
             (log / f".{temporary}.crc").write_text("crc")
-    (root / "current").mkdir()
+    (root / "state").mkdir()
     tables = Tables(spark, str(root))
     with pytest.raises(WrongTables, match="no tables of koff's"):
         tables.check_tables()
@@ -75,12 +73,12 @@ def test_tables_whose_creation_was_killed_are_created(
 def test_a_folder_with_files_of_others_is_no_table_whose_creation_was_killed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    (tmp_path / "commits" / "_delta_log").mkdir(parents=True)
-    note = tmp_path / "commits" / "note.txt"
+    (tmp_path / "records" / "_delta_log").mkdir(parents=True)
+    note = tmp_path / "records" / "note.txt"
     note.write_text("mine")
-    with pytest.raises(WrongTables, match="commits is not a Delta table: give --tables a folder of its own"):
+    with pytest.raises(WrongTables, match="records is not a Delta table: give --tables a folder of its own"):
         Tables(spark, str(tmp_path)).create_tables()
-    assert {each.name for each in tmp_path.iterdir()} == {"commits"}
+    assert {each.name for each in tmp_path.iterdir()} == {"records"}
     assert note.read_text() == "mine"
 
 
@@ -123,15 +121,17 @@ def test_tables_say_what_they_hold_and_how_long_delta_keeps_their_log(
 ) -> None:
     made = Tables(spark, str(first))
     for name in TABLES:
-        assert read_definition(made, name) == (TABLE_TEXTS[name], column_texts(name), properties(name))
+        table = TABLES[name]
+        texts = {column.name: column.text for column in table.columns}
+        assert read_definition(made, name) == (table.text, texts, table.make_properties())
         nullable = {field.name for field in made.frame(name).schema if field.nullable}
-        assert nullable == set(column_texts(name)) - set(LAYOUTS[name].required), name
+        assert nullable == {column.name for column in table.columns if not column.required}, name
 
 
 @pytest.mark.parametrize(
     ("name", "row"),
     [
-        ("commits", f"{ROW}, 't' topic"),
+        ("records", f"{ROW}, 't' topic"),
         ("groups", ROW),
         ("groups", f"{ROW}, false gone".replace("'g'", "NULL")),
     ],
@@ -145,15 +145,15 @@ def test_files_have_statistics_of_what_queries_filter_by_and_dictionaries_of_wha
     tables: Tables,
 ) -> None:
     session = tables.spark.newSession()  # as that of a stream
-    row = f"{ROW}, 't' topic, 0 partition, 5L committed, timestamp'2026-03-02 10:00:00' timestamp"
+    row = f"{ROWS['records']}, 't' topic, 0 partition, 5L committed, timestamp'2026-03-02 10:00:00' timestamp"
     # Parquet makes no dictionary of a single value.
-    rows = with_all_columns(tables, "commits", row).crossJoin(tables.spark.range(100).coalesce(1))
-    Tables(session, tables.root).append_rows("commits", rows)
-    log = Path(tables.path("commits"), "_delta_log")
+    rows = with_all_columns(tables, "records", row).crossJoin(tables.spark.range(100).coalesce(1))
+    Tables(session, tables.root).write_batch("records", rows, "c", 1)
+    log = Path(tables.path("records"), "_delta_log")
     actions = [json.loads(line) for line in max(log.glob("*.json")).read_text().splitlines()]
     (add,) = [action["add"] for action in actions if "add" in action]
-    assert json.loads(add["stats"])["minValues"].keys() == set(LAYOUTS["commits"].filtered)
-    group = ParquetFile(Path(tables.path("commits"), unquote(add["path"]))).metadata.row_group(0)
+    assert json.loads(add["stats"])["minValues"].keys() == set(TABLES["records"].filtered)
+    group = ParquetFile(Path(tables.path("records"), unquote(add["path"]))).metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
     with_dictionary = {each.path_in_schema for each in columns if "RLE_DICTIONARY" in each.encodings}
     with_dictionary |= {each.path_in_schema for each in columns if "PLAIN_DICTIONARY" in each.encodings}
@@ -169,29 +169,24 @@ def with_all_columns(tables: Tables, name: str, row: str) -> DataFrame:
     return frame.selectExpr("*", *nulls)
 
 
-def test_every_column_of_a_layout_exists_and_every_table_and_column_has_a_text(spark: SparkSession) -> None:
-    assert TABLE_TEXTS.keys() == TABLES.keys()
-    assert LAYOUTS.keys() <= TABLES.keys()
-    for name in TABLES:
-        texts, layout = column_texts(name), LAYOUTS[name]
-        assert all(texts.values()), name
-        assert {*layout.required, *layout.filtered} <= texts.keys()
-        assert layout.sorted_by in ("", *layout.filtered)
+def test_a_table_takes_each_number_of_a_cluster_once_and_none_that_is_lower(tables: Tables) -> None:
+    """Whoever writes it: that is what all of koff's writes rest on."""
+    row = with_all_columns(tables, "groups", f"{ROW}, false gone").drop("day")
+    for cluster, number in (("c", 5), ("c", 5), ("d", 5), ("c", 4), ("c", 6), ("c", 6)):
+        tables.write_batch(
+            "groups", row.selectExpr("* EXCEPT (number)", f"{number}L number"), cluster, number
+        )
+    numbers = sorted(row.number for row in tables.frame("groups").collect())
+    assert numbers == [1, 5, 5, 6]
+    assert [tables.find_number("groups", cluster) for cluster in ("c", "d", "e")] == [6, 5, 0]
 
 
-def parse_ddl(ddl: str) -> StructType:
-    columns = StructType.fromDDL(ddl)
-    assert isinstance(columns, StructType)
-    return columns
-
-
-def column_texts(name: str) -> dict[str, str]:
-    columns = parse_ddl(TABLES[name].ddl).names
-    return {column: describe_column(name, column) for column in columns}
-
-
-def properties(name: str) -> dict[str, str]:
-    return {**LAYOUTS[name].make_properties(), PROPERTY: str(VERSION)}
+def test_every_key_and_every_filtered_column_exists() -> None:
+    for name, table in TABLES.items():
+        columns = {column.name for column in table.columns}
+        assert {*table.key, *table.filtered} <= columns, name
+        assert table.sorted_by in ("", *table.filtered)
+        assert all(column.text.endswith(".") for column in table.columns), name
 
 
 def read_definition(tables: Tables, name: str) -> tuple[str, dict[str, str], dict[str, str]]:

@@ -1,71 +1,55 @@
-"""docs/tables.md has every column of every table, and its queries run, in Spark SQL and in DuckDB."""
+"""docs/tables.md has every column, view and query; and all of them run in Spark SQL, DuckDB and pandas."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from koff.spark.job.table_checks import KEYS
-from koff.spark.tables.descriptions import TABLE_TEXTS, describe_column
-from koff.spark.tables.layout import LAYOUTS
-from koff.spark.tables.schemas import TABLES, Tables
-from tests.spark.test_table_checks import append
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.schemas import TABLES
+from koff.spark.tables.views import QUERIES, VIEWS, quote_names, register_views
+from tests.spark.table_rows import append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DOCS = Path(__file__).parents[2] / "docs"
-_NAME = re.compile(r"`?(\w+)`? (\w+(?:<.*>)?)$")
-
-
-def split_columns(ddl: str) -> list[str]:
-    """The columns of a DDL; commas inside <> do not divide."""
-    parts, depth = [""], 0
-    for character in ddl:
-        depth += (character == "<") - (character == ">")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
+PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 
 
 def render_tables() -> str:
-    """The part of the page about tables and columns, from the texts that Delta has as comments."""
+    """The part of the page about tables, views and queries, from what Delta has as comments."""
     parts = []
     for name, table in TABLES.items():
-        parts.append(f"## {name}\n\n{TABLE_TEXTS[name]}\n\n| column | type | meaning |\n|---|---|---|\n")
-        for column in split_columns(table.ddl):
-            found = _NAME.match(column)
-            assert found, column
-            kind = found[2] + (" NOT NULL" if found[1] in LAYOUTS[name].required else "")
-            parts.append(f"| `{found[1]}` | {kind} | {describe_column(name, found[1])} |\n")
+        key = ", ".join(f"`{column}`" for column in table.key)
+        parts.append(
+            f"## {name}\n\n{table.text} Unique by {key}.\n\n| column | type | meaning |\n|---|---|---|\n"
+        )
+        for column in table.columns:
+            kind = column.kind + (" NOT NULL" if column.required else "")
+            parts.append(f"| `{column.name}` | {kind} | {column.text} |\n")
         parts.append("\n")
+    parts.append("## Views\n\n")
+    for name, (text, query) in VIEWS.items():
+        parts.append(f"`{name}`: {text}\n\n```sql\n{quote_names(query, '`')}\n```\n\n")
+    parts.append('## Queries\n\nFor DuckDB, write `"` for each backtick.\n\n')
+    for title, query in QUERIES.items():
+        parts.append(f"{title}:\n\n```sql\n{quote_names(query, '`')}\n```\n\n")
     return "".join(parts)
 
 
 def replace_tables(page: str) -> str:
     """The page with the part about tables as it should be."""
-    first, end = page.index("## commits\n"), page.index("## Queries for Spark SQL\n")
+    first, end = page.index("## records\n"), page.index("## DuckDB, pandas, polars\n")
     return page[:first] + render_tables() + page[end:]
 
 
 def test_the_page_has_every_table_and_column_as_delta_has_them() -> None:
-    page = (DOCS / "tables.md").read_text()
+    page = PAGE.read_text()
     assert page == replace_tables(page), "run: python -m tests.spark.test_tables_doc"
-
-
-def test_the_keys_that_check_looks_at_are_those_of_the_documentation() -> None:
-    text = (DOCS / "pipeline.md").read_text()
-    for name, key in KEYS.items():
-        row = re.search(rf"^\| `{name}` \|.*\| ([\w, ]+) \|$", text, re.MULTILINE)
-        assert row, name
-        assert tuple(row[1].split(", ")) == key
 
 
 @pytest.fixture(scope="module")
@@ -74,94 +58,82 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
     tables = Tables(spark, str(tmp_path_factory.mktemp("doc") / "t"))
     tables.create_tables()
     now = datetime.now(UTC).replace(microsecond=0)
-    old = now - timedelta(days=40)
-    slot = {"cluster": "c", "group": "payments", "topic": "t", "partition": 0}
-    record = {"offsets_partition": 0, "timestamp": now, "day": now.date()}
-    full_at = now - timedelta(seconds=2)
-    sample = {**slot, "day": now.date(), "time_lag_s": 9.0, "full_at": full_at, "ended": False}
-    append(
-        tables,
-        "lag",
-        {**sample, "at": full_at, "lag": 50},
-        {**sample, "at": full_at, "lag": -3, "partition": 1},
-        {**sample, "at": full_at, "lag": 4, "partition": 2},
-        {**sample, "at": now, "lag": 7},
-        {**sample, "at": now, "lag": None, "partition": 2, "ended": True},
-        {**sample, "at": now - timedelta(days=1), "full_at": now - timedelta(days=1), "partition": 3},
-    )
-    hour = {"cluster": "c", "group": "payments", "hour": now, "day": now.date(), "samples": 3}
-    hour |= {"max_lag": 50, "avg_lag": 20.0, "known_samples": 2}
-    append(tables, "lag_hourly", hour, {**hour, "topic": "t", "max_lag": 60})
-    append(tables, "groups", *({**slot, **record, "log_offset": n, "epoch": n} for n in (4, 6)))
-    commits = enumerate((5, 8, 2, 3))
-    append(tables, "commits", *({**slot, **record, "log_offset": n, "committed": at} for n, at in commits))
-    append(
-        tables,
-        "current",
-        {**slot, "commit_timestamp": now, "deleted": False},
-        {**slot, "group": "old", "commit_timestamp": old, "deleted": False},
-        {**slot, "group": "deleted", "commit_timestamp": old, "deleted": True},
-        {**slot, "group": "expired", "commit_timestamp": old, "deleted": False},
-    )
-    for name in TABLES.keys() - {"lag", "lag_hourly", "groups", "commits", "current"}:
-        times = {"timestamp": now, "at": now, "day": now.date(), "full_at": now, "until": now}
-        append(tables, name, *({**slot, **times, "group": group} for group in ("payments", "expired")))
-    # Rows that are deleted or changed get a deletion vector: their file stays.
-    tables.delta_table("current").delete("`group` = 'expired'")
-    tables.delta_table("group_states").delete("`group` = 'expired'")
-    assert list(Path(tables.path("current")).glob("deletion_vector_*.bin"))
+    yesterday = datetime.combine(now.date() - timedelta(days=1), datetime.min.time(), UTC)
+    slot = {"group": "payments", "topic": "t", "partition": 0, "members": 2, "lag": 5, "lost": 0}
+    slot |= {"group_verdict": "OK", "produce_per_s": 1.0, "committed_at": now, "time_lag_s": 1.0}
+    late = slot | {"group_verdict": "ERR", "group_cause": "no_members", "lag": 50, "time_lag_s": 400.0}
+    gone = slot | {"group": "old", "members": 0, "committed_at": now - timedelta(days=40)}
+    samples = [(1, 3, slot), (2, 2, late), (3, 1, late | {"group_verdict": "WARN"}), (4, 0, slot)]
+    for number, minutes, row in samples:
+        at = {"number": number, "at": now - timedelta(minutes=minutes)}
+        rates = ({"partition": p, "produce_per_s": 100.0 if p == 9 else 1.0} for p in range(10))
+        append(tables, "lag", *(row | at | each for each in rates), gone | at | {"partition": 1})
+    hour = {"group": "payments", "hour": yesterday, "seconds": 3600.0, "warn_s": 60.0, "err_s": 0.0}
+    hour |= {"over_s": 36.0, "max_lag": 50, "max_time_lag_s": 7.0, "lost": 3, "members": 2, "produced": 7200}
+    hour |= {"consumed": 7200, "samples": 120, "known_samples": 120}
+    later = hour | {"hour": yesterday + timedelta(hours=13), "max_time_lag_s": 9.0, "over_s": 0.0, "lost": 0}
+    append(tables, "lag_hourly", hour, later, hour | {"topic": "t"})
+    record = {"offsets_partition": 0, "log_offset": 1, "timestamp": now, "group": "payments"}
+    append(tables, "records", record | {"kind": "OffsetCommit", "committed": 3})
+    append(tables, "groups", record | {"gone": False, "members": [{"id": "m", "assigned": []}]})
+    append(tables, "state", {"key": "ends", "saved": b"x"})
+    plan = {"at": now, "owner": "o", "nonce": "n", "ended": True, "source": "log", "partitions": []}
+    append(tables, "progress", plan)
     return tables
 
 
-def read_queries(title: str) -> list[str]:
-    """The queries of a section of the page."""
-    section = (DOCS / "tables.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
-    return re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+def read_examples() -> dict[str, str]:
+    """The Python examples of the page, by their first word."""
+    found = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return {example.split()[1]: example for example in found}
 
 
-def open_duckdb(tables: Tables) -> Any:
-    """The connection that the page's example opens."""
-    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "tables.md").read_text(), re.DOTALL)
+def check_answers(answers: dict[str, list[tuple[Any, ...]]]) -> None:
+    """Fails unless the queries find what their titles say."""
+    behind, budget, capacity, deployment, causes, hot, unused, lost = answers.values()
+    assert [row[1:] for row in behind] == [("payments", 50, 9.0, 120.0)]
+    assert [(row[1], round(row[2], 4), round(row[3], 1)) for row in budget] == [("payments", 0.995, -4.0)]
+    assert [(row[1], float(row[3]), float(row[4])) for row in capacity] == [("payments", 2.0, 1.0)]
+    assert [row[1:] for row in deployment] == [("payments", 7.0, 9.0)]
+    assert causes == [("no_members", 1, 1, 1, 400.0)]
+    assert [(row[1], row[2]) for row in hot] == [("t", 9)]
+    assert [row[1] for row in unused] == ["old"]
+    assert [(row[1], row[3]) for row in lost] == [("payments", 3)]
+
+
+def test_each_query_finds_what_its_title_says_in_spark(spark: SparkSession, tables: Tables) -> None:
+    register_views(tables)
+    found = {title: spark.sql(quote_names(query, "`")) for title, query in QUERIES.items()}
+    check_answers({title: [tuple(row) for row in frame.collect()] for title, frame in found.items()})
+
+
+def test_each_query_finds_the_same_in_duckdb(tables: Tables) -> None:
     names: dict[str, Any] = {}
-    exec(code.replace("{tables}", tables.root), names)
-    assert set(names["TABLES"]) == TABLES.keys()
-    return names["db"]
+    exec(read_examples()["duckdb"].replace("{tables}", tables.root), names)
+    db = names["db"]
+    for name, (_, query) in VIEWS.items():
+        db.execute(f"CREATE VIEW {name} AS {quote_names(query, chr(34))}")
+    check_answers({title: db.sql(quote_names(query, '"')).fetchall() for title, query in QUERIES.items()})
 
 
-def check_answers(answers: Sequence[Sequence[tuple[Any, ...]]]) -> None:
-    """Fails unless the six queries find what their texts say."""
-    worst, hours, days, rebalances, rewinds, silent = answers
-    assert worst == [("c", "payments", 7, 9.0)]
-    assert [row[2] for row in hours] == [50]
-    assert [(row[1], *row[3:]) for row in days] == [("payments", 50, 20.0, 3)]
-    assert [(row[1], row[3]) for row in rebalances] == [("payments", 2)]
-    assert [row[5:] for row in rewinds] == [(2, 8)]
-    assert [row[1] for row in silent] == ["old"]
+def test_every_table_is_read_by_others_than_spark(tables: Tables) -> None:
+    """Without deletion vectors, and without any other feature that a reader may lack."""
+    from deltalake import DeltaTable
 
-
-def test_each_query_for_spark_finds_what_its_text_says(spark: SparkSession, tables: Tables) -> None:
-    queries = read_queries("Queries for Spark SQL")
-    found = (spark.sql(query.replace("{tables}", tables.root)).collect() for query in queries)
-    check_answers([[tuple(row) for row in rows] for rows in found])
-
-
-def test_each_query_for_duckdb_finds_what_its_text_says(tables: Tables) -> None:
-    db = open_duckdb(tables)
-    check_answers([db.sql(query).fetchall() for query in read_queries("Queries for DuckDB")])
-
-
-def test_duckdb_reads_every_table_as_spark_does(tables: Tables) -> None:
-    db = open_duckdb(tables)
     for name in TABLES:
-        frame = tables.frame(name)
-        columns = [field.name for field in frame.schema if field.dataType.typeName() in ("string", "long")]
-        rows = [tuple(row) for row in frame.select(*columns).collect()]
-        names = ", ".join(f'"{column}"' for column in columns)
-        found = db.sql(f"SELECT {names} FROM {name}").fetchall()
-        assert rows, name
-        assert sorted(map(str, found)) == sorted(map(str, rows)), name
-        assert db.sql(f"DESCRIBE {name}").fetchall()[0][0] == "cluster"
+        table = DeltaTable(tables.path(name))
+        protocol = table.protocol()
+        assert protocol.min_reader_version == 1, name
+        assert not protocol.reader_features, name
+        rows = tables.frame(name).count()
+        assert rows == len(table.to_pandas()) == table.to_pyarrow_table().num_rows > 0, name
+
+
+def test_every_table_is_read_by_polars(tables: Tables) -> None:
+    polars = pytest.importorskip("polars")
+    for name in TABLES:
+        assert polars.read_delta(tables.path(name)).height == tables.frame(name).count(), name
 
 
 if __name__ == "__main__":
-    (DOCS / "tables.md").write_text(replace_tables((DOCS / "tables.md").read_text()))
+    PAGE.write_text(replace_tables(PAGE.read_text()))

@@ -38,7 +38,7 @@ Found = tuple[int, str, Object]
 """The status, the message, and what is returned."""
 
 
-class BurrowAnswer(NamedTuple):
+class BurrowResponse(NamedTuple):
     """The status, and JSON or a text."""
 
     status: int
@@ -55,28 +55,28 @@ class _Commit(NamedTuple):
 
 
 class Burrow:
-    """Answers as Burrow does, from the views of a source."""
+    """Responds as Burrow does, from the views of a source."""
 
     def __init__(self, source: ViewSource) -> None:
         self._source = source
         self._host = socket.gethostname()
 
-    def answer(self, segments: list[str], *, is_read: bool) -> BurrowAnswer:
+    def respond(self, segments: list[str], *, is_read: bool) -> BurrowResponse:
         """The response to a request for this path. Raises `Problem`."""
         is_readiness = segments == ["burrow", "admin", "ready"]
         find = _find_content(segments)
         if not (is_readiness or find or _is_deletion(segments)):
             # Burrow's own words
-            return BurrowAnswer(404, {"error": True, "message": "invalid request type", "result": {}})
+            return BurrowResponse(404, {"error": True, "message": "invalid request type", "result": {}})
         if not is_read or not (is_readiness or find):
             raise Problem(405, "koff changes nothing: only GET is allowed")
         views = self._source.take_views()
         if find is None:
             is_ready = views.readiness.ready
-            return BurrowAnswer(200, "READY") if is_ready else BurrowAnswer(503, "STARTING")
+            return BurrowResponse(200, "READY") if is_ready else BurrowResponse(503, "STARTING")
         status, message, content = find(views)
         about = self._build_request(segments)
-        return BurrowAnswer(status, {"error": False, "message": message, **content, "request": about})
+        return BurrowResponse(status, {"error": False, "message": message, **content, "request": about})
 
     def build_error(self, message: str, segments: list[str]) -> Object:
         """An error."""

@@ -33,12 +33,12 @@ _MAX_OFFSET = (1 << 63) - 1
 class ApiEndpoint:
     """A path, in which `{name}` stands for one segment, and what a GET returns.
 
-    `answer` gets the names in the path and the parameters that are required.
+    `respond` gets the names in the path and the parameters that are required.
     """
 
     path: str
     summary: str
-    answer: Callable[[Views, Mapping[str, str], Query], dict[str, Any]]
+    respond: Callable[[Views, Mapping[str, str], Query], dict[str, Any]]
     schema: Schema
     parameters: tuple[Parameter, ...] = ()
 
@@ -60,7 +60,7 @@ class ApiEndpoint:
     @property
     def operation_id(self) -> str:
         """The name of the endpoint in OpenAPI."""
-        return f"{self.answer.__name__}_by_query" if self.required else self.answer.__name__
+        return f"{self.respond.__name__}_by_query" if self.required else self.respond.__name__
 
     @property
     def has_names(self) -> bool:

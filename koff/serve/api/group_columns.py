@@ -22,13 +22,10 @@ from koff.view.causes import find_shard_causes
 from koff.view.cluster_view import ClusterView, find_labels
 from koff.view.group_sums import Column, find_longest_time_lags, sum_lags
 from koff.view.lag_history import find_last_known, shorten
+from koff.view.severity import CALM, WORST_FIRST
 
 Mask = NDArray[np.bool_]
 MOST_LABELS = 1000
-CALM = 0.5
-"""Up to this share of its allowance, a group counts as not late at all: its incident would end there."""
-_SEVERITY = {Verdict.OK: 0, Verdict.UNKNOWN: 1, Verdict.WARN: 2, Verdict.ERR: 3}
-"""What is not known may be worse than what is well."""
 
 
 class GroupPlace(NamedTuple):
@@ -163,7 +160,7 @@ class GroupColumns:
                 return [self._statuses]
         # A group that is well stays where it is from one page to the next, however late it is.
         lateness = self._time_lags / self._allowances
-        severity = np.array([_SEVERITY[verdict] for verdict in Verdict])[self._statuses.astype(np.int64)]
+        severity = -np.array([WORST_FIRST.index(each) for each in Verdict])[self._statuses.astype(np.int64)]
         return [np.where(lateness <= CALM, 0.0, lateness), severity]
 
     def _locate(self, number: int) -> GroupPlace:

@@ -72,8 +72,8 @@ class Responder:
         segments = [unquote(part) for part in request.path.decode("latin-1").split("/")[1:]]
         is_burrow = segments[0] != "api"
         try:
-            answer = self._answer_burrow if is_burrow else self._answer
-            content = answer(request, segments)
+            respond = self._respond_burrow if is_burrow else self._respond
+            content = respond(request, segments)
         except NoProgress as error:
             content = self._refuse(Problem(503, str(error)), segments, is_burrow=is_burrow)
         except Problem as problem:
@@ -84,7 +84,7 @@ class Responder:
             content = self._refuse(fault, segments, is_burrow=is_burrow)
         return _encode(content, accepts_gzip=request.accepts_gzip)
 
-    def _answer(self, request: ApiRequest, segments: list[str]) -> _Content:
+    def _respond(self, request: ApiRequest, segments: list[str]) -> _Content:
         fixed = _FIXED.get(tuple(segments))
         found = None if fixed else find_endpoint(segments)
         if not (fixed or found):
@@ -97,10 +97,10 @@ class Responder:
         endpoint, names = found
         query = parse_query(request.query, endpoint.parameters)
         names |= {name: query[name] for name in endpoint.required}
-        return _Content(200, endpoint.answer(self._source.take_views(), names, query))
+        return _Content(200, endpoint.respond(self._source.take_views(), names, query))
 
-    def _answer_burrow(self, request: ApiRequest, segments: list[str]) -> _Content:
-        status, value = self._burrow.answer(segments, is_read=request.method in _METHODS)
+    def _respond_burrow(self, request: ApiRequest, segments: list[str]) -> _Content:
+        status, value = self._burrow.respond(segments, is_read=request.method in _METHODS)
         return _Content(status, value, _TEXT if isinstance(value, str) else _JSON)
 
     def _refuse(self, problem: Problem, segments: list[str], *, is_burrow: bool) -> _Content:

@@ -30,7 +30,7 @@ from koff.serve.events.sentences import (
     describe_topic,
 )
 from koff.serve.events.shard_changes import compare_commits, compare_groups, compare_losses, compare_skips
-from koff.tracker import Objective, ShardSnapshot, ShownNames
+from koff.tracker import Objective, ShardSnapshot, ShownNames, State
 from koff.view.activity import ActivityLog, ClusterActivity, ShardVerdicts
 from koff.view.causes import explain_shard
 from koff.view.cluster_view import ClusterView
@@ -86,6 +86,10 @@ class ClusterChanges:
         """
         self._earlier |= self._shards
         self._begin()
+
+    def save(self) -> State:
+        """What the verdicts depend on, for `RecentActivity.saved_verdicts` of another process."""
+        return save_verdicts(self._shards, self.incidents)
 
     def note_no_view(self, cluster: str, why: str, now_ms: int) -> list[ClusterEvent]:
         """The event that koff gets no view of the cluster, unless that is known."""
@@ -216,7 +220,7 @@ class ClusterChanges:
         """Hands over what is to be saved, now and then."""
         if view.activity.is_saved and now_ms - self._saved_ms >= SAVE_MS:
             self._saved_ms = now_ms
-            view.activity.verdicts = save_verdicts(self._shards, self.incidents)
+            view.activity.verdicts = self.save()
 
     def _judge(
         self, view: ClusterView, did: ClusterActivity, drafts: Drafts, now_ms: int

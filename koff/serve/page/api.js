@@ -5,7 +5,8 @@ import { byId } from "./dom.js";
 const LATE_MS = 15_000;
 const AGAIN_MS = 60_000;
 const KINDS = ["incident_opened", "incident_raised", "incident_closed", "group_appeared", "group_deleted", "rebalanced",
-  "members_changed", "offsets_reset", "records_skipped", "records_lost", "ahead_of_log", "topic_left", "topic_deleted", "topic_recreated", "expected_group_absent", "expected_group_back", "blind", "recovered", "more_events"];
+  "members_changed", "offsets_reset", "records_skipped", "records_lost", "ahead_of_log", "topic_left", "topic_deleted",
+  "topic_recreated", "expected_group_absent", "expected_group_back", "blind", "recovered", "more_events"];
 const MOST_EVENTS = 1000;
 
 export const events = [];
@@ -67,8 +68,9 @@ function parse(text) {
   }
 }
 
-// Fetches the events since the last call, and returns those that are new: none at the first call. An open stream brings them, too, unless it has ended and the browser was not told: the
-// computer slept, or a proxy dropped it. A stream that has not brought them until the next call is replaced.
+// Fetches the events since the last call, and returns those that are new: none at the first call. An open stream brings
+// them, too, unless it has ended and the browser was not told: the computer slept, or a proxy dropped it. A stream that
+// has not brought them until the next call is replaced.
 export async function fetchEvents() {
   const query = new URLSearchParams({ limit: 1000 });
   if (cursor) query.set("since", cursor);

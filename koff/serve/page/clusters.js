@@ -3,7 +3,7 @@
 import { apiPath, fetchJson } from "./api.js";
 import { byId, element, facts, link, patchChildren } from "./dom.js";
 import { STATUSES, unknownSince } from "./groups.js";
-import { figure } from "./plot.js";
+import { figure, markEvents } from "./plot.js";
 import { duration, number, status, visible } from "./words.js";
 
 export async function fetchClusters(names) {
@@ -37,7 +37,7 @@ function countGroups(name, counts) {
 function showCluster(cluster, counts, events) {
   const name = cluster.cluster;
   const course = cluster.last_hour;
-  const marks = events.filter((event) => event.cluster === name && !event.group).map((event) => ({ kind: event.kind, at_s: Date.parse(event.time) / 1000 }));
+  const marks = markEvents(events.filter((event) => event.cluster === name && !event.group));
   return element("section", { className: "cluster", dataset: { key: name } },
     element("h3", { textContent: visible(name) }),
     cluster.ready ? null : element("p", {}, unknownSince(cluster)),
@@ -50,16 +50,18 @@ function showCluster(cluster, counts, events) {
 }
 
 function showFacts(cluster, counts) {
+  const topics = `#/topics?${new URLSearchParams({ cluster: cluster.cluster })}`;
+  const held = `${number(cluster.held_back_offsets)} offsets behind open transactions, for ${duration(cluster.held_back_s)}`;
   const ages = Object.entries(cluster.input_ages_s).map(([kind, age_s]) => `${kind.replaceAll("_", " ")} ${duration(age_s)}`).join(", ");
   const skipped = Object.entries(cluster.skipped).map(([kind, count]) => `${kind} ${number(count)}`).join(", ");
   return facts([
     ["Groups", cluster.groups ? countGroups(cluster.cluster, counts) : "none"],
     ["Lags", `${number(cluster.rows)}, of which ${number(cluster.withheld)} are withheld`],
     ["Brokers", number(cluster.brokers)],
-    ["Topics", cluster.topics === null ? number(null) : link(number(cluster.topics), `#/topics?${new URLSearchParams({ cluster: cluster.cluster })}`)],
+    ["Topics", cluster.topics === null ? number(null) : link(number(cluster.topics), topics)],
     ["Commits from", cluster.source === "log" ? "the offsets topic" : "the coordinators"],
     ["Behind", cluster.behind_offsets === null ? number(null) : `${number(cluster.behind_offsets)} offsets of the log`],
-    ["Held back", cluster.held_back_offsets ? `${number(cluster.held_back_offsets)} offsets behind open transactions, for ${duration(cluster.held_back_s)}` : "nothing"],
+    ["Held back", cluster.held_back_offsets ? held : "nothing"],
     cluster.backfill_remaining_offsets ? ["History", `${number(cluster.backfill_remaining_offsets)} offsets to read`] : null,
     ["Not current", `${number(cluster.partitions_not_current)} of ${number(cluster.partitions)} partitions of internal topics`],
     ["Undecodable", `${number(cluster.undecodable)} records`],

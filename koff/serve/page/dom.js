@@ -87,7 +87,8 @@ export function table(label, columns, rows, keyOf = () => undefined) {
     return made;
   });
   const made = element("table", {}, element("thead", {}, head), element("tbody", {}, body));
-  if (rows.length > body.length) made.prepend(element("caption", { textContent: `The first ${body.length} of ${rows.length.toLocaleString("en")}: the API has all` }));
+  const caption = `The first ${body.length} of ${rows.length.toLocaleString("en")}: the API has all`;
+  if (rows.length > body.length) made.prepend(element("caption", { textContent: caption }));
   return element("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: `${label}, table` }, made);
 }
 

@@ -2,7 +2,7 @@
 
 import { byId, element, facts, link, patchChildren } from "./dom.js";
 import { showMembers, showPartitions } from "./partitions.js";
-import { figure } from "./plot.js";
+import { figure, markEvents } from "./plot.js";
 import { duration, explain, lastKnown, moment, number, seconds, soft, status, visible } from "./words.js";
 
 const whole = (value) => value.toLocaleString("en");
@@ -44,7 +44,10 @@ function showFacts(group, rows) {
 const rate = (value) => (value === null ? number(null) : `${value.toLocaleString("en", { maximumFractionDigits: 1 })} offsets a second`);
 
 // Of all partitions, or unknown.
-const sumRates = (rows) => (rows.some((row) => row.produce_per_s === null) || !rows.length ? null : rows.reduce((sum, row) => sum + row.produce_per_s, 0));
+function sumRates(rows) {
+  const isKnown = rows.length && rows.every((row) => row.produce_per_s !== null);
+  return isKnown ? rows.reduce((sum, row) => sum + row.produce_per_s, 0) : null;
+}
 
 function forecast(group) {
   if (group.never_catches_up) return "at these rates it never catches up";
@@ -55,17 +58,20 @@ function forecast(group) {
 function showCauses(causes) {
   if (causes === null) return [element("p", { className: "soft", textContent: "Why it lags is not known: its lag is withheld." })];
   return causes.map((cause) => element("div", { className: "cause" },
-    element("p", {}, element("strong", { textContent: explain(cause.cause) }), ` explains ${Math.round(cause.share * 100)} % of the lag (${whole(cause.offsets)} offsets)`),
+    element("p", {}, element("strong", { textContent: explain(cause.cause) }),
+      ` explains ${Math.round(cause.share * 100)} % of the lag (${whole(cause.offsets)} offsets)`),
     element("p", { textContent: cause.text }),
     element("p", {}, element("strong", { textContent: "What helps: " }), cause.advice)));
 }
 
 function showCommands(commands) {
   if (!commands.length) return [];
-  const items = commands.map((command) => element("li", {}, element("code", { textContent: command }), element("button", { type: "button", textContent: "Copy", dataset: { copy: command } })));
+  const items = commands.map((command) => element("li", {},
+    element("code", { textContent: command }),
+    element("button", { type: "button", textContent: "Copy", dataset: { copy: command } })));
   return [element("section", { className: "commands" },
     element("h2", { textContent: "Commands of Kafka" }),
-    element("p", { className: "soft", textContent: "Set BROKERS to the addresses of your brokers first. Nothing is changed: resets are dry runs, --execute does them." }),
+    element("p", {}, soft("Set BROKERS to the addresses of your brokers first. Nothing is changed: resets are dry runs, --execute does them.")),
     element("ul", {}, items))];
 }
 
@@ -80,8 +86,9 @@ function showCourses(found, group, events, incidents, at_ms) {
   const course = found.last_hour;
   if (!course) return [];
   const key = `${found.cluster}\n${group.group}`;
-  const marks = [...events.map((event) => ({ kind: event.kind, at_s: Date.parse(event.time) / 1000 })), ...incidents.flatMap(markSteps)];
-  const line = group.allowance_s === null ? null : { value: group.allowance_s, label: group.allowance_from === "objective" ? "objective" : "allowed" };
+  const marks = [...markEvents(events), ...incidents.flatMap(markSteps)];
+  const label = group.allowance_from === "objective" ? "objective" : "allowed";
+  const line = group.allowance_s === null ? null : { value: group.allowance_s, label };
   return [
     figure(`${key}\nseconds`, "Time lag", course, "time_lag_s", duration, { marks, at_ms, line }),
     figure(`${key}\nlag`, "Lag", course, "lag", whole, { marks, at_ms }),
@@ -89,5 +96,7 @@ function showCourses(found, group, events, incidents, at_ms) {
 }
 
 // What an open transaction did is known from the causes of an incident only.
-const markSteps = (incident) => incident.steps.filter((step) => step.cause === "open_transaction").map((step) => ({ kind: "open_transaction", at_s: step.at_ms / 1000 }));
+const markSteps = (incident) => incident.steps
+  .filter((step) => step.cause === "open_transaction")
+  .map((step) => ({ kind: step.cause, at_s: step.at_ms / 1000 }));
 

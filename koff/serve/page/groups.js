@@ -43,7 +43,10 @@ function count(name, value, href, isChosen) {
 function counts(label, values, params, cluster, note) {
   const isOwn = (params.get("cluster") ?? "") === cluster;
   const chosen = isOwn ? (params.get("status") ?? "") : "";
-  const links = STATUSES.map((name) => count(name, values[name], addressWith({ cluster, status: toggle(chosen, name) }), chosen.split(",").includes(name)));
+  const links = STATUSES.map((name) => {
+    const address = addressWith({ cluster, status: toggle(chosen, name) });
+    return count(name, values[name], address, chosen.split(",").includes(name));
+  });
   const isWithheld = isOwn && Boolean(params.get("withheld"));
   links.push(count("withheld", values.withheld, addressWith({ cluster, withheld: isWithheld ? "" : "true" }), isWithheld));
   const head = link(label, addressWith({ cluster, status: "", withheld: "" }), { className: `whole${isOwn ? " chosen" : ""}` });
@@ -54,18 +57,22 @@ function counts(label, values, params, cluster, note) {
 export function unknownSince(cluster) {
   if (cluster.ready) return null;
   const known = cluster.groups === null ? "unknown" : "not current";
-  const since = cluster.unready_since_ms === null ? "" : " since ";
-  return element("span", { className: "error" }, `${visible(cluster.cluster ?? "?")}: ${known}${since}`,
-    cluster.unready_since_ms === null ? null : moment(cluster.unready_since_ms, { withSeconds: false }), ` (${cluster.readiness.replace(/^not ready: /, "")})`);
+  const since_ms = cluster.unready_since_ms;
+  return element("span", { className: "error" },
+    `${visible(cluster.cluster ?? "?")}: ${known}`,
+    since_ms === null ? null : [" since ", moment(since_ms, { withSeconds: false })],
+    ` (${cluster.readiness.replace(/^not ready: /, "")})`);
 }
 
 export function showStrip(found, params) {
   const known = found.filter((each) => each.OK !== null);
-  const all = Object.fromEntries([...STATUSES, "withheld"].map((name) => [name, known.length || !found.length ? known.reduce((sum, each) => sum + each[name], 0) : null]));
+  const sum = (name) => (found.length && !known.length ? null : known.reduce((all, each) => all + each[name], 0));
+  const all = Object.fromEntries([...STATUSES, "withheld"].map((name) => [name, sum(name)]));
   const missing = found.length - known.length;
   const note = missing && known.length ? `without ${missing} unknown ${missing === 1 ? "cluster" : "clusters"}` : "";
   const rows = [counts("All groups", all, params, "", note)];
-  if (found.length > 1) rows.push(...found.map((each) => counts(visible(each.cluster), each, params, each.cluster, each.OK === null ? "unknown" : "")));
+  const single = (each) => counts(visible(each.cluster), each, params, each.cluster, each.OK === null ? "unknown" : "");
+  if (found.length > 1) rows.push(...found.map(single));
   patchChildren(byId("strip"), rows);
 }
 
@@ -78,12 +85,14 @@ function showHead(columns, params) {
   const isUp = params.get("order") ? params.get("order") === "asc" : sort === "name";
   const cells = [...HEADS, ...columns.map((column) => [column.title, column.sort, `${column.kind ?? ""} extra`])].map(([title, by, kind]) => {
     const cell = role(element("th", { scope: "col", className: kind }), "columnheader");
+    const order = by === sort ? (isUp ? "desc" : "asc") : "";
     if (!by) cell.textContent = title;
-    else cell.append(element("button", { type: "button", textContent: title, dataset: { sort: by, order: by === sort ? (isUp ? "desc" : "asc") : "" } }));
+    else cell.append(element("button", { type: "button", textContent: title, dataset: { sort: by, order } }));
     if (by === sort) cell.setAttribute("aria-sort", isUp ? "ascending" : "descending");
     return cell;
   });
-  cells.push(role(element("th", { scope: "col", className: "more" }, element("span", { className: "hidden", textContent: "Details" })), "columnheader"));
+  const details = element("span", { className: "hidden", textContent: "Details" });
+  cells.push(role(element("th", { scope: "col", className: "more" }, details), "columnheader"));
   patchChildren(byId("groups").tHead, [role(element("tr", {}, cells), "row")]);
 }
 
@@ -91,12 +100,13 @@ const late = (group) => (group.time_lag_s === null ? lastKnown(group, "time_lag_
 
 function buildRow({ group, key, isGone }, columns, clusters) {
   const isOpen = opened.has(key);
-  const hasCluster = columns.some((column) => column.name === "cluster");
-  const more = element("button", { type: "button", className: "more", textContent: isOpen ? "−" : "+", ariaLabel: `${isOpen ? "Less" : "More"} of ${visible(group.group)}`, dataset: { more: key } });
-  more.setAttribute("aria-expanded", String(isOpen));
+  const isTwice = columns.some((column) => column.name === "cluster");
+  const cluster = clusters.length > 1 && element("span", { className: `soft ${isTwice ? "twice" : ""}`, textContent: ` ${visible(group.cluster)}` });
+  const ariaLabel = `${isOpen ? "Less" : "More"} of ${visible(group.group)}`;
+  const more = element("button", { type: "button", textContent: isOpen ? "−" : "+", ariaLabel, ariaExpanded: String(isOpen), dataset: { more: key } });
   const cells = [
     element("td", { className: "verdict" }, status(group.status)),
-    element("td", { className: "name" }, groupLink(group.cluster, group.group), clusters.length > 1 ? element("span", { className: `soft ${hasCluster ? "twice" : ""}`, textContent: ` ${visible(group.cluster)}` }) : null),
+    element("td", { className: "name" }, groupLink(group.cluster, group.group), cluster),
     element("td", { className: "why" }, isGone ? soft("not on this page any more: ") : null, group.sentence),
     element("td", { className: "late number" }, late(group)),
     element("td", { className: "trend" }, sparkline(group.trend)),
@@ -109,8 +119,10 @@ function buildRow({ group, key, isGone }, columns, clusters) {
 // What is behind the button of a row: all that the list knows of the group.
 function buildDetails({ group, key }, width) {
   const pairs = COLUMNS.map((column) => [column.title, column.cell(group)]);
-  const causes = (group.causes ?? []).map((cause) => element("p", {}, element("b", { textContent: `${explain(cause.cause)}: ` }), cause.text, soft(` What helps: ${cause.advice}`)));
-  const cell = element("td", { colSpan: width }, causes, facts(pairs), element("p", {}, link("All of this group", groupAddress(group.cluster, group.group))));
+  const causes = (group.causes ?? []).map((cause) => element("p", {},
+    element("b", { textContent: `${explain(cause.cause)}: ` }), cause.text, soft(` What helps: ${cause.advice}`)));
+  const whole = link("All of this group", groupAddress(group.cluster, group.group));
+  const cell = element("td", { colSpan: width }, causes, facts(pairs), element("p", {}, whole));
   return role(element("tr", { className: "details", dataset: { key: `${key}\nmore` } }, role(cell, "cell")), "row");
 }
 
@@ -146,7 +158,7 @@ function showPages(page, rows, first) {
   const unknown = page.unknown ? `; ${page.unknown.toLocaleString("en")} have no known lag` : "";
   byId("count").textContent = rows
     ? `${(first + 1).toLocaleString("en")} to ${(first + rows).toLocaleString("en")} of ${page.total.toLocaleString("en")} groups${unknown}`
-    : `no group fits${unknown}`;
+    : `${page.counts.every((each) => each.OK !== null) ? "no group fits" : "no group is known that fits"}${unknown}`;
   byId("previous").disabled = first === 0;
   byId("next").disabled = page.next_offset === null;
   byId("pages").dataset.first = first;

@@ -3,6 +3,7 @@
 import { PARENTS, readAddress, setParams } from "./address.js";
 import { abortRequests, apiPath, closeStream, events, fetchEvents, fetchJson, isLive, openStream } from "./api.js";
 import { fetchClusters, showClusters } from "./clusters.js";
+import { copy } from "./clipboard.js";
 import { chooseColumns } from "./columns.js";
 import { byId, element, patchChildren, setOptions } from "./dom.js";
 import { showGroup } from "./group.js";
@@ -19,7 +20,12 @@ const REFRESH_MS = 5000;
 const STALE_MS = 20_000;
 const SOON_MS = 300;
 const BUSY_MS = 1000;
-const state = { timer: 0, asked: 0, good: null, failure: "", hasChoices: false, names: [], isLost: false, shown: "", lists: {}, left: "", isLoading: false, isWanted: false, isTyping: false, last: null };
+const state = {
+  timer: 0, asked: 0, isLoading: false, isWanted: false, // the loop
+  good: null, failure: "", isLost: false, // the newest response
+  last: null, shown: "", names: [], hasChoices: false, // what is shown
+  lists: {}, left: "", isTyping: false, // what the person did
+};
 
 // Back to the list, as it was when the user left it.
 function goBack({ view, cluster }) {
@@ -129,7 +135,13 @@ async function show() {
   let isReading = false;
   try {
     const clusters = fetchJson("api/v1/clusters");
-    const [all, found, incidents, fresh] = await Promise.all([clusters, fetchView(address, clusters), fetchJson(incidentsPath(address)), fetchEvents(), loadChoices().catch(() => {})]);
+    const [all, found, incidents, fresh] = await Promise.all([
+      clusters,
+      fetchView(address, clusters),
+      fetchJson(incidentsPath(address)),
+      fetchEvents(),
+      loadChoices().catch(() => {}),
+    ]);
     if (asked !== state.asked) return; // the user chose another view meanwhile
     isReading = showUnknown(all);
     showClusterNames(all, address);
@@ -203,17 +215,6 @@ async function loadChoices() {
   setOptions(byId("filters").elements.cause, found?.schema.items?.enum ?? found?.schema.enum ?? [], explain);
   state.hasChoices = true;
   fillFilters(readAddress());
-}
-
-async function copy(text) {
-  // Without TLS there is no such clipboard, and the browser may forbid it.
-  if (await navigator.clipboard?.writeText(text).then(() => true, () => false)) return;
-  const field = element("textarea", { value: text, ariaLabel: "copied" });
-  document.body.append(field);
-  field.select();
-  const isCopied = document.execCommand("copy");
-  field.remove();
-  if (!isCopied) throw new Error("not copied");
 }
 
 // --- What a person does --------------------------------------------------------------------------------------

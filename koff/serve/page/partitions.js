@@ -8,7 +8,10 @@ const MOST_CELLS = 5000;
 const LEVELS = ["nothing", "up to half of what is allowed", "up to what is allowed", "late", "five times what is allowed, or more"];
 const RANK = { ERR: 3, WARN: 2, UNKNOWN: 1, OK: 0 };
 
-const isWorse = (one, other) => RANK[other.status] - RANK[one.status] || (other.time_lag_s ?? -1) - (one.time_lag_s ?? -1) || (other.lag ?? -1) - (one.lag ?? -1);
+const byMost = (name) => (one, other) => (other[name] ?? -1) - (one[name] ?? -1);
+const byVerdict = (one, other) => RANK[other.status] - RANK[one.status];
+const byPlace = (one, other) => one.topic.localeCompare(other.topic) || one.partition - other.partition;
+const byAll = (...orders) => (one, other) => orders.reduce((found, order) => found || order(one, other), 0);
 
 // How late a partition is, as one of `LEVELS`; null if that is unknown.
 function findLevel(row, allowance_s) {
@@ -19,24 +22,26 @@ function findLevel(row, allowance_s) {
 
 // A cell for each partition, by topic and number: so a skew is seen at a glance.
 function showMap(rows, allowance_s) {
-  const cells = [...rows].sort((one, other) => (one.topic < other.topic ? -1 : one.topic > other.topic ? 1 : one.partition - other.partition)).slice(0, MOST_CELLS);
+  const cells = [...rows].sort(byPlace).slice(0, MOST_CELLS);
   const counts = [0, 0, 0, 0, 0];
   const made = cells.map((row) => {
     const level = findLevel(row, allowance_s);
     if (level !== null) counts[level] += 1;
     const late = row.time_lag_s === null ? explainAll(row.reasons) || "not known" : duration(row.time_lag_s);
-    return element("i", { className: level === null ? "level-none" : `level-${level}`, title: `${visible(row.topic)}-${row.partition}: ${late}, lag ${row.lag ?? "not known"}` });
+    const title = `${visible(row.topic)}-${row.partition}: ${late}, lag ${row.lag ?? "not known"}`;
+    return element("i", { className: `level-${level ?? "none"}`, title });
   });
   const unknown = cells.length - counts.reduce((sum, each) => sum + each, 0);
   const legend = LEVELS.map((text, level) => `${counts[level]} ${text}`).concat(unknown ? [`${unknown} not known`] : []).join(", ");
   const map = element("div", { className: "map", role: "img", ariaLabel: `Time lag of ${cells.length} partitions: ${legend}` }, made);
-  const key = element("p", { className: "soft" }, LEVELS.map((text, level) => element("span", { className: "key" }, element("i", { className: `level-${level}` }), ` ${counts[level].toLocaleString("en")} ${text}`)),
-    element("span", { className: "key" }, element("i", { className: "level-none" }), ` ${unknown} not known`));
+  const sign = (level, text) => element("span", { className: "key" }, element("i", { className: `level-${level}` }), ` ${text}`);
+  const signs = LEVELS.map((text, level) => sign(level, `${counts[level]} ${text}`));
+  const key = element("p", { className: "soft" }, signs, sign("none", `${unknown} not known`));
   return element("figure", {}, element("figcaption", { textContent: "Time lag of each partition" }), map, key);
 }
 
 export function showPartitions(found, group) {
-  const rows = [...found.partitions].sort(isWorse);
+  const rows = [...found.partitions].sort(byAll(byVerdict, byMost("time_lag_s"), byMost("lag")));
   return [
     element("h2", { textContent: "Partitions" }),
     rows.length > FEW ? showMap(rows, group.allowance_s) : null,
@@ -55,7 +60,8 @@ export function showPartitions(found, group) {
       ["Margin", "number", (row) => number(row.retention_margin)],
       ["Note", "", (row) => explainAll(row.reasons)],
     ], rows, (row) => `${row.topic}\n${row.partition}`),
-    element("p", { className: "soft", textContent: "The worst first. Lost: offsets that left the log before they were committed. Margin: how many offsets the log start may advance until records are lost." }),
+    element("p", {}, soft("The worst first. Lost: offsets that left the log before they were committed. "
+      + "Margin: how many offsets the log start may advance until records are lost.")),
   ];
 }
 
@@ -77,7 +83,7 @@ export function showMembers(found, group) {
   if (found.members === null) return [soft("Its members are not known now.")];
   if (!found.members.length) return [];
   const slow = new Set((group.causes ?? []).filter((cause) => cause.cause === "slow_member").map((cause) => cause.member_id));
-  const members = found.members.map((member) => sumMember(member, found.partitions)).sort((one, other) => other.late - one.late || (other.lag ?? -1) - (one.lag ?? -1));
+  const members = found.members.map((member) => sumMember(member, found.partitions)).sort(byAll(byMost("late"), byMost("lag")));
   const isSlow = (each) => slow.has(each.member.member_id) || (each.late && members.some((other) => other.partitions && !other.late));
   const name = (each) => visible(each.topic ?? each.topic_id);
   return [

@@ -22,7 +22,9 @@ const MARKS = {
 const plots = new Map(); // by key: { box, plot, data, marks }
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const showTime = (at_s, more) => new Date(at_s * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: isUtc() ? "UTC" : undefined, ...more });
+const zone = () => (isUtc() ? "UTC" : undefined);
+const showTime = (at_s, more) =>
+  new Date(at_s * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: zone(), ...more });
 const showMinute = (at_s) => showTime(at_s);
 const compact = (value) => value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 
@@ -46,6 +48,9 @@ function drawMarks(plot, marks) {
   ctx.restore();
 }
 
+const compared = ({ label, value }, show) =>
+  ({ label, stroke: color("--warn"), width: 1, dash: [6, 4], points: { show: false }, value: () => show(value) });
+
 function create(entry, label, show) {
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   const options = {
@@ -54,16 +59,21 @@ function create(entry, label, show) {
     padding: [18, 32, 0, 0],
     cursor: { drag: { x: false, y: false } },
     scales: { x: { time: true, range: () => entry.span }, y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.05] } },
-    axes: [{ ...axis, ...LABEL, values: (_, splits) => splits.map(showMinute) }, { ...axis, size: 64, values: (_, values) => values.map((value) => compact(value)) }],
+    axes: [
+      { ...axis, ...LABEL, values: (_, splits) => splits.map(showMinute) },
+      { ...axis, size: 64, values: (_, values) => values.map((value) => compact(value)) },
+    ],
     series: [
       { label: "Time", value: (_, at_s) => (at_s === null ? "–" : showTime(at_s, { second: "2-digit", timeZoneName: "short" })) },
       { label, stroke: color("--link"), width: 2, points: { show: false }, value: (_, value) => (value === null ? "–" : show(value)) },
-      ...(entry.line ? [{ label: entry.line.label, stroke: color("--warn"), width: 1, dash: [6, 4], points: { show: false }, value: () => show(entry.line.value) }] : []),
+      ...(entry.line ? [compared(entry.line, show)] : []),
     ],
     hooks: { draw: [(plot) => drawMarks(plot, entry.marks)] },
   };
   entry.plot = new uPlot(options, entry.data, entry.box);
 }
+
+export const markEvents = (events) => events.map((event) => ({ kind: event.kind, at_s: Date.parse(event.time) / 1000 }));
 
 // A figure of values of the last hour, or around `at_ms`. `key` says which plot it is: the figure of a plot that is
 // shown stays. `marks` are moments ({ kind, at_s }), `line` is a value ({ value, label }) to compare with.
@@ -72,7 +82,8 @@ export function figure(key, title, course, name, show, { marks: given = [], at_m
   const known = values.filter((value) => value !== null);
   if (!known.length) return null;
   const allowed = line ? `, ${line.label} ${show(line.value)}` : "";
-  const summary = `${title}, last hour: now ${values.at(-1) === null ? "unknown" : show(values.at(-1))}, at most ${show(Math.max(...known))}${allowed}`;
+  const now = values.at(-1) === null ? "unknown" : show(values.at(-1));
+  const summary = `${title}, last hour: now ${now}, at most ${show(Math.max(...known))}${allowed}`;
   const first_s = course.end_ms / 1000 - values.length * course.step_s;
   const times = values.map((_, at) => first_s + (at + 1) * course.step_s);
   const data = [times, values, ...(line ? [times.map(() => line.value)] : [])];

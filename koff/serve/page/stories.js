@@ -7,6 +7,7 @@ import { duration, explain, groupAddress, groupLink, moment, soft, status, visib
 
 const PAGE = 100;
 const SHOWN = 12;
+const BEFORE_MS = 60_000; // what led to an incident is a part of it
 const OF_INCIDENTS = ["incident_opened", "incident_raised", "incident_closed"];
 
 export function incidentsPath({ view, cluster, name, params }) {
@@ -17,7 +18,6 @@ export function incidentsPath({ view, cluster, name, params }) {
 }
 
 function fits(event, { view, cluster, name, params }) {
-  if (OF_INCIDENTS.includes(event.kind)) return false;
   if (view === "group") return event.group === name && event.cluster === cluster;
   if (view !== "events") return event.severity !== "info";
   if (params.get("worst") || params.get("open")) return false;
@@ -26,22 +26,41 @@ function fits(event, { view, cluster, name, params }) {
 
 export const atTime = (incident) => `${groupAddress(incident.cluster ?? "", incident.group)}?at=${incident.opened_ms}`;
 
-function showIncident(incident, isGroup) {
+// Whether the event is a part of the story of the incident.
+function belongs(event, incident) {
+  const at_ms = Date.parse(event.time);
+  const isOfGroup = event.group === incident.group && event.cluster === incident.cluster;
+  return isOfGroup && at_ms >= incident.opened_ms - BEFORE_MS && at_ms <= (incident.closed_ms ?? Infinity);
+}
+
+// The changes of an incident and what happened meanwhile, in order.
+function listSteps(incident, others) {
+  const steps = incident.steps.map((step) => {
+    const cause = step.cause ? `${explain(step.cause)}: ` : "";
+    return { at_ms: step.at_ms, parts: [status(step.status), ` ${cause}${step.text}`] };
+  });
+  steps.push(...others.map((event) => ({ at_ms: Date.parse(event.time), parts: [event.text] })));
+  if (incident.closed_ms !== null) steps.push({ at_ms: incident.closed_ms, parts: ["over"] });
+  return steps.sort((one, other) => one.at_ms - other.at_ms).map(({ at_ms, parts }) => element("li", {}, moment(at_ms), " ", parts));
+}
+
+function showIncident(incident, others, isGroup) {
   const last = incident.steps.at(-1);
-  const now_ms = Date.now();
-  const lasted = incident.closed_ms === null ? `for ${duration(Math.max(0, now_ms - incident.opened_ms) / 1000)} so far` : `lasted ${duration(incident.duration_s)}`;
-  const steps = incident.steps.map((step) => element("li", {}, moment(step.at_ms), " ", status(step.status), step.cause ? ` ${explain(step.cause)}: ` : " ", step.text));
-  if (incident.closed_ms !== null) steps.push(element("li", {}, moment(incident.closed_ms), " over"));
+  const isOpen = incident.closed_ms === null;
+  const so_far_s = Math.max(0, Date.now() - incident.opened_ms) / 1000;
+  const lasted = isOpen ? `, for ${duration(so_far_s)} so far` : `, lasted ${duration(incident.duration_s)}`;
+  const name = isGroup ? [] : [groupLink(incident.cluster ?? "", incident.group), soft(` ${visible(incident.cluster ?? "?")} `)];
+  const steps = listSteps(incident, others);
   const lost = incident.records_lost ? `, at least ${incident.records_lost.toLocaleString("en")} records lost` : "";
+  const most = `At most ${incident.worst_lag.toLocaleString("en")} offsets and ${duration(incident.worst_time_lag_s)} behind${lost}.`;
   return element("li", { className: "story", dataset: { key: incident.key } },
-    element("p", {}, status(incident.worst), " ", isGroup ? null : groupLink(incident.cluster ?? "", incident.group), isGroup ? null : soft(` ${visible(incident.cluster ?? "?")} `),
-      moment(incident.opened_ms), incident.closed_ms === null ? null : " to ", incident.closed_ms === null ? null : moment(incident.closed_ms), soft(`, ${lasted}`)),
+    element("p", {}, status(incident.worst), " ", name, moment(incident.opened_ms), isOpen ? null : [" to ", moment(incident.closed_ms)], soft(lasted)),
     element("p", {}, last?.text ?? ""),
     element("div", { className: "acts" },
       element("details", {},
         element("summary", { textContent: `${steps.length} ${steps.length === 1 ? "change" : "changes"}` }),
         element("ol", {}, steps),
-        element("p", { className: "soft", textContent: `At most ${incident.worst_lag.toLocaleString("en")} offsets and ${duration(incident.worst_time_lag_s)} behind${lost}.` })),
+        element("p", { className: "soft", textContent: most })),
       link("Show that time", atTime(incident), { className: "then", ariaLabel: `Show that time: ${visible(incident.group)}` })));
 }
 
@@ -56,12 +75,19 @@ function showEvent(event, isGroup) {
 export function showStories(found, address) {
   const isGroup = address.view === "group";
   const most = address.view === "events" ? PAGE : SHOWN;
-  const stories = found.incidents.map((incident) => ({ at_ms: incident.closed_ms === null ? Infinity : incident.opened_ms, make: () => showIncident(incident, isGroup) }));
-  const others = events.filter((event) => fits(event, address)).reverse().map((event) => ({ at_ms: Date.parse(event.time), make: () => showEvent(event, isGroup) }));
-  const items = [...stories, ...others].sort((one, other) => (one.at_ms === other.at_ms ? 0 : other.at_ms - one.at_ms)).slice(0, most).map((each) => each.make());
+  const loose = events.filter((event) => !OF_INCIDENTS.includes(event.kind));
+  const stories = found.incidents.map((incident) => {
+    const own = loose.filter((event) => belongs(event, incident));
+    return { at_ms: incident.closed_ms === null ? Infinity : incident.opened_ms, make: () => showIncident(incident, own, isGroup) };
+  });
+  const isLoose = (event) => fits(event, address) && !found.incidents.some((incident) => belongs(event, incident));
+  const others = loose.filter(isLoose).reverse().map((event) => ({ at_ms: Date.parse(event.time), make: () => showEvent(event, isGroup) }));
+  const byTime = (one, other) => (one.at_ms === other.at_ms ? 0 : other.at_ms - one.at_ms);
+  const items = [...stories, ...others].sort(byTime).slice(0, most).map((each) => each.make());
   if (!items.length) items.push(element("li", { className: "soft", textContent: "nothing since koff started" }));
   patchChildren(byId("events"), items);
-  byId("stories").textContent = address.view === "events" ? `${found.total.toLocaleString("en")} ${found.total === 1 ? "incident" : "incidents"}` : "";
+  const total = `${found.total.toLocaleString("en")} ${found.total === 1 ? "incident" : "incidents"}`;
+  byId("stories").textContent = address.view === "events" ? total : "";
 }
 
 // For those who listen: new incidents, and nothing else.

@@ -14,6 +14,8 @@ export function topicsPath(params, clusters) {
 
 export function showTopics(found, params) {
   const first = Number(params.get("offset") ?? 0);
+  const total = found.total.toLocaleString("en");
+  const shown = ` ${first + 1} to ${first + found.topics.length} of ${total} topics of ${visible(found.cluster)} `;
   const pageLink = (text, offset) => {
     const query = new URLSearchParams(params);
     query.set("offset", offset);
@@ -31,7 +33,7 @@ export function showTopics(found, params) {
     ], found.topics),
     element("p", { className: "pages" },
       first ? pageLink("Previous", Math.max(0, first - PAGE)) : null,
-      element("span", { textContent: found.topics.length ? ` ${first + 1} to ${first + found.topics.length} of ${found.total.toLocaleString("en")} topics of ${visible(found.cluster)} ` : `no topic of ${visible(found.cluster)} fits` }),
+      element("span", { textContent: found.topics.length ? shown : `no topic of ${visible(found.cluster)} fits` }),
       found.next_offset === null ? null : pageLink("Next", found.next_offset)),
   ]);
 }
@@ -46,11 +48,13 @@ function problems(topic) {
 
 // The groups that have read the topic, and to which no member subscribes any more.
 function showLeft(found, events) {
-  const left = events.filter((event) => event.kind === "topic_left" && event.cluster === found.cluster && (event.details.topics ?? [event.topic]).includes(found.topic));
+  const isOfTopic = (event) => event.cluster === found.cluster && event.details.topics.includes(found.topic);
+  const left = events.filter((event) => event.kind === "topic_left" && isOfTopic(event));
   if (!left.length) return [];
+  const why = " no member subscribes to it any more: this lag does not count";
   return [
     element("h2", { textContent: "Does not read it any more" }),
-    element("ul", {}, left.map((event) => element("li", {}, moment(Date.parse(event.time)), " ", groupLink(event.cluster, event.group), soft(" no member subscribes to it any more: this lag does not count")))),
+    element("ul", {}, left.map((event) => element("li", {}, moment(Date.parse(event.time)), " ", groupLink(event.cluster, event.group), soft(why)))),
   ];
 }
 

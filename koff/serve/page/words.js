@@ -4,10 +4,12 @@ import { drawing, element, link } from "./dom.js";
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
 
+const SHORT = { "\n": "\\n", "\t": "\\t" };
+
 // A character that cannot be seen, or that turns the text around it, is shown by its number. A name of blanks alone
 // could not be seen, nor clicked.
 export function visible(name) {
-  const shown = name.replace(HIDDEN, (sign) => (sign === "\n" ? "\\n" : sign === "\t" ? "\\t" : `\\u{${sign.codePointAt(0).toString(16)}}`));
+  const shown = name.replace(HIDDEN, (sign) => SHORT[sign] ?? `\\u{${sign.codePointAt(0).toString(16)}}`);
   return /\P{White_Space}/u.test(shown) ? shown : JSON.stringify(shown);
 }
 

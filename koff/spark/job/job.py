@@ -1,4 +1,4 @@
-"""The job: one stream for each cluster, all into the same tables. It starts, restarts and stops streams."""
+"""The job: one thread for each cluster, all into the same tables. It starts, restarts and stops them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ import structlog
 from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.errors import ConnectError, KoffError
-from koff.spark.job.cluster_stream import ClusterStream, PipelineConf, Progress
-from koff.spark.rows.decoding import DataLost
-from koff.spark.tables.leases import Lease, hold_leases
-from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.job.cluster_job import ClusterJob, PipelineConf, Progress
+from koff.spark.tables.delta_tables import Tables
 from koff.spark.worker_errors import (
     WorkerLost,
     find_koff_error,
@@ -28,7 +26,9 @@ from koff.spark.worker_errors import (
 
 log = structlog.get_logger(component="spark.job")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""The pause before a stream is started again; it doubles while the cluster cannot be reached."""
+"""The pause before a cluster is tried again; it doubles while the cluster cannot be reached."""
+STOP_S = 20.0
+"""How long running batches may take to end after a request to stop."""
 
 
 def log_progress(done: Progress) -> None:
@@ -49,8 +49,8 @@ class Job:
     """Runs the pipeline for some clusters. Use it as a context manager: the exit closes the connections.
 
     The entry connects to all clusters, so that an error is found before anything is written. It raises
-    `ConnectError` or `ConfigError` with the cluster's name. `progress` is called after each batch, in a
-    thread of its stream.
+    `ConnectError` or `ConfigError` with the cluster's name. `progress` is called after each batch, in the
+    thread of its cluster.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class Job:
         self._open = ExitStack()
         self._clusters: list[Cluster] = []
         self._stopping = threading.Event()
-        self._streams: list[ClusterStream] = []
-        self.errors: dict[int, KoffError] = {}
-        """By number of a cluster that is down for good: why."""
-        self._retries: dict[int, float] = {}
-        """By number of a stream that has failed: when to start it again (monotonic)."""
-        self._pauses_s: dict[int, float] = defaultdict(lambda: FIRST_PAUSE_S)
+        self.stopped = False
+        """Whether `stop` was called."""
+        self._jobs: list[ClusterJob] = []
+        self.errors: dict[str, KoffError] = {}
+        """By name of a cluster that is down for good: why."""
         self.failures = Counter[str]()
-        """By name of a cluster: how often its stream has failed."""
+        """By name of a cluster: how often it has failed."""
         self.why_down: dict[str, str] = {}
-        """By name of a cluster whose stream does not run now: why. (Any thread may read it.)"""
-        self._leases: dict[str, Lease] = {}
+        """By name of a cluster that is not read now: why. (Any thread may read it.)"""
+        self._pauses_s: dict[str, float] = defaultdict(lambda: FIRST_PAUSE_S)
+        self._gone: KoffError | None = None
         self.names: list[str] = []
 
     def __enter__(self) -> Job:
@@ -94,137 +94,87 @@ class Job:
 
     def stop(self) -> None:
         """Makes `run` return soon. May be called from a signal handler."""
+        self.stopped = True
         self._stopping.set()
 
-    @property
-    def stopped(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopping.is_set()
-
     def count_progress(self) -> tuple[int, int]:
-        """How many offsets are done and how many there are in all, of all clusters. Only with `once`."""
-        counters = [stream.counter for stream in self._streams]
-        return sum(counter.done for counter in counters), sum(counter.todo for counter in counters)
+        """How many offsets are read and how many there are in all, of all clusters. Only with `once`."""
+        return sum(each.done for each in self._jobs), sum(each.todo for each in self._jobs)
 
     def run(self, tables: Tables) -> None:
-        """Runs until `stop` is called, or with `once` until all streams are done.
+        """Runs until `stop` is called, or with `once` until all clusters are done.
 
-        A stream with an error affects no other stream. If its cluster cannot be reached, or a Python process
-        of Spark was killed, it is started again after a pause; with `once`, or after another error, it stays
-        down. When all streams are done or down, the first error is raised as `KoffError`. Raises `LeaseHeld`
-        if another process writes a cluster.
+        An error of a cluster affects no other one. If a cluster cannot be reached, or a Python process of
+        Spark was killed, it is tried again after a pause; with `once`, or after another error, it stays down.
+        When all are done or down, the first error is raised as `KoffError`.
         """
-        with hold_leases(tables, self.names, "a job") as self._leases:
-            self._run_streams(tables)
-
-    def _run_streams(self, tables: Tables) -> None:
-        self._pairs = list(zip(self._watched, self._clusters, strict=True))
-        # `fresh`: all tables were just made, so no stream has to search them for rows. It holds only for the
-        # first start: from now on the tables get rows.
-        fresh = tables.new_tables.issuperset(TABLES)
-        tables.new_tables.clear()
-        streams = self._streams
-        try:
-            for number in range(len(self._pairs)):
-                if not self.stopped:
-                    streams.append(self._start_stream(tables, number, fresh=fresh))
-            while not self._stopping.wait(0.2):
-                for number, stream in enumerate(streams):
-                    if not stream.done and number not in self.errors:
-                        self._watch_stream(tables, number, stream)
-                if all(stream.done or number in self.errors for number, stream in enumerate(streams)):
-                    break
-        finally:
-            # First ask all streams to stop, so that their last batches end at the same time.
-            for stream in streams:
-                stream.request_stop()
-            for stream in streams:
-                stream.stop()
-        if self.errors and not self.stopped:
+        for number, (watched, cluster) in enumerate(zip(self._watched, self._clusters, strict=True)):
+            conf = self.conf
+            if number:  # files are deleted in whole tables: one cluster is enough for that
+                conf = replace(conf, maintain=replace(conf.maintain, vacuum=False))
+            self._jobs.append(ClusterJob(tables, watched, cluster, conf, self._report, self._stopping))
+        threads = [
+            threading.Thread(target=self._keep_running, args=(each,), name=f"koff-{each.name}", daemon=True)
+            for each in self._jobs
+        ]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads) and self._gone is None:
+            if self._stopping.wait(0.2):
+                break
+        self._stopping.set()
+        # A batch that is interrupted is completed by the next run.
+        deadline = time.monotonic() + STOP_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if self._gone is not None:
+            raise self._gone
+        if self.errors:
             raise next(iter(self.errors.values()))
 
-    def _watch_stream(self, tables: Tables, number: int, stream: ClusterStream) -> None:
-        """Starts the stream again if its pause is over, or decides what happens when it has ended."""
-        if number in self._retries:
-            if time.monotonic() >= self._retries[number]:
-                self._restart_stream(tables, number, stream)
-        elif not stream.alive:
-            error = self._find_error(stream)
-            if self.conf.once or not isinstance(error, ConnectError | WorkerLost):
-                self._note_down(number, stream, error)
+    def _report(self, done: Progress) -> None:
+        self.progress(done)
+
+    def _keep_running(self, job: ClusterJob) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.why_down.pop(job.name, None)
+                job.run()
+            except Exception as error:
+                if self._stopping.is_set() or not self._handle_error(job, error):
+                    return
             else:
-                self._plan_retry(number, stream, error)
+                return
 
-    def _note_down(self, number: int, stream: ClusterStream, error: KoffError) -> None:
-        self.errors[number] = error
-        self._note_failure(number, error)
-        if isinstance(error, DataLost):
-            stream.write_unknown_lag()
-        if len(self._pairs) > 1:
-            log.error("a cluster is down: the others go on", cluster=stream.name, why=str(error))
+    def _handle_error(self, job: ClusterJob, raised: Exception) -> bool:
+        """Whether the cluster is to be tried again: waits before that."""
+        if is_java_gone(raised):
+            self._gone = make_java_error()
+            return False
+        error = self._find_error(job.name, raised)
+        self.failures[job.name] += 1
+        self.why_down[job.name] = str(error)
+        if self.conf.once or not isinstance(error, ConnectError | WorkerLost):
+            self.errors[job.name] = error
+            if len(self._jobs) > 1:
+                log.error("a cluster is down: the others go on", cluster=job.name, why=str(error))
+            return False
+        # The pause doubles until a batch was written.
+        pause_s = FIRST_PAUSE_S if job.batches else min(2 * self._pauses_s[job.name], LONGEST_PAUSE_S)
+        self._pauses_s[job.name] = pause_s
+        what = "a batch has failed" if isinstance(error, WorkerLost) else "cannot reach the cluster"
+        log.warning(f"{what}: trying again later", cluster=job.name, why=str(error), pause_s=pause_s)
+        self._stopping.wait(pause_s)
+        return not self._stopping.is_set()
 
-    def _note_failure(self, number: int, error: KoffError) -> None:
-        name = self.names[number]
-        self.failures[name] += 1
-        self.why_down[name] = str(error)
-
-    def _plan_retry(self, number: int, stream: ClusterStream, error: ConnectError | WorkerLost) -> None:
-        self._note_failure(number, error)
-        # The pause doubles until a stream has written a batch.
-        pause_s = FIRST_PAUSE_S if stream.batches else min(2 * self._pauses_s[number], LONGEST_PAUSE_S)
-        self._pauses_s[number] = pause_s
-        self._retries[number] = time.monotonic() + pause_s
-        log.warning(
-            "the stream has failed: trying again later"
-            if isinstance(error, WorkerLost)
-            else "cannot reach the cluster: trying again later",
-            cluster=stream.name,
-            why=str(error),
-            pause_s=pause_s,
-        )
-
-    def _start_stream(self, tables: Tables, number: int, *, fresh: bool = False) -> ClusterStream:
-        lease, conf = self._leases[self.names[number]], self.conf
-        if number:  # files are deleted in whole tables: one stream is enough for that
-            conf = replace(conf, maintain=replace(conf.maintain, vacuum=False))
-        stream = ClusterStream(
-            tables,
-            *self._pairs[number],
-            conf,
-            self.progress,
-            lease,
-            fresh=fresh,
-        )
-        stream.start()
-        return stream
-
-    def _restart_stream(self, tables: Tables, number: int, failed: ClusterStream) -> None:
-        """Replaces the failed stream by a new one, or plans a later retry if the cluster is still down."""
-        del self._retries[number]
-        try:
-            self._streams[number] = self._start_stream(tables, number)
-            self.why_down.pop(self.names[number], None)
-        except ConnectError as error:
-            failed.batches = 0
-            self._plan_retry(number, failed, error)
-        except KoffError as error:
-            self._note_down(number, failed, error)
-
-    def _find_error(self, stream: ClusterStream) -> KoffError:
-        """Why the stream has ended, in one line. Raises the error if no other stream can go on, too."""
-        error = stream.exception()
-        if error is None:
-            return KoffError(
-                f"cluster {stream.name}: the Spark query ended without an error: start the job again, and "
-                "check the log of Spark"
-            )
-        if is_java_gone(error):
-            raise make_java_error() from error
-        found = find_koff_error(error) or KoffError(
-            f"cluster {stream.name}: Spark failed: {summarize_error(error)}"
+    @staticmethod
+    def _find_error(name: str, raised: Exception) -> KoffError:
+        """The error in one line."""
+        found = find_koff_error(raised) or KoffError(
+            f"cluster {name}: Spark failed: {summarize_error(raised)}"
         )
         if isinstance(found, WorkerLost):
-            found = WorkerLost(f"cluster {stream.name}: {found}")
-        if found is not error:
-            found.__cause__ = error
+            found = WorkerLost(f"cluster {name}: {found}")
+        if found is not raised:
+            found.__cause__ = raised
         return found

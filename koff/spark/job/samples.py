@@ -1,77 +1,80 @@
-"""Writes one sample of end offsets of a cluster, and the rows of lag that follow from it."""
+"""A sample: what was asked of a cluster at one moment, for the lag rows of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from koff.spark.job.batch_writer import BatchWriter
-from koff.spark.job.end_curves import EndCurves
-from koff.spark.job.end_offsets import Sample
-from koff.spark.job.lag_changes import FullSamples, select_changed
-from koff.spark.job.lag_rows import join_lag_inputs, lag_rows
-from koff.spark.job.share_lags import ShareLags
-from koff.spark.spark_session import persist_frame
-from koff.spark.tables.schemas import TABLES
+import pyarrow as pa
+from pyarrow import ipc
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+OFFSETS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("stable_offset", pa.int64()),
+        ("gone", pa.bool_()),
+    ]
+)
+"""A row for each topic partition. An offset that could not be fetched is null. `gone`: the partition does not
+exist, or koff may not describe its topic."""
+NO_OFFSETS = OFFSETS.empty_table()
+ShareOffsets = tuple[str, str, int, int | None, int | None]
+"""Topic, topic id, partition, the lag of a share group there (None: no lag), and the end offset before."""
+Slot = tuple[str, str, int]
+"""A group, a topic and a partition."""
 
 
-TakeSample = Callable[["DataFrame", "DataFrame"], list[Sample] | None]
-"""Returns a sample, given the cluster's rows of `current` and of `group_states`."""
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The offsets of topic partitions at `at_ms`, the time of the request for end offsets.
 
-
-def write_sample_and_lag(
-    writer: BatchWriter,
-    take_sample: TakeSample,
-    batch: int | None,
-    curves: EndCurves,
-    full: FullSamples,
-    *,
-    reach_s: float,
-    shares: ShareLags | None = None,
-    small: bool = False,
-) -> int | None:
-    """Writes a sample, and then the lag.
-
-    The rows of the sample have one time. `curves` are those of the cluster, and `full` knows its last full
-    sample. `shares` are those of the sample's time. Returns the number of sampled partitions; None if
-    `take_sample` returns None.
+    `topic_ids` has the id of each topic, by name; None: as in the sample before. `offsets_partitions` is the
+    partition count of the offsets topic, and `held` has those of its partitions whose newest commits are not
+    known. `shares` has the lags of share groups, by group; `unknown_shares` are slots without a known lag.
     """
-    from pyspark.sql import functions as f
 
-    tables, cluster = writer.tables, writer.cluster
-    current, states = (tables.cluster_frame(name, cluster) for name in ("current", "group_states"))
-    with ExitStack() as persisted:
+    at_ms: int
+    rows: pa.Table
+    topic_ids: Mapping[str, str] | None
+    offsets_partitions: int
+    held: tuple[int, ...] = ()
+    shares: Mapping[str, list[ShareOffsets]] = field(default_factory=dict)
+    unknown_shares: frozenset[Slot] = frozenset()
 
-        def persist_small(frame: DataFrame) -> DataFrame:
-            # Spark reads a frame again wherever a query names it. If it is small, most of the time goes into
-            # finding its files.
-            if small:
-                persisted.enter_context(persist_frame(frame))
-            return frame
+    def encode(self) -> bytes:
+        """The sample as bytes."""
+        facts = {
+            "at_ms": self.at_ms,
+            "topic_ids": self.topic_ids,
+            "offsets_partitions": self.offsets_partitions,
+            "held": self.held,
+            "shares": self.shares,
+            "unknown_shares": sorted(self.unknown_shares),
+        }
+        rows, sink = self.rows.replace_schema_metadata({"facts": json.dumps(facts)}), pa.BufferOutputStream()
+        with ipc.new_stream(sink, rows.schema, options=ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(rows)
+        encoded: bytes = sink.getvalue().to_pybytes()
+        return encoded
 
-        persist_small(current)
-        persist_small(states)
-
-        rows = take_sample(current, states)
-        if not rows:
-            return None if rows is None else 0
-        writer.write_sample(rows, batch)
-        now = rows[0].at
-
-        ends, older = curves.read(tables, now)
-        at_now = (f.col("at") == f.lit(now)) & (f.col("day") == f.lit(now.date()))
-        sample = persist_small(ends.where(at_now))
-        of_shares = shares.to_frame(tables.spark) if shares is not None else None
-        frame = join_lag_inputs(sample, current, states, ends, older, reach_s=reach_s, shares=of_shares)
-        frame = frame.mapInArrow(lag_rows, TABLES["lag"].ddl)
-        full_at = now if full.is_due(now) else full.newest or now
-        writer.write_lag(frame if full_at == now else select_changed(tables, cluster, frame, now, full_at))
-    # Last: a sample is in `samples` when all of its rows are written.
-    writer.note_sample(now, full_at, batch, len(rows))
-    full.newest = full_at
-    curves.note_sample(now)
-    return len(rows)
+    @classmethod
+    def decode(cls, encoded: bytes) -> Sample:
+        """The sample that `encode` made bytes of."""
+        rows = ipc.open_stream(encoded).read_all()
+        facts: dict[str, Any] = json.loads(rows.schema.metadata[b"facts"])
+        shares = {group: [tuple(row) for row in own] for group, own in facts["shares"].items()}
+        unknown = frozenset(tuple(slot) for slot in facts["unknown_shares"])
+        return cls(
+            facts["at_ms"],
+            rows,
+            facts["topic_ids"],
+            facts["offsets_partitions"],
+            tuple(facts["held"]),
+            shares,
+            unknown,
+        )

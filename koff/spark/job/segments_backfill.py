@@ -1,39 +1,53 @@
 """`koff pipeline backfill --segments`: copied log segments into the tables, in batches of bounded size.
 
-After each batch, the table `coverage` has its offsets. So a backfill that was interrupted continues: it does
-not read files again whose offsets are all in the tables.
+The batches continue those that the tables have: offsets that the tables have already are left out. So a
+backfill that was interrupted continues, and a later `run` continues after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
 
 from koff.errors import KoffError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.spark.job.batch_progress import ProgressCounter
-from koff.spark.job.batch_writer import BatchWriter, WrittenCounts
-from koff.spark.source.kafka import make_recreated_error
+from koff.spark.job.batches import Batch, Batches
+from koff.spark.job.cluster_state import ClusterState
+from koff.spark.job.planner import make_recreated_error
+from koff.spark.rows.decoding import DataLost
 from koff.spark.source.log_segments import SegmentsOptions, make_batch_options
-from koff.spark.source.segment_files import Segments, list_logs, plan_batches, read_topic_id
-from koff.spark.spark_session import count_tasks, persist_frame
-from koff.spark.tables.coverage import Coverage, intersect_spans
-from koff.spark.tables.leases import Lease, hold_leases
-from koff.spark.tables.schemas import TABLES, Tables
-from koff.spark.tables.session_settings import write_once
+from koff.spark.source.segment_files import Segments, find_log_end, list_logs, plan_batches, read_topic_id
+from koff.spark.spark_session import count_tasks
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.owners import Owner
+from koff.spark.tables.progress import LogPart, Plan, check_free, claim_batch, read_newest_plan
 from koff.spark.worker_errors import find_koff_error, summarize_error
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = structlog.get_logger(component="spark.job")
 BYTES_PER_TASK = 64 << 20
 """How many bytes of segments each task reads in a batch, about. (The offsets topic has files of 100 MB.)"""
-JOB_GROUP = "koff backfill of segments"
+
+
+class WrittenCounts(NamedTuple):
+    """How many records were written, and how many of them are commits."""
+
+    records: int
+    commits: int
 
 
 class SegmentsBatch(NamedTuple):
-    """A batch that is in the tables: its number, from 1, and how many there are; what it wrote."""
+    """A batch that is in the tables: its number, how many there are, its bytes, and what it wrote."""
 
     number: int
     batches: int
+    size: int
     written: WrittenCounts
 
 
@@ -42,91 +56,122 @@ def check_segments(path: str) -> None:
     read_topic_id(_list_logs(path))
 
 
+def count_segments_bytes(path: str) -> int:
+    """How many bytes the segments have."""
+    return sum(whole.size for whole in _list_logs(path))
+
+
 def backfill_segments(
     tables: Tables,
     path: str,
     cluster: str,
-    counter: ProgressCounter | None = None,
     progress: Callable[[SegmentsBatch], None] = lambda _: None,
     *,
     most_bytes: int | None = None,
 ) -> WrittenCounts:
-    """Writes log segments into the tables, without the records that the tables already have.
+    """Writes log segments into the tables, without the offsets that the tables have already.
 
-    Returns how many records were read that the tables did not have for certain. `counter` counts bytes of
-    segments; `progress` is called after each batch. A batch has at most `most_bytes`, or one larger file.
-    Raises `KoffError`.
+    `progress` is called after each batch. A batch has at most `most_bytes`, or one larger file. Raises
+    `KoffError`.
     """
-    counter = counter or ProgressCounter(tables.spark)
-    most_bytes = most_bytes or BYTES_PER_TASK * count_tasks(tables.spark)
-    logs = _list_logs(path)
-    fresh = tables.new_tables.issuperset(TABLES)
-    tables.new_tables.clear()
-    written = WrittenCounts(0, 0)
-    with hold_leases(tables, [cluster], "a backfill of segments") as leases:
-        lease = leases[cluster]
-        coverage = Coverage(tables, cluster, lease, topic_id=read_topic_id(logs))
-        coverage.load(fresh=fresh)
-        if other := coverage.find_other_topic():
-            raise make_recreated_error(cluster, OFFSETS_TOPIC, other, coverage.topic_id or "")
-        batches = plan_batches(logs, coverage.list_complete(), most_bytes)
-        sizes = [sum(segments.size for segments in batch) for batch in batches]
-        counter.todo = sum(sizes)
-        writer = _SegmentsWriter(tables, path, cluster, lease, coverage, counter)
-        for number, (batch, size) in enumerate(zip(batches, sizes, strict=True), 1):
-            counter.begin_batch(size, JOB_GROUP)
-            counts = writer.write(batch, fresh=fresh and number == 1, first=number == 1)
-            counter.end_batch()
-            written = WrittenCounts(written.records + counts.records, written.commits + counts.commits)
-            progress(SegmentsBatch(number, len(batches), counts))
-    return written
+    try:
+        return _SegmentsBackfill(tables, path, cluster).run(progress, most_bytes)
+    except Exception as error:
+        found = find_koff_error(error)
+        if found is error:
+            raise
+        raise found or KoffError(f"segments {path}: Spark failed: {summarize_error(error)}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _SegmentsWriter:
-    """Writes batches of files."""
+class _SegmentsBackfill:
+    """One backfill."""
 
-    tables: Tables
-    path: str
-    cluster: str
-    lease: Lease
-    coverage: Coverage
-    counter: ProgressCounter
+    def __init__(self, tables: Tables, path: str, cluster: str) -> None:
+        self._tables, self._path, self._cluster = tables, path, cluster
+        self._options: Mapping[str, str] = {}
+        self._newest = read_newest_plan(tables, cluster)
+        check_free(tables, cluster, self._newest)
 
-    def write(self, batch: list[Segments], *, fresh: bool, first: bool) -> WrittenCounts:
-        """Writes the batch and records that the tables have it. `first`, `fresh`: as in `BatchWriter`."""
-        spark = self.tables.spark
-        spans = [segments.span for segments in batch]
-        covered = intersect_spans(self.coverage.list_complete(), spans)
-        begun = intersect_spans(self.coverage.list_begun(), spans)
-        options = make_batch_options(batch, covered) | {"packed": "true", "tasks": str(count_tasks(spark))}
-        rows = spark.read.format("koff.segments").options(cluster=self.cluster, **options)
-        context = spark.sparkContext
-        context.setJobGroup(JOB_GROUP, f"segments of {self.cluster}")  # the counter looks at this group
+    def run(self, progress: Callable[[SegmentsBatch], None], most_bytes: int | None) -> WrittenCounts:
+        logs, written = _list_logs(self._path), WrittenCounts(0, 0)
+        topic_id = read_topic_id(logs) or ""
+        known_id = self._newest.topic_id if self._newest else ""
+        if topic_id and known_id and topic_id != known_id:
+            raise make_recreated_error(self._cluster, OFFSETS_TOPIC, known_id, topic_id)
+        ends = {whole.partition: find_log_end(whole) for whole in logs}
+        batches = plan_batches(logs, most_bytes or BYTES_PER_TASK * count_tasks(self._tables.spark))
+        writer = Batches(self._tables, ClusterState(self._cluster, 30.0), self._load)
+        owner = Owner.create()
         try:
-            frame = rows.load(self.path)
-            with persist_frame(frame), write_once(spark, *self.lease.next_transaction()):
-                writer = BatchWriter(
-                    self.tables,
-                    self.cluster,
-                    overlapping=bool(begun),
-                    begun=begun,
-                    first=first,
-                    fresh=fresh,
-                    coverage=self.coverage,
-                    begin_step=self.counter.begin_step,
-                )
-                written = writer.write(frame, {})
-            self.coverage.flush()
-            self.lease.check()
-        except Exception as error:
-            koff_error = find_koff_error(error)
-            if koff_error is None:
-                raise KoffError(f"segments {self.path}: Spark failed: {summarize_error(error)}") from error
-            raise koff_error from error
+            if self._newest is not None:
+                self._newest = writer.restore(self._newest)
+            for number, files in enumerate(batches, 1):
+                counts = self._write(writer, owner, files, ends, topic_id or known_id)
+                written = WrittenCounts(*map(sum, zip(written, counts, strict=True)))
+                size = sum(each.size for each in files)
+                progress(SegmentsBatch(number, len(batches), size, counts))
+            if self._newest is not None:
+                self._claim(writer, replace(self._begin_plan(owner, topic_id or known_id), ended=True))
         finally:
-            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
+            owner.end()
         return written
+
+    def _write(
+        self, writer: Batches, owner: Owner, files: Sequence[Segments], ends: Mapping[int, int], topic_id: str
+    ) -> WrittenCounts:
+        """Writes the new offsets of the files; nothing if there are none."""
+        plan = self._begin_plan(owner, topic_id)
+        parts = {part.partition: part for part in plan.parts}
+        for each in files:
+            sound_end = ends[each.partition]
+            if (each.start or 0) < sound_end:
+                end = sound_end if each.end is None else min(each.end, sound_end)
+                parts[each.partition] = self._plan_part(parts.get(each.partition), each, end)
+        plan = replace(plan, parts=tuple(part for _, part in sorted(parts.items())))
+        if not plan.spans:
+            return WrittenCounts(0, 0)
+        offsets = {span.partition: (span.start, span.end) for span in plan.spans}
+        self._options = make_batch_options(files, offsets)
+        batch = self._claim(writer, plan)
+        return WrittenCounts(batch.records, batch.commits)
+
+    def _plan_part(self, known: LogPart | None, files: Segments, end: int) -> LogPart:
+        """What to read of a partition. Raises `DataLost` if offsets are missing before the files."""
+        base = files.start or 0
+        if known is None:
+            return LogPart(files.partition, base, end, base, end)
+        if base > known.next:
+            raise DataLost(
+                f"cluster {self._cluster}: partition {known.partition} has offsets up to {known.next}, and "
+                f"the segments begin at {base}: copy the segments between, or read these under another "
+                f"--cluster-name"
+            )
+        if base < known.first:
+            log.warning(
+                "older segments are left out: the tables begin after them; read them under another "
+                "--cluster-name",
+                partition=known.partition,
+                tables_begin=known.first,
+                segments_begin=base,
+            )
+        end = max(end, known.next)
+        return LogPart(known.partition, known.first, end, known.next, end)
+
+    def _begin_plan(self, owner: Owner, topic_id: str) -> Plan:
+        """The next plan, which reads nothing yet."""
+        first = Plan(cluster=self._cluster, number=1, at=datetime.now(UTC), owner=owner)
+        plan = self._newest.follow(owner, datetime.now(UTC)) if self._newest else first
+        return replace(plan, source="segments", topic_id=topic_id)
+
+    def _claim(self, writer: Batches, plan: Plan) -> Batch:
+        claim_batch(self._tables, plan)
+        self._newest = plan
+        return writer.carry_out(plan)
+
+    def _load(self, _: Plan) -> DataFrame:
+        spark = self._tables.spark
+        options = {**self._options, "tasks": str(count_tasks(spark)), "cluster": self._cluster}
+        return spark.read.format("koff.segments").options(**options).load(self._path)
 
 
 def _list_logs(path: str) -> list[Segments]:

@@ -1,46 +1,26 @@
-"""Whether the tables are right, for `koff pipeline check`. Changes nothing.
-
-Each function returns one result for each table or cluster that it looked at.
-"""
+"""Whether the tables are right, for `koff pipeline check`. Changes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.errors import KoffError
-from koff.spark.rows.group_changes import GROUP_DDL, describe_saved
-from koff.spark.spark_session import persist_frame
-from koff.spark.tables.coverage import CoverageRow, Interval, merge_intervals, subtract_intervals
-from koff.spark.tables.leases import ALL
-from koff.spark.tables.maintenance_notes import MaintenanceNotes
+from koff.spark.job.batches import read_group_records
+from koff.spark.job.cluster_state import ClusterState
+from koff.spark.job.samples import Sample
+from koff.spark.rows.decoding import COMMITS
+from koff.spark.tables.progress import Plan
+from koff.spark.tables.schemas import TABLES
 
 if TYPE_CHECKING:
     from koff.config.clusters import WatchedCluster
     from koff.spark.job.table_status import ClusterStatus
-    from koff.spark.tables.schemas import Tables
-
-_RECORD = ("cluster", "offsets_partition", "log_offset")
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "commits": _RECORD,
-    "groups": (*_RECORD, "group"),
-    "assignments": (*_RECORD, "group", "member_id", "topic", "partition"),
-    "quarantine": _RECORD,
-    "end_offsets": ("cluster", "at", "topic", "partition"),
-    "lag": ("cluster", "at", "group", "topic", "partition"),
-    "samples": ("cluster", "at"),
-    "lag_hourly": ("cluster", "hour", "group", "topic"),
-    "current": ("cluster", "group", "topic", "partition"),
-    "group_states": ("cluster", "offsets_partition", "group"),
-    "end_curves": ("cluster", "topic", "partition", "topic_id"),
-    "leases": ("cluster", "sequence"),
-}
-"""By table: the columns that tell its rows apart, as in docs/pipeline.md. Rows of `coverage` may be equal."""
+    from koff.spark.tables.delta_tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,94 +38,98 @@ def check_keys(tables: Tables) -> list[CheckResult]:
     from pyspark.sql import functions as f
 
     results = []
-    for name, key in KEYS.items():
-        counts = tables.frame(name).groupBy(*(f"`{column}`" for column in key)).count()
+    for name, table in TABLES.items():
+        counts = tables.frame(name).groupBy(*(f"`{column}`" for column in table.key)).count()
         more = counts.where("count > 1").agg(f.count("*"), f.sum(f.col("count") - 1)).collect()[0]
         text = f"{more[1]:,} rows too many, of {more[0]:,} keys" if more[0] else "each key once"
         results.append(CheckResult("unique keys", name, not more[0], text))
     return results
 
 
-def read_coverage(tables: Tables) -> dict[str, list[CoverageRow]]:
-    """The rows of `coverage` by cluster."""
-    found: dict[str, list[CoverageRow]] = {}
-    for row in tables.frame("coverage").select("cluster", *CoverageRow._fields).collect():
-        found.setdefault(row[0], []).append(CoverageRow(*row[1:]))
-    return found
-
-
-def check_offsets(cluster: str, rows: Sequence[CoverageRow], writer: str) -> CheckResult:
-    """Fails if offsets between others were never read, or were begun and not completed.
-
-    While a process writes the cluster, its newest batches are not complete yet.
-    """
-    missing = unfinished = 0
-    for intervals, complete in _by_partition(rows):
-        merged = merge_intervals(intervals)
-        missing += sum(after[0] - before[1] for before, after in pairwise(merged))
-        unfinished += sum(end - start for start, end in subtract_intervals(merged, complete))
+def check_offsets(plans: Sequence[Plan]) -> CheckResult:
+    """Fails if the batches of a cluster do not follow one another, or left offsets out."""
+    missing = 0
+    for before, plan in pairwise(plans):
+        known = before.nexts
+        missing += sum(max(0, part.start - known.get(part.partition, part.start)) for part in plan.parts)
+        if plan.number != before.number + 1:
+            text = f"batch {before.number + 1} is missing in `progress`: restore the tables from one moment"
+            return CheckResult("continuous offsets", plan.cluster, False, text)
+    text = "without a gap"
     if missing:
-        text = (
-            f"{missing:,} offsets between others were never read: `koff pipeline backfill` reads what the "
-            "log, or a copy of its segments (--segments), still has"
-        )
-    elif unfinished and not writer:
-        text = (
-            f"{unfinished:,} offsets were begun and are not complete: start the command that was interrupted "
-            "again; if they stay, delete the cluster's folder in _checkpoints: the next run reads them again"
-        )
-    elif unfinished:
-        text = f"without a gap; {writer} is writing {unfinished:,} offsets"
-    else:
-        text = "without a gap"
-    return CheckResult("continuous offsets", cluster, not missing and (not unfinished or bool(writer)), text)
+        text = f"{missing:,} offsets were left out: read the cluster under another name, or into new tables"
+    return CheckResult("continuous offsets", plans[-1].cluster, not missing, text)
 
 
-def check_groups(tables: Tables, cluster: str, writer: str, now: datetime) -> CheckResult:
-    """Fails if the newest row of a group in `groups` is not what its state in `group_states` is.
+def check_groups(tables: Tables, plans: Sequence[Plan]) -> CheckResult:
+    """Fails if the rows of `groups` are not those that follow from `records`.
 
-    A group that only `groups` has fails unless a process writes the cluster: a batch writes the states last.
-    A group that only `group_states` has fails unless it is deleted, or its rows may have expired.
+    If records have expired, only the newest row of each group is compared, of groups that have records.
     """
     from pyspark.sql import functions as f
 
-    same = ["offsets_partition", "group"]
-    fields = [field.split()[0] for field in GROUP_DDL.split(", ")]
-    saved = f.from_json(f.udf(describe_saved)("group", "saved"), GROUP_DDL)
-    expired = f.coalesce("timestamp", f.lit(_EPOCH)) < f.lit(_find_oldest_group(tables, cluster, now))
-    states = tables.cluster_frame("group_states", cluster).select(
-        *same, f.col("log_offset").alias("derived_to"), saved.alias("saved"), expired.alias("expired")
-    )
-    # The states are read first: the table `groups` has the rows that belong to them by then.
-    with persist_frame(states):
-        states.count()
-        rows = tables.cluster_frame("groups", cluster).join(states.select(*same, "derived_to"), same, "left")
-        rows = rows.where("derived_to IS NULL OR log_offset <= derived_to")
-        newest = rows.groupBy(*same).agg(f.max_by(f.struct(*fields), "log_offset").alias("written"))
-        compared = states.join(newest, same, "full_outer")
-        differs = f.when(f.col("written").isNull(), f.expr("NOT saved.gone AND NOT expired"))
-        differs = differs.when(f.col("saved").isNull(), f.expr("NOT written.gone") & f.lit(not writer))
-        differs = differs.otherwise(~f.col("saved").eqNullSafe(f.col("written")))
-        count, group = compared.where(differs).agg(f.count("*"), f.min("group")).collect()[0]
-    text = "the newest changes of all groups lead to their states"
-    if count:
+    cluster, number = plans[-1].cluster, plans[-1].number
+    records = tables.cluster_frame("records", cluster).where(f"number < {number}")
+    rows = tables.cluster_frame("groups", cluster).where(f"number < {number}")
+    names = ("log_offset", "type", "state", "epoch", "assignment_epoch", "protocol", "gone")
+    members = f.coalesce(f.size("members"), f.lit(0))
+    written = {
+        (row["group"], row.log_offset): tuple(row) for row in rows.select("group", *names, members).collect()
+    }
+    state, found = ClusterState(cluster, 30.0), {}
+    for records_ in read_group_records(records):
+        for row in state.apply_group_records(records_, -1):
+            values = (row["group"], *(row[name] for name in names), len(row["members"] or ()))
+            found[row["group"], row["log_offset"]] = values
+    if not plans or plans[0].number > 1 or not records.where("number = 1").take(1):
+        written, found = _keep_newest(written), _keep_newest(found)
+        written = {key: row for key, row in written.items() if key in found}
+    wrong = sorted({key[0] for key, _ in written.items() ^ found.items()})
+    text = "the changes of all groups follow from their records"
+    if wrong:
         text = (
-            f"the newest changes of {count:,} groups, such as {group}, do not lead to their states: rows of "
-            "`groups` and `assignments` are missing; start an interrupted command again; if this stays, read "
-            "the cluster into new tables"
+            f"the rows of {len(wrong):,} groups in `groups`, such as {wrong[0]}, do not follow from their "
+            "records: read the cluster into new tables"
         )
-    return CheckResult("groups and states", cluster, not count, text)
+    return CheckResult("groups", cluster, not wrong, text)
 
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
+def _keep_newest(
+    rows: dict[tuple[str, int], tuple[object, ...]],
+) -> dict[tuple[str, int], tuple[object, ...]]:
+    newest = {key[0]: key for key in sorted(rows)}
+    return {(group, 0): rows[key] for group, key in newest.items()}
 
 
-def _find_oldest_group(tables: Tables, cluster: str, now: datetime) -> datetime:
-    """The time before which maintenance may have deleted rows of `groups`; the epoch if it keeps all."""
-    kept = [MaintenanceNotes(tables, scope).get("groups").keep_days for scope in (ALL, cluster)]
-    days = [each for each in kept if each is not None]
-    # Rows leave by whole days.
-    return now - timedelta(days=min(days) - 1) if days else _EPOCH
+def check_commits(tables: Tables, plans: Sequence[Plan]) -> CheckResult:
+    """Fails if the newest sample has other offsets than `records`, or than were sampled."""
+    cluster = plans[-1].cluster
+    sampled = [plan for plan in plans[:-1] if plan.sampled_at is not None and plan.sample is not None]
+    name, text = "lag", "the newest sample has the newest commits and the sampled offsets"
+    if not sampled:
+        return CheckResult(name, cluster, True, "there is no complete sample yet")
+    plan = sampled[-1]
+    assert plan.sample is not None
+    offsets = tables.spark.createDataFrame(Sample.decode(plan.sample).rows).withColumnRenamed(
+        "end_offset", "sampled"
+    )
+    rows = tables.cluster_frame("lag", cluster).where(f"number = {plan.number} AND type <> 'share'")
+    commits = tables.cluster_frame("records", cluster).where(f"number <= {plan.number}")
+    commits = commits.where(commits["kind"].isin(*COMMITS))
+    slot = ["group", "topic", "partition"]
+    newest = tables.spark.sql(
+        "SELECT `group`, topic, partition, max_by(committed, log_offset) newest FROM {commits} "
+        "GROUP BY `group`, topic, partition",
+        commits=commits,
+    )
+    joined = rows.join(newest, slot, "left").join(
+        offsets.select("topic", "partition", "sampled"), slot[1:], "left"
+    )
+    is_wrong = "(newest IS NOT NULL AND committed <> newest) OR NOT end_offset <=> sampled"
+    wrong = joined.where(is_wrong).where("NOT array_contains(reasons, 'commits_not_current')").count()
+    if wrong:
+        text = f"{wrong:,} rows of the newest sample do not have the newest commit, or the sampled end offset"
+    return CheckResult(name, cluster, not wrong, text)
 
 
 def check_freshness(status: ClusterStatus, now_ms: int, max_age_s: float) -> CheckResult:
@@ -190,15 +174,11 @@ def fetch_log_ends(watched: WatchedCluster) -> tuple[str, dict[int, int]]:
         return name, ends
 
 
-def check_against_log(
-    cluster: str, rows: Sequence[CoverageRow], ends: Mapping[int, int], max_behind: int
-) -> CheckResult:
+def check_against_log(plans: Sequence[Plan], ends: dict[int, int], max_behind: int) -> CheckResult:
     """Fails if the tables have offsets that the log has not, or are behind by more than `max_behind`."""
-    read: dict[int, int] = {}
-    for row in rows:
-        read[row.offsets_partition] = max(row.to_offset, read.get(row.offsets_partition, 0))
+    cluster, read = plans[-1].cluster, plans[-1].nexts
     beyond = {p: (end, ends[p]) for p, end in read.items() if p in ends and end > ends[p]}
-    behind = sum(max(0, end - read.get(p, 0)) for p, end in ends.items())
+    behind = plans[-1].count_behind(ends)
     ok = not beyond and behind <= max_behind
     if beyond:
         partition, (end, log_end) = next(iter(sorted(beyond.items())))
@@ -209,18 +189,3 @@ def check_against_log(
     else:
         text = f"{behind:,} offsets behind the brokers" + ("" if ok else f", more than {max_behind:,}")
     return CheckResult("agreement with brokers", cluster, ok, text)
-
-
-def _by_partition(rows: Iterable[CoverageRow]) -> Iterable[tuple[list[Interval], list[Interval]]]:
-    """For each log (topic id and partition): all of its intervals, and the complete ones.
-
-    Rows without a topic id (of segments) belong to every log of the partition.
-    """
-    rows = list(rows)
-    topics: set[str | None] = {row.topic_id for row in rows if row.topic_id}
-    for topic_id in topics or {None}:
-        for partition in {row.offsets_partition for row in rows}:
-            own = [
-                row for row in rows if row.offsets_partition == partition and row.topic_id in (topic_id, None)
-            ]
-            yield [row.interval for row in own], [row.interval for row in own if row.complete]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from koff.spark.tables.leases import ALL, is_outdated
-from koff.spark.tables.schemas import TABLES, Tables
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.owners import Owner
+from koff.spark.tables.schemas import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,9 +27,9 @@ class TableSize:
 class ClusterStatus:
     """How fresh the rows of a cluster are, and who writes them.
 
-    `newest_commit_ms` is the time of the newest commit, `newest_sample_ms` that of the newest sample of lag;
-    None without one. `writer` names the process that has the lease ("": none). `groups` and `slots` are in
-    the newest state.
+    `newest_commit_ms` is the time of the newest record, `newest_sample_ms` that of the newest sample of lag;
+    None without one. `writer` names the process that writes the cluster ("": none, as far as is known).
+    `groups` and `slots` are those of the newest sample.
     """
 
     cluster: str
@@ -56,31 +56,24 @@ def read_file_sizes(tables: Tables) -> dict[str, tuple[int, int]]:
 
 
 def read_clusters_status(tables: Tables) -> list[ClusterStatus]:
-    """The status of each cluster that any table names, by name."""
-    writers = read_writers(tables)
-    commits = _collect(tables.frame("commits"), "unix_millis(max(timestamp))")
-    samples = _collect(tables.frame("samples"), "unix_millis(max(at))")
-    slots = _collect(tables.frame("current").where("NOT deleted"), "count(DISTINCT `group`)", "count(*)")
-    names = sorted({*writers, *commits, *samples, *slots} - {ALL})
+    """The status of each cluster, by name."""
+    newest = _collect(tables.frame("progress"), "max_by(struct(owner, nonce, ended), number)")
+    sampled = "unix_millis(max(sampled_at))", "max_by(number, sampled_at)"
+    samples = _collect(tables.frame("progress").where("sampled_at IS NOT NULL"), *sampled)
+    commits = _collect(tables.frame("records"), "unix_millis(max(timestamp))")
     statuses = []
-    for name in names:
-        groups, slot_count = slots.get(name, [0, 0])
-        newest = [ages.get(name, [None])[0] for ages in (commits, samples)]
-        writer = writers.get(name) or writers.get(ALL, "")
-        statuses.append(ClusterStatus(name, newest[0], newest[1], groups, slot_count, writer))
+    for name, (owner,) in sorted(newest.items()):
+        sampled_ms, number = samples.get(name, (None, -1))
+        rows = tables.cluster_frame("lag", name).where(f"number = {number}")
+        groups, slots = rows.selectExpr("count(DISTINCT `group`)", "count(*)").collect()[0]
+        newest_ms = commits.get(name, (None,))[0]
+        statuses.append(ClusterStatus(name, newest_ms, sampled_ms, groups, slots, _name_writer(owner)))
     return statuses
 
 
-def read_writers(tables: Tables) -> Mapping[str, str]:
-    """By cluster that ever had a lease: the process that has the lease now; "" if none has."""
-    newest = _collect(tables.frame("leases"), "max_by(struct(owner, host, process, released, at), sequence)")
-    return {cluster: _name_writer(lease) for cluster, (lease,) in newest.items()}
-
-
-def _name_writer(lease: Any) -> str:
-    if lease.released or is_outdated(lease.at):
-        return ""
-    return f"{lease.owner} on {lease.host} (process {lease.process})"
+def _name_writer(row: Any) -> str:
+    owner = Owner(row.owner, row.nonce)
+    return "" if row.ended or (owner.is_here and not owner.is_alive()) else str(owner)
 
 
 def _collect(frame: DataFrame, *aggregates: str) -> dict[str, list[Any]]:

@@ -72,18 +72,15 @@ _IDLE = """
 WITH states AS (
   SELECT cluster, `group`, max_by(struct(type, state, members, gone, at_ms), log_offset) newest
   FROM {groups} GROUP BY cluster, `group`),
-commits AS (
-  SELECT cluster, `group`, max(unix_millis(coalesce(commit_timestamp, timestamp))) commit_ms,
-         count_if(NOT deleted) kept
-  FROM {current} GROUP BY cluster, `group`),
-lags AS (
-  SELECT cluster, `group`, sum(CASE WHEN lag IS NOT NULL THEN greatest(lag, 0) END) lag, any_value(type) type
-  FROM (SELECT cluster, `group`, max_by(lag, at_ms) lag, max_by(type, at_ms) type
-        FROM {lag} GROUP BY cluster, `group`, topic, partition) GROUP BY cluster, `group`),
+newest AS (SELECT *, max(at_ms) OVER (PARTITION BY cluster) newest_ms FROM {lag}),
+slots AS (
+  SELECT cluster, `group`, sum(CASE WHEN lag IS NOT NULL THEN greatest(lag, 0) END) lag, any_value(type) type,
+         unix_millis(max(committed_at)) commit_ms, count(committed) kept
+  FROM newest WHERE at_ms = newest_ms GROUP BY cluster, `group`),
 known AS (
-  SELECT cluster, `group`, coalesce(newest.type, lags.type) type, newest.state, newest.members, lag,
+  SELECT cluster, `group`, coalesce(newest.type, slots.type) type, newest.state, newest.members, lag,
          coalesce(newest.gone, false) gone, newest.at_ms changed_ms, commit_ms, coalesce(kept, 0) kept
-  FROM states FULL JOIN commits USING (cluster, `group`) LEFT JOIN lags USING (cluster, `group`)),
+  FROM states FULL JOIN slots USING (cluster, `group`)),
 judged AS (
   SELECT *, CASE WHEN gone THEN CASE WHEN changed_ms >= :since THEN 'deleted' END
                  WHEN kept = 0 AND type <> 'share' THEN 'never committed'
@@ -100,12 +97,16 @@ def compute_event_numbers(history: History, *, worst: int) -> Iterator[tuple[str
 
     A table has the `worst` groups with the most events; a table named `_total` counts all groups.
     """
+    from pyspark.sql import functions as f
+
     # Rows from before the period are needed too: a change is a difference from the row before.
     groups = history.read_until_end("groups")
+    groups = groups.withColumn("members", f.coalesce(f.size("members"), f.lit(0)))
     args = {"since": history.period.since_ms}
     changes = history.run_sql(_CHANGES, args, groups=groups)
     yield from _collect_worst(history, "changes", changes, _CHANGES_BY_GROUP, "changes", worst)
-    resets = history.run_sql(_RESETS, groups=groups, commits=history.read_period("commits", time="timestamp"))
+    commits = history.read_period("records", time="timestamp").where("committed IS NOT NULL")
+    resets = history.run_sql(_RESETS, groups=groups, commits=commits)
     yield from _collect_worst(history, "resets", resets, _RESETS_BY_GROUP, "events", worst)
     yield from _collect_idle(history, groups, worst)
 
@@ -135,9 +136,7 @@ def _collect_idle(history: History, groups: DataFrame, worst: int) -> Iterator[t
     """The idle groups with the most lag (up to three times `worst`), and how many there are of each kind."""
     until = history.period.until_ms
     args = {"since": history.period.since_ms, "until": until, "silent": until - SILENT_H * 3_600_000}
-    idle = history.run_sql(
-        _IDLE, args, groups=groups, current=history.read_table("current"), lag=history.read_lag()
-    ).persist()
+    idle = history.run_sql(_IDLE, args, groups=groups, lag=history.read_lag()).persist()
     try:
         yield "idle", collect_rows(idle.limit(3 * worst))
         total = "SELECT kind, count(*) groups FROM {idle} GROUP BY kind ORDER BY kind"

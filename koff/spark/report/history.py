@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.report.period import HOUR_MS, Period, to_datetime
-from koff.spark.tables.held_rows import hold_rows
-from koff.spark.tables.hours import compute_hours
+from koff.spark.report.period import Period, to_datetime
+from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
 from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:
@@ -92,69 +91,49 @@ class History:
         return rows.withColumn("step_ms", f.expr(f"{time} - pmod({time}, {self.period.step_ms}L)"))
 
     def read_lag(self) -> DataFrame:
-        """The rows of `lag` in the period, one for each slot and sample, as `read_period` gives rows.
+        """The rows of `lag` in the period, as `read_period` gives rows.
 
         Of a period with `hourly` steps it has only the last day: `read_hours` has the period.
         """
         from pyspark.sql import functions as f
 
-        period = self.period
-        if period.hourly:
-            period = Period(max(period.since_ms, period.until_ms - _DAY_MS), period.until_ms)
-        # A row may hold for hours: rows of the day before the period say what was so at its begin.
-        first = f.date_sub(f.lit(period.since_day), 1)
-        lag, samples = (
-            self.read_table(name).where(f.col("day").between(first, f.lit(period.until_day)))
-            for name in ("lag", "samples")
-        )
-        held = hold_rows(lag, samples).withColumn("at_ms", f.unix_millis("at"))
-        return self._add_steps(held.where(f.col("at_ms").between(period.since_ms, period.until_ms - 1)))
+        rows = self.read_period("lag")
+        return rows.where(f.col("at_ms") >= self.period.until_ms - _DAY_MS) if self.period.hourly else rows
 
     def read_hours(self) -> DataFrame:
         """The rows of groups in `lag_hourly` in the period, with the begin of their step as `step_ms`.
 
-        Hours that the table does not have, or that are only in part in the period, are computed from `lag`.
+        Hours that the table does not have yet are computed from `lag`. The first and the last hour count
+        whole.
         """
         from pyspark.sql import functions as f
 
         period = self.period
-        hour_ms = f.unix_millis(f.date_trunc("HOUR", "at"))
-        lag, samples = self.read_table("lag"), self.read_table("samples")
         days = f.col("day").between(f.lit(period.since_day), f.lit(period.until_day))
-        within = f.unix_millis("at").between(period.since_ms, period.until_ms - 1)
-        whole = f.unix_millis("hour").between(period.since_ms, period.until_ms - HOUR_MS)
+        since = begin_hour(to_datetime(period.since_ms))
+        within = (f.col("hour") >= f.lit(since)) & (f.unix_millis("hour") < period.until_ms)
+        written = self.read_table("lag_hourly").where(days & within & f.col("topic").isNull())
+        newest = (
+            self._load_table("lag_hourly")
+            .where(days & within)
+            .groupBy("cluster")
+            .agg(f.max("hour").alias("hour"))
+        )
+        lag = self.read_table("lag").where(days & (f.unix_millis("at") < period.until_ms))
+        sampled = lag.join(newest, "cluster", "left").where("hour IS NULL OR at >= hour + INTERVAL 1 HOUR")
+        hour_ms = f.unix_millis(f.date_trunc("HOUR", "at"))
+        begins = sampled.where(f.col("at") >= f.lit(since)).groupBy("cluster")
 
-        # The hours that have samples, and those of them that are written.
-        times = samples.where(days & within).select("cluster", hour_ms.alias("hour_ms"))
-        sampled = {tuple(row) for row in times.distinct().collect()}
-        written = self._load_table("lag_hourly").where(days & whole)
-        known = {
-            tuple(row) for row in written.selectExpr("cluster", "unix_millis(hour)").distinct().collect()
-        }
-
-        hours = self.read_table("lag_hourly").where(days & whole & f.col("topic").isNull()).drop("day")
-        for cluster, begin_ms, end_ms in _find_runs(sampled - known):
-            earlier = [hour for of, hour in sampled if of == cluster and hour < begin_ms]
-            since, begin, end = map(to_datetime, (max(earlier, default=begin_ms), begin_ms, end_ms))
-            mine = f.col("cluster") == cluster
-            rows = compute_hours(lag.where(mine), samples.where(within & mine), since, begin, end)
+        hours = written.drop("day", "number")
+        for cluster, begin_ms, end_ms in begins.agg(f.min(hour_ms), f.max(hour_ms)).collect():
+            begin, end = to_datetime(begin_ms), to_datetime(end_ms) + HOUR
+            rows = compute_hours(lag.where(f.col("cluster") == cluster), begin, end)
             hours = hours.union(rows.where(f.col("topic").isNull()).select(*hours.columns))
         return self._add_steps(hours.withColumn("hour_ms", f.unix_millis("hour")), time="hour_ms")
 
     def run_sql(self, query: str, args: Mapping[str, Any] | None = None, /, **frames: DataFrame) -> DataFrame:
         """The result of a Spark SQL query. The query names `frames` in braces, and `args` after a colon."""
         return self.spark.sql(query, dict(args or {}), **frames)
-
-
-def _find_runs(hours: set[tuple[str, int]]) -> list[tuple[str, int, int]]:
-    """Hours as runs without a gap: cluster, begin of the first hour and end of the last one."""
-    runs: list[tuple[str, int, int]] = []
-    for cluster, hour_ms in sorted(hours):
-        if runs and runs[-1][0] == cluster and runs[-1][2] == hour_ms:
-            runs[-1] = (cluster, runs[-1][1], hour_ms + HOUR_MS)
-        else:
-            runs.append((cluster, hour_ms, hour_ms + HOUR_MS))
-    return runs
 
 
 def collect_rows(frame: DataFrame) -> Rows:

@@ -99,12 +99,14 @@ SELECT cluster, `group`, sum(newly) lost, min(at_ms) first_ms, max(at_ms) last_m
        max(lost_partitions) partitions
 FROM {lost} GROUP BY cluster, `group`"""
 
-# `one` is by topic id: end offsets of a topic that was created again begin at 0.
+# An end offset that fell is that of a topic that was created again.
 _TOPICS = """
-WITH one AS (
-  SELECT cluster, topic, partition, topic_id, max(end_offset) - min(end_offset) produced
-  FROM {ends} WHERE end_offset >= 0 GROUP BY cluster, topic, partition, topic_id),
-all AS (SELECT cluster, topic, partition, sum(produced) produced FROM one GROUP BY cluster, topic, partition)
+WITH ends AS (SELECT DISTINCT cluster, topic, partition, at_ms, end_offset FROM {lag} WHERE end_offset >= 0),
+moves AS (
+  SELECT cluster, topic, partition, greatest(0, end_offset - lag(end_offset) OVER place) moved FROM ends
+  WINDOW place AS (PARTITION BY cluster, topic, partition ORDER BY at_ms)),
+all AS (SELECT cluster, topic, partition, coalesce(sum(moved), 0) produced FROM moves
+        GROUP BY cluster, topic, partition)
 SELECT cluster, topic, max_by(partition, produced) partition, max(produced) produced, count(*) partitions,
        sum(produced) topic_produced, try_divide(max(produced), avg(produced)) times_mean
 FROM all GROUP BY cluster, topic HAVING count(*) > 1 AND sum(produced) > 0
@@ -141,7 +143,7 @@ FROM left WHERE hours <= :most GROUP BY cluster, `group` ORDER BY hours, cluster
 
 
 class LagNumbers:
-    """The tables of a report that come from `lag` and `end_offsets`.
+    """The tables of a report that come from `lag` and `lag_hourly`.
 
     The caller closes it: until then Spark keeps computed frames. Each table has the `worst` groups one by
     one. The tables over time also have the sum of the other groups, as rows without a group.
@@ -219,8 +221,7 @@ class LagNumbers:
 
     def hot_partitions(self) -> Rows:
         """The busiest partition of each topic, as a multiple of its mean; the most uneven topics first."""
-        ends = self._history.read_period("end_offsets")
-        return collect_rows(self._history.run_sql(_TOPICS, ends=ends).limit(self._worst))
+        return collect_rows(self._history.run_sql(_TOPICS, lag=self._lag).limit(self._worst))
 
     def skewed_groups(self) -> Rows:
         """The (group, topic) that have more than 1.5 times their mean lag in one partition at the end."""
@@ -243,7 +244,7 @@ class LagNumbers:
 
 
 def compute_lag_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
-    """The tables that come from `lag` and `end_offsets`, with the `summary`: pairs of a name and rows."""
+    """The tables that come from `lag` and `lag_hourly`, with the `summary`: pairs of a name and rows."""
     numbers = LagNumbers(history, worst=worst)
     try:
         yield "summary", [numbers.summary()]

@@ -268,11 +268,12 @@ def _null_mask(is_null: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
 def _to_timestamps(timestamp_ms: NDArray[np.int64]) -> pa.Array:
     """Milliseconds as Spark's timestamps (microseconds); null if negative, or after the year 9999."""
     # The bound is checked before the product, which would overflow for a corrupt time.
-    is_null = (timestamp_ms < 0) | (timestamp_ms > _LAST_MS)
+    is_null = (timestamp_ms < 0) | (timestamp_ms > LAST_MS)
     return pa.array(np.where(is_null, 0, timestamp_ms) * 1000, mask=_null_mask(is_null)).view(TIME)
 
 
-_LAST_MS = 253_402_300_799_999  # the end of the year 9999, the last that Spark and Python can hold
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, the last time that Spark and Python can hold."""
 
 
 def _to_strings(text: Text, valid: NDArray[np.bool_]) -> pa.StringArray:

@@ -7,15 +7,15 @@ Options (docs/pipeline.md says more):
 * which records: `group`, `topic`, `commitsTo` (regular expressions), `from`, `until` (times), `starting`,
   `ending` (earliest, latest or a time);
 * how: `maxOffsetsPerBatch` (of a stream), `tasks`, `failOnDataLoss`;
-* `covered` (of a stream): offsets to leave out, as JSON: `{"7": [[0, 100]]}`;
-* as what: `raw` (true: as they are in the log), `packed` (true: as `koff.spark.rows.packing` packs them).
+* `spans` (not of a stream): the only offsets to read, as JSON: `[[PARTITION, START, END, LEADER_EPOCH]]`;
+* as what: `raw` (true: as they are in the log).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +30,9 @@ from koff.client.cluster_conf import ClusterConf, Isolation, OffsetSpec, TopicPa
 from koff.errors import ConfigError, ConnectError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import RAW, SCHEMA, TIME, DataLost, Decoder, RecordFilter, to_arrow
-from koff.spark.rows.packing import PACKED, pack_batches
+from koff.spark.rows.spans import Span, limit_offsets, make_spans, split_spans
 from koff.spark.source.log_position import LogPosition
 from koff.spark.source.log_segments import SegmentsSource
-from koff.spark.source.shares import limit_offsets, split_spans
 from koff.spark.source.source_options import (
     check_options,
     parse_filter,
@@ -42,7 +41,6 @@ from koff.spark.source.source_options import (
     parse_offset,
 )
 from koff.spark.source.span_reader import ReadOrigin, read_spans
-from koff.spark.tables.coverage import Intervals, Span, drop_covered, make_spans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,8 +66,8 @@ class KafkaOptions:
     max_offsets_per_batch: int = MAX_OFFSETS
     tasks: int = TASKS
     raw: bool = False
-    packed: bool = False
-    covered: Intervals = field(default_factory=dict)
+    spans: tuple[tuple[int, int, int, int], ...] | None = None
+    """Partition, start, end, and the leader epoch at the start (-1: unknown)."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> KafkaOptions:
@@ -95,17 +93,15 @@ class KafkaOptions:
             max_offsets_per_batch=parse_number(options, "maxoffsetsperbatch", MAX_OFFSETS),
             tasks=parse_number(options, "tasks", TASKS),
             raw=parse_flag(options, "raw", default=False),
-            packed=parse_flag(options, "packed", default=False),
-            # The keys of a JSON object are strings.
-            covered={int(p): spans for p, spans in json.loads(options.get("covered", "{}")).items()},
+            spans=tuple(map(tuple, json.loads(options["spans"]))) if "spans" in options else None,
         )
 
 
 _NAMES = frozenset(
     {
         *("brokers", "cluster", "offsetstopic", "group", "topic", "from", "until", "starting", "ending"),
-        *("commitsto", "maxoffsetsperbatch", "tasks", "failondataloss", "raw", "packed", "path"),
-        "covered",
+        *("commitsto", "maxoffsetsperbatch", "tasks", "failondataloss", "raw", "path"),
+        "spans",
     }
 )
 
@@ -203,12 +199,12 @@ class OffsetsLog:
         runs = read_spans(options.origin, task.spans, task.leader_epochs)
         if options.raw:
             return map(_build_raw_batch, runs)
-        decoded = _decode(runs, Decoder(options.origin.cluster))
-        rows = filter(len, map(options.record_filter.filter_rows, decoded))
-        return pack_batches(rows) if options.packed else rows
+        decoded = decode_runs(runs, Decoder(options.origin.cluster))
+        return filter(len, map(options.record_filter.filter_rows, decoded))
 
 
-def _decode(runs: Iterable[RecordRun], decoder: Decoder) -> Iterator[pa.RecordBatch]:
+def decode_runs(runs: Iterable[RecordRun], decoder: Decoder) -> Iterator[pa.RecordBatch]:
+    """The decoded rows of the records."""
     for run in runs:
         yield decoder.decode_buffers(*_number_rows(run), run.timestamps_ms, run.keys, run.values)
 
@@ -238,6 +234,10 @@ class BatchReader(DataSourceReader):
         A partition without a leader during both requests is left out; `_fetch_offsets` logs a warning.
         """
         options = self._log.options
+        if options.spans is not None:
+            epochs = {(partition, start): epoch for partition, start, _, epoch in options.spans}
+            chosen = (Span(*each[:3]) for each in options.spans)
+            return [KafkaTask(share, epochs) for share in split_spans(chosen, options.tasks) or [[]]]
         try:
             starts = self._log.resolve_offsets(options.starting)
             ends = self._log.resolve_offsets(options.ending)
@@ -328,7 +328,7 @@ class StreamReader(DataSourceStreamReader):
         if new:
             log_starts = self._log.resolve_offsets(OffsetSpec.EARLIEST)
             starts |= {p: log_starts.get(p, 0) for p in new}
-        spans = drop_covered(make_spans(starts, ends), self._log.options.covered)
+        spans = make_spans(starts, ends)
         epochs = {(p, starts[p]): epoch for p, epoch in begin.leader_epochs.items() if p in starts}
         return [KafkaTask(share, epochs) for share in split_spans(spans, self._log.options.tasks)]
 
@@ -364,7 +364,7 @@ class KoffSource(DataSource):
     def schema(self) -> StructType:
         """The columns; `koff.spark.rows.decoding` explains them."""
         options = KafkaOptions.parse(self.options)
-        return from_arrow_schema(RAW_ROWS if options.raw else PACKED if options.packed else SCHEMA)
+        return from_arrow_schema(RAW_ROWS if options.raw else SCHEMA)
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader for `spark.read`."""

@@ -6,20 +6,19 @@ machine has it under the same name, or it is a URI that pyarrow knows (s3://, gs
 credentials that pyarrow finds on the worker.
 
 Two options are koff's own. `files` has the only files to read, as JSON: `[[7, FIRST, LAST]]`, a partition and
-two names of files. `covered` has offsets to leave out, as for the source `koff`.
+two names of files. `offsets` has the only offsets to read, as JSON: `{"7": [START, END]}`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -27,17 +26,16 @@ from koff.errors import ConfigError
 from koff.records.segments import Damage, SegmentRecords, TransactionOutcomes, read_segment
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import SCHEMA, Decoder, RecordFilter
-from koff.spark.rows.packing import PACKED, Extent, pack_batches
 from koff.spark.source.segment_files import (
+    NO_END,
     ChosenFiles,
     Segments,
     choose_files,
     list_logs,
-    open_filesystem,
+    map_file,
     split_logs,
 )
 from koff.spark.source.source_options import check_options, parse_filter, parse_flag, parse_number
-from koff.spark.tables.coverage import Interval, Intervals
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -55,14 +53,13 @@ class SegmentsOptions:
     record_filter: RecordFilter
     tasks: int = TASKS
     check_crc: bool = True
-    packed: bool = False
     files: tuple[ChosenFiles, ...] = ()
-    covered: Intervals = field(default_factory=dict)
+    offsets: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SegmentsOptions:
         """The options that Spark gives a source. Raises `ConfigError`."""
-        names = "path cluster offsetstopic group topic from until tasks checkcrc packed files covered"
+        names = "path cluster offsetstopic group topic from until tasks checkcrc files offsets"
         options = check_options("koff.segments", given, frozenset(names.split()))
         paths = tuple(path.strip() for path in options.get("path", "").split(",") if path.strip())
         if not paths:
@@ -74,16 +71,15 @@ class SegmentsOptions:
             record_filter=parse_filter(options),
             tasks=parse_number(options, "tasks", TASKS),
             check_crc=parse_flag(options, "checkcrc", default=True),
-            packed=parse_flag(options, "packed", default=False),
             files=tuple(ChosenFiles(*each) for each in json.loads(options.get("files", "[]"))),
-            covered={int(p): spans for p, spans in json.loads(options.get("covered", "{}")).items()},
+            offsets={int(p): tuple(span) for p, span in json.loads(options.get("offsets", "{}")).items()},
         )
 
 
-def make_batch_options(batch: Sequence[Segments], covered: Intervals) -> dict[str, str]:
-    """The options with which the source reads only the files of `batch`, without the offsets in `covered`."""
+def make_batch_options(batch: Sequence[Segments], offsets: Mapping[int, tuple[int, int]]) -> dict[str, str]:
+    """The options with which the source reads only the files of `batch`, and of each partition `offsets`."""
     files = [astuple(ChosenFiles.from_segments(segments)) for segments in batch]
-    return {"files": json.dumps(files), "covered": json.dumps(covered)}
+    return {"files": json.dumps(files), "offsets": json.dumps(offsets)}
 
 
 class SegmentsTask(InputPartition):
@@ -110,21 +106,8 @@ class SegmentsReader(DataSourceReader):
     def read(self, partition: SegmentsTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks
         """The rows of one task, on a worker."""
         options, decoder = self._options, Decoder(self._options.cluster)
-        extents: list[Extent] = []
-        decoded = (
-            rows
-            for segments in partition.segments
-            for rows in _read_rows(segments, decoder, options, extents)
-        )
-        kept = filter(len, map(options.record_filter.filter_rows, decoded))
-        return _append_extents(pack_batches(kept), extents) if options.packed else kept
-
-
-def _append_extents(batches: Iterable[pa.RecordBatch], extents: Iterable[Extent]) -> Iterator[pa.RecordBatch]:
-    """The batches, and then the extents: to read the batches adds to `extents`."""
-    yield from batches
-    for extent in extents:
-        yield extent.pack()
+        decoded = (rows for each in partition.segments for rows in _read_rows(each, decoder, options))
+        return filter(len, map(options.record_filter.filter_rows, decoded))
 
 
 class SegmentsSource(DataSource):
@@ -137,64 +120,32 @@ class SegmentsSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns; `koff.spark.rows.decoding` explains them."""
-        return from_arrow_schema(PACKED if SegmentsOptions.parse(self.options).packed else SCHEMA)
+        return from_arrow_schema(SCHEMA)
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """The reader for `spark.read`."""
         return SegmentsReader(SegmentsOptions.parse(self.options))
 
 
-def _read_rows(
-    segments: Segments, decoder: Decoder, options: SegmentsOptions, extents: list[Extent]
-) -> Iterator[pa.RecordBatch]:
-    """The decoded rows of the committed records, and a row for each damage.
-
-    At the end, it adds the offsets that it has read to `extents`.
-    """
+def _read_rows(segments: Segments, decoder: Decoder, options: SegmentsOptions) -> Iterator[pa.RecordBatch]:
+    """The decoded rows of the committed records, and a row for each damage."""
     # First the transaction markers of these files, and of later files while a transaction is open.
     outcomes = TransactionOutcomes()
     for number, path in enumerate(segments.files[segments.first :], segments.first):
         if number < segments.last or outcomes.has_open_transaction:
-            outcomes.scan(_map_file(path))
+            outcomes.scan(map_file(path))
 
     # Then the records. `next_offset` places damage that has no readable offset of its own.
-    start, covered = segments.start, options.covered.get(segments.partition, ())
-    next_offset, unsound = start or 0, []
-    if outcomes.first_open_offset is not None:
-        unsound.append(outcomes.first_open_offset)
+    start, end = options.offsets.get(segments.partition, (0, NO_END))
+    next_offset = segments.start or 0
     for path in segments.files[segments.first : segments.last]:
-        for chunk in read_segment(_map_file(path), outcomes=outcomes, check_crc=options.check_crc):
-            # Damage without an offset may be anywhere in the chunk.
-            unsound += [next_offset if each.offset is None else each.offset for each in chunk.damage]
+        for chunk in read_segment(map_file(path), outcomes=outcomes, check_crc=options.check_crc):
             if len(chunk.records):
-                start = int(chunk.records.offset[0]) if start is None else start
                 next_offset = int(chunk.records.offset[-1]) + 1
-                yield _decode_records(segments.partition, _drop_covered(chunk.records, covered), decoder)
-            if chunk.damage:
+                is_wanted = (chunk.records.offset >= start) & (chunk.records.offset < end)
+                yield _decode_records(segments.partition, chunk.records.select_rows(is_wanted), decoder)
+            if chunk.damage and start <= next_offset < end:
                 yield _make_damage_rows(segments.partition, path, chunk.damage, next_offset, options.cluster)
-
-    # Between the last record and the next file are no records: they were compacted away, or are markers.
-    next_offset = max(next_offset, segments.end or 0)
-    if start is not None and start < next_offset:
-        sound_end = max(start, min([next_offset, *unsound]))
-        extents.append(Extent(segments.partition, start, next_offset, sound_end))
-
-
-def _drop_covered(records: SegmentRecords, covered: Sequence[Interval]) -> SegmentRecords:
-    is_kept = np.ones(len(records), np.bool_)
-    for start, end in covered:
-        is_kept &= (records.offset < start) | (records.offset >= end)
-    return records if is_kept.all() else records.select_rows(is_kept)
-
-
-def _map_file(path: str) -> memoryview:
-    """The bytes of a file: mapped if it is local, else read into memory."""
-    system, base = open_filesystem(path)
-    if isinstance(system, fs.LocalFileSystem):
-        with pa.memory_map(base) as file:
-            return memoryview(file.read_buffer())  # the buffer keeps the mapping after the file is closed
-    with system.open_input_file(base) as file:
-        return memoryview(file.read_buffer())
 
 
 def _decode_records(partition: int, records: SegmentRecords, decoder: Decoder) -> pa.RecordBatch:

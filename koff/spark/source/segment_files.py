@@ -13,8 +13,8 @@ import structlog
 from pyarrow import fs
 
 from koff.errors import ConfigError
-from koff.spark.source.shares import share_out
-from koff.spark.tables.coverage import Intervals, Span, subtract_intervals
+from koff.records.segments import TransactionOutcomes, read_segment
+from koff.spark.rows.spans import Span, share_out
 
 log = structlog.get_logger(component="spark.source.segment_files")
 NO_END = 2**63 - 1
@@ -100,32 +100,60 @@ def choose_files(logs: Sequence[Segments], chosen: Sequence[ChosenFiles]) -> lis
     return pieces
 
 
-def plan_batches(logs: Sequence[Segments], complete: Intervals, most_bytes: int) -> list[list[Segments]]:
-    """The files to read, in batches of at most `most_bytes`, or of one larger file.
+def plan_batches(logs: Sequence[Segments], most_bytes: int) -> list[list[Segments]]:
+    """All files, in batches of at most `most_bytes`, or of one larger file.
 
-    The files of a partition stay in log order from batch to batch. Files whose offsets are all in `complete`
-    are left out. The last file of a log is never left out, because its name does not say where it ends.
+    The files of a partition stay in log order from batch to batch.
     """
     batches: list[list[Segments]] = []
     size = 0
     for whole in logs:
-        open_piece = False  # whether the next file continues the last piece
         for number, file_size in enumerate(whole.sizes):
-            piece = whole.cut(number, number + 1)
-            partition, start, end = piece.span
-            if not subtract_intervals([(start, end)], complete.get(partition, ())):
-                open_piece = False
-                continue
             if not batches or size + file_size > most_bytes:
                 batches.append([])
-                size, open_piece = 0, False
+                size = 0
             size += file_size
-            if open_piece:
-                batches[-1][-1] = batches[-1][-1].cut(batches[-1][-1].first, number + 1)
+            last = batches[-1][-1] if batches[-1] else None
+            if last is not None and last.partition == whole.partition:
+                batches[-1][-1] = last.cut(last.first, number + 1)
             else:
-                batches[-1].append(piece)
-            open_piece = True
+                batches[-1].append(whole.cut(number, number + 1))
     return [batch for batch in batches if batch]
+
+
+def find_log_end(whole: Segments) -> int:
+    """The offset up to which the copy of a log is sound: its end, or its first open transaction.
+
+    So is damage in the last file. (Damage in an earlier one becomes a row when it is read.)
+    """
+    last, outcomes = whole.cut(whole.last - 1, whole.last), TransactionOutcomes()
+    for path in whole.files:
+        outcomes.scan(map_file(path))
+    buffer, end = map_file(whole.files[-1]), last.start or 0
+    unsound = [] if outcomes.first_open_offset is None else [outcomes.first_open_offset]
+    for chunk in read_segment(buffer, check_crc=False):
+        unsound += [end if damage.offset is None else damage.offset for damage in chunk.damage]
+        offsets = [*chunk.records.offset[-1:].tolist(), *(marker.offset for marker in chunk.markers[-1:])]
+        end = max([end, *(offset + 1 for offset in offsets)])
+    sound = min([end, *unsound])
+    if sound < end:
+        log.warning(
+            "a copy of a log is sound up to a transaction that is open, or damage: the rest is left out",
+            file=whole.files[-1],
+            sound_to=sound,
+            ends=end,
+        )
+    return sound
+
+
+def map_file(path: str) -> memoryview:
+    """The bytes of a file: mapped if it is local, else read into memory."""
+    system, base = open_filesystem(path)
+    if isinstance(system, fs.LocalFileSystem):
+        with pa.memory_map(base) as file:
+            return memoryview(file.read_buffer())  # the buffer keeps the mapping after the file is closed
+    with system.open_input_file(base) as file:
+        return memoryview(file.read_buffer())
 
 
 def read_topic_id(logs: Iterable[Segments]) -> str | None:

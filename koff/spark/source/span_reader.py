@@ -15,7 +15,7 @@ from koff.client.cluster_conf import ClusterConf, OffsetSpec, TopicPartition
 from koff.client.log_reader import LogReader, LogStart, PartitionLost
 from koff.errors import ConnectError
 from koff.spark.rows.decoding import DataLost
-from koff.spark.tables.coverage import Span
+from koff.spark.rows.spans import Span
 
 log = structlog.get_logger(component="spark.source.span_reader")
 _POLL_S = 0.2

@@ -24,15 +24,3 @@ def change_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterato
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, former)
-
-
-@contextmanager
-def write_once(spark: SparkSession, app: str, version: int) -> Iterator[None]:
-    """Inside this block, each table takes Spark's write of this application and version only once.
-
-    Delta ignores the write if the table already has that version or a later one. The settings belong to the
-    session of `spark`: use a session that no other batch writes with.
-    """
-    prefix = "spark.databricks.delta.write.txn"
-    with change_settings(spark, {f"{prefix}AppId": app, f"{prefix}Version": str(version)}):
-        yield

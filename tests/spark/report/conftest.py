@@ -19,7 +19,7 @@ PERIOD = Period(SINCE_MS, UNTIL_MS)
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The week's tables."""
     folder = tmp_path_factory.mktemp("tables")
     for name, (rows, partitions) in week.tables().items():

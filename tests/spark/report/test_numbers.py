@@ -13,15 +13,12 @@ import pytest
 
 from koff.errors import ConfigError, KoffError
 from koff.spark import report as reports
-from koff.spark.job.hourly_lag import HourlyLag
 from koff.spark.report.history import History
 from koff.spark.report.period import Period, format_iso
 from koff.spark.report.queries import LagNumbers
 from koff.spark.report.sections import SECTIONS
-from koff.spark.tables.schemas import Tables
 from tests.spark.report import week
 from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
-from tests.spark.settings import next_transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +43,7 @@ def _lags(rows: list[week.Row]) -> dict[str, dict[int, int]]:
     lags: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if row.get("lag") is not None:
-            lags[row["group"]][row["batch"]] += row["lag"]
+            lags[row["group"]][row["number"]] += row["lag"]
     return lags
 
 
@@ -150,7 +147,7 @@ def test_rebalances_and_members_are_counted_by_group(found: Numbers) -> None:
     expected = {}
     for group, rows in epochs.items():
         pairs = list(pairwise(rows))
-        moved = [after["members"] - before["members"] for before, after in pairs]
+        moved = [len(after["members"] or ()) - len(before["members"] or ()) for before, after in pairs]
         counted = (
             sum(not after["gone"] for _, after in pairs),
             sum(max(0, by) for by in moved),
@@ -207,7 +204,7 @@ def test_hours_until_retention_follow_from_the_last_day(found: Numbers, lag_rows
     assert set(hours) == {"archive", "ledger"}
     assert hours["archive"] == 0
     last, first = week.SAMPLES - 1, week.SAMPLES - week.DAY
-    ledger = {row["batch"]: row for row in lag_rows if row["group"] == "ledger" and row["partition"] == 0}
+    ledger = {row["number"]: row for row in lag_rows if row["group"] == "ledger" and row["partition"] == 0}
     closing = (ledger[last]["start_offset"] - ledger[first]["start_offset"]) - (
         ledger[last]["committed"] - ledger[first]["committed"]
     )
@@ -280,25 +277,3 @@ def test_an_empty_time_gives_a_report_that_says_so(
         '<section id="nothing" aria-labelledby="nothing-title">'
     ]
     assert all(f"<li>{section.empty_text}</li>" in page for section in SECTIONS)
-
-
-def test_a_table_of_changes_gives_the_report_of_the_full_table(spark: SparkSession, tmp_path: Path) -> None:
-    numbers, sizes = [], []
-    for name, rows, full in (("all", week.calm_rows, 1), ("changes", week.changed_rows, week.FULL)):
-        for table, (content, partitions) in week.tables(rows, full).items():
-            week.write_table(content, partitions, tmp_path / name / table)
-        if name == "changes":  # the job wrote some hours; the report computes the others
-            hourly = HourlyLag(week.CLUSTER, next_transaction)
-            folder = Tables(spark, str(tmp_path / name))
-            assert sum(hourly.write_ended(folder, week.at(100)) for _ in range(3)) == 50
-        numbers.append(reports.compute_numbers(History(spark, str(tmp_path / name), PERIOD)))
-        sizes.append(spark.read.format("delta").load(str(tmp_path / name / "lag")).count())
-    assert sizes[1] < sizes[0] / 2
-    for table, found in numbers[0].items():
-        assert numbers[1][table] == [{name: _close(value) for name, value in row.items()} for row in found], (
-            table
-        )
-
-
-def _close(value: Any) -> Any:
-    return pytest.approx(value) if isinstance(value, float) else value

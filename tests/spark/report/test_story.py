@@ -15,8 +15,8 @@ from koff.spark.report.period import Period
 from koff.spark.report.pictures import find_isolated
 from koff.spark.report.queries import LagNumbers
 from koff.spark.report.story import describe_period, describe_trend, name_clusters
-from koff.spark.tables.schemas import Tables
-from tests.spark.test_table_checks import append
+from koff.spark.tables.delta_tables import Tables
+from tests.spark.table_rows import append
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,16 +103,10 @@ def test_a_time_lag_of_zero_elsewhere_does_not_stand_for_one_that_is_not_known(
     tables.create_tables()
     now = datetime(2026, 3, 2, 10, tzinfo=UTC)
 
-    def time(minute: int) -> dict[str, Any]:
-        """The columns that each row of that minute's sample has. All samples are full."""
-        at = now + timedelta(minutes=minute)
-        return {"cluster": "c", "at": at, "day": at.date(), "full_at": at}
-
     def sample(group: str, partition: int, lag: int, seconds: float | None, minute: int) -> dict[str, Any]:
-        place = {"group": group, "topic": "t", "partition": partition}
-        return {**time(minute), **place, "lag": lag, "time_lag_s": seconds, "ended": False}
+        place = {"group": group, "topic": "t", "partition": partition, "at": now + timedelta(minutes=minute)}
+        return {**place, "lag": lag, "time_lag_s": seconds}
 
-    append(tables, "samples", *({**time(minute), "partitions": 2} for minute in range(3)))
     append(
         tables,
         "lag",

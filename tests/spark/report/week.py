@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from koff.spark.tables.schemas import TABLES
 
@@ -168,97 +168,28 @@ def _lag_row(life: Life, partition: int, sample: int) -> Row:
         "committed": committed,
         "end_offset": last,
         "start_offset": first,
-        "batch": sample,
-        "status": "ERR" if stopped else "OK",
+        "number": sample,
+        "verdict": "ERR" if stopped else "OK",
+        "group_verdict": "ERR" if stopped else "OK",
+        "allowance_s": 120.0,
+        "members": 0 if stopped else 2,
         "reasons": [],
         "client_id": None if stopped else f"{life.group}-{partition % 2}",
         "client_host": None if stopped else "/10.0.0.7",
-        "full_at": at(sample),
-        "ended": False,
+        "committed_at": None if committed is None else at(min(sample, LAST_COMMIT.get(life.group, SAMPLES))),
     }
     if committed is None:
-        return row | {"status": "UNKNOWN", "reasons": ["no_commit"]}
+        return row | {"verdict": "UNKNOWN", "group_verdict": "UNKNOWN", "reasons": ["no_commit"]}
     flow = (last - end(topic, partition, sample - 1)) / EVERY.total_seconds()
     return row | {
         "lag": last - committed,
         "readable": last - max(committed, first),
         "lost": max(0, first - committed),
-        "lag_to_stable": last - committed,
         "time_lag_s": round((last - committed) / flow, 1) if flow else 0.0,
         "consume_per_s": 0.0 if stopped else flow,
         "produce_per_s": flow,
         "reasons": ["below_log_start"] if committed < first else [],
     }
-
-
-CALM, FULL = 4, 6
-"""In the calm week, values change each so many samples, and each so many samples is a full one."""
-_CHANGING = ("at", "batch", "full_at", "time_lag_s")
-
-
-def calm_rows() -> Iterator[Row]:
-    """The rows of lag of a week in which nothing changes for two hours at a time."""
-    for row in sorted(lag_rows(), key=lambda row: row["batch"]):
-        since = row["batch"] // CALM * CALM
-        calm = _lag_row(_LIFE[row["group"]], row["partition"], since)
-        if calm.get("time_lag_s"):
-            calm["time_lag_s"] += (row["at"] - at(since)).total_seconds()
-        yield calm | {name: row[name] for name in ("at", "batch", "full_at")}
-
-
-def changed_rows() -> Iterator[Row]:
-    """The rows of the calm week that a job writes which writes all of them only in full samples."""
-    kept: dict[tuple[str, int], Row] = {}
-    for row in calm_rows():
-        full_at, slot = at(row["batch"] // FULL * FULL), (row["group"], row["partition"])
-        old = kept.get(slot)
-        if old is None or old["full_at"] != full_at or _is_changed(old, row):
-            kept[slot] = row | {"full_at": full_at}
-            yield kept[slot]
-        if row["batch"] + 1 == _LIFE[row["group"]].until < SAMPLES:
-            end_at = row["at"] + EVERY
-            names = ("group", "topic", "partition")
-            end = {name: row[name] for name in names} | {"batch": row["batch"] + 1, "ended": True}
-            yield end | {"at": end_at, "full_at": at((row["batch"] + 1) // FULL * FULL)}
-
-
-def _is_changed(old: Row, new: Row) -> bool:
-    if {name: old[name] for name in old if name not in _CHANGING} != {
-        name: new[name] for name in new if name not in _CHANGING
-    }:
-        return True
-    before, after = old.get("time_lag_s"), new.get("time_lag_s")
-    if before is None or after is None:
-        return before is not after
-    elapsed_s = (new["at"] - old["at"]).total_seconds() if before > 0 else 0
-    return bool(abs(after - before - elapsed_s) > 0.05)
-
-
-_LIFE = {life.group: life for life in LIVES}
-
-
-def sample_rows(full: int = 1) -> Iterator[Row]:
-    for sample in range(SAMPLES):
-        full_at = at(sample // full * full)
-        yield {"at": at(sample), "full_at": full_at, "batch": sample, "partitions": sum(TOPICS.values())}
-
-
-def end_rows() -> Iterator[Row]:
-    for topic, partitions in TOPICS.items():
-        for partition in range(partitions):
-            for sample in range(SAMPLES):
-                last = end(topic, partition, sample)
-                yield {
-                    "at": at(sample),
-                    "topic": topic,
-                    "partition": partition,
-                    "topic_id": None,
-                    "start_offset": start(topic, partition, sample),
-                    "end_offset": last,
-                    "stable_offset": last,
-                    "batch": sample,
-                    "gone": False,
-                }
 
 
 def commit_rows() -> Iterator[Row]:
@@ -273,8 +204,10 @@ def commit_rows() -> Iterator[Row]:
                 committed = life.committed(life.topic, partition, sample)
                 if committed is not None:
                     yield {
+                        "number": sample,
                         "offsets_partition": number,
                         "log_offset": sample * 1000 + 100 + partition,
+                        "kind": "OffsetCommit",
                         "timestamp": at(sample),
                         "group": life.group,
                         "topic": life.topic,
@@ -313,6 +246,7 @@ def _memberships(life: Life) -> Iterator[tuple[int, int]]:
 
 def _group_row(life: Life, number: int, sample: int, members: int, epoch: int) -> Row:
     return {
+        "number": max(sample, 0),
         "offsets_partition": number,
         "log_offset": sample * 1000,
         "timestamp": at(sample),
@@ -323,75 +257,32 @@ def _group_row(life: Life, number: int, sample: int, members: int, epoch: int) -
         "assignment_epoch": epoch,
         "protocol_type": "consumer",
         "protocol": "range",
-        "members": max(members, 0),
+        "members": None
+        if members < 0
+        else [dict.fromkeys(_MEMBER) | {"id": str(each), "assigned": []} for each in range(members)],
         "gone": members < 0,
     }
 
 
-def current_rows() -> Iterator[Row]:
-    newest: dict[tuple[str, str, int], Row] = {}
-    for row in commit_rows():
-        newest[row["group"], row["topic"], row["partition"]] = row
-    for row in newest.values():
-        kept = {name: row[name] for name in row if name not in ("leader_epoch", "metadata")}
-        yield kept | {"deleted": row["group"] == "old-etl"}
+_MEMBER = ("client_id", "client_host", "instance_id")
 
 
-_TYPES = {
-    pa.timestamp("us", "UTC"): ("at", "full_at", "hour", "timestamp", "commit_timestamp"),
-    pa.string(): ("cluster", "group", "type", "state", "topic", "status", "client_id", "worst_status"),
-    pa.list_(pa.string()): ("reasons",),
-    pa.large_string(): ("client_host", "metadata", "topic_id", "protocol_type", "protocol"),
-    pa.int32(): (
-        *("partition", "offsets_partition", "members", "leader_epoch", "epoch", "assignment_epoch"),
-        *("partitions", "last_unknown", "max_unknown", "samples", "known_samples", "lost_partitions"),
-    ),
-    pa.float64(): (
-        "avg_lag",
-        "max_time_lag_s",
-        "last_time_lag_s",
-        "time_lag_s",
-        "consume_per_s",
-        "produce_per_s",
-    ),
-    pa.bool_(): ("gone", "deleted", "ended", "untimed"),
-    pa.date32(): ("day",),
-}
-_TYPE = {name: kind for kind, names in _TYPES.items() for name in names}
-
-
-def table(rows: Iterator[Row], *, time: str | None) -> pa.Table:
-    """The rows as a table of koff's, with `cluster` and, where there is a `time` column, `day`."""
-    full = [{"cluster": CLUSTER} | row | ({"day": _day(row[time])} if time else {}) for row in rows]
-    names = dict.fromkeys(name for row in full for name in row)
-    columns = {name: [row.get(name) for row in full] for name in names}
-    return pa.table({name: pa.array(column, _TYPE.get(name, pa.int64())) for name, column in columns.items()})
+def table(name: str, rows: Iterator[Row]) -> pa.Table:
+    """The rows as a table of koff's, with `cluster` and `day`."""
+    schema = to_arrow_schema(TABLES[name].parse_columns())
+    time = TABLES[name].time
+    full = [{"cluster": CLUSTER, "day": _day(row[time])} | row for row in rows]
+    return pa.Table.from_pylist(full, schema=pa.schema([field.with_nullable(True) for field in schema]))
 
 
 def _day(time: datetime) -> date:
     return time.date()
 
 
-def _hourly_table() -> pa.Table:
-    """`lag_hourly` without rows: reports compute the hours."""
-    names = [column.split(" ")[0].strip("`") for column in TABLES["lag_hourly"].ddl.split(", ")]
-    return pa.table({name: pa.array([], _TYPE.get(name, pa.int64())) for name in names})
-
-
-def tables(
-    rows: Callable[[], Iterator[Row]] = lag_rows, full: int = 1
-) -> dict[str, tuple[pa.Table, list[str]]]:
-    """By name: the table and what it is partitioned by."""
-    both = ["cluster", "day"]
-    return {
-        "lag": (table(rows(), time="at"), both),
-        "samples": (table(sample_rows(full), time="at"), both),
-        "lag_hourly": (_hourly_table(), both),
-        "end_offsets": (table(end_rows(), time="at"), both),
-        "commits": (table(commit_rows(), time="timestamp"), both),
-        "groups": (table(group_rows(), time="timestamp"), both),
-        "current": (table(current_rows(), time=None), ["cluster"]),
-    }
+def tables() -> dict[str, tuple[pa.Table, list[str]]]:
+    """By name: the table and what it is partitioned by. Reports compute the hours."""
+    rows = {"lag": lag_rows(), "lag_hourly": iter(()), "records": commit_rows(), "groups": group_rows()}
+    return {name: (table(name, each), ["cluster", "day"]) for name, each in rows.items()}
 
 
 def write_table(rows: pa.Table, partitioned: list[str], folder: Path) -> None:

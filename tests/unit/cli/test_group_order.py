@@ -18,7 +18,9 @@ def names(totals: list[GroupTotal]) -> list[str]:
 
 def test_the_worst_come_first_by_verdict_then_by_how_late_they_are_for_what_is_allowed_then_by_name():
     totals = [
-        total("well", status=OK, time_lag_s=900.0, allowance_s=1000.0),
+        total("well-b", status=OK, time_lag_s=400.0, allowance_s=1000.0),
+        total("well-a", status=OK, time_lag_s=1.0, allowance_s=1000.0),
+        total("nearly", status=OK, time_lag_s=900.0, allowance_s=1000.0),
         total("unknown", status=UNKNOWN, time_lag_s=None, lag=None),
         total("late-b", status=WARN, time_lag_s=300.0, allowance_s=120.0),
         total("late-a", status=WARN, time_lag_s=300.0, allowance_s=120.0),
@@ -27,7 +29,7 @@ def test_the_worst_come_first_by_verdict_then_by_how_late_they_are_for_what_is_a
         total("broken", status=ERR, time_lag_s=1.0, allowance_s=120.0),
     ]
     assert names(sort_totals(totals)) == [
-        *("broken", "later", "late-a", "late-b", "undated", "unknown", "well"),
+        *("broken", "later", "late-a", "late-b", "undated", "unknown", "nearly", "well-a", "well-b"),
     ]
 
 
@@ -71,13 +73,13 @@ def test_a_filter_in_capitals_chooses_verdicts():
 
 
 class Screen:
-    """An order by status on a screen."""
+    """The worst first, on a screen."""
 
     def __init__(self) -> None:
         self.order, self.now_s = QuietOrder(), 0.0
 
     def show(
-        self, after_s: float = MOVE_S, *, is_paused: bool = False, sort: Sort = "status", **verdicts: Verdict
+        self, after_s: float = MOVE_S, *, is_paused: bool = False, sort: Sort = "worst", **verdicts: Verdict
     ) -> str:
         """The names, which are letters, after so many seconds. A group is the later the later its letter."""
         self.now_s += after_s
@@ -105,8 +107,8 @@ def test_how_late_a_group_is_moves_no_row():
     later = [
         total(name, status=WARN, time_lag_s=late, allowance_s=1.0) for name, late in (("a", 9.0), ("b", 99.0))
     ]
-    assert names(order.arrange(early, "status", 0.0, is_paused=False)) == ["a", "b"]
-    assert names(order.arrange(later, "status", 100.0, is_paused=False)) == ["a", "b"]
+    assert names(order.arrange(early, "worst", 0.0, is_paused=False)) == ["a", "b"]
+    assert names(order.arrange(later, "worst", 100.0, is_paused=False)) == ["a", "b"]
 
 
 def test_rows_move_every_ten_seconds_at_most():

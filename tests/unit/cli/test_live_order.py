@@ -102,7 +102,7 @@ def test_a_withheld_lag_is_a_dash_with_the_last_that_was_known_and_since_when(cl
         snapshot = withhold_rows(view.snapshot, places)
         screen.views.put(replace(view, snapshot=snapshot, stats=replace(view.stats, withheld=4)))
         await wait_for(screen, pilot, "1 withheld")
-        await wait_for(screen, pilot, "Withheld: 2,900 records waited 15 s ago, when koff last knew. Late")
+        await wait_for(screen, pilot, "Withheld: 2,900 records waited 30 s ago, when koff last knew. Late")
         await wait_for(screen, pilot, "! not all is known since ")
         (line,) = [line for line in screen.text.splitlines() if re.match(r"[> ] \w+ +g ", line)]
         assert line.split()[3 if line[0] == ">" else 2] == "-"

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import pytest
 
 from koff.cli import text_table
-from koff.cli.text_table import format_table, measure_text, shorten_middle
+from koff.cli.text_table import Column, format_columns, measure_text, shorten_middle, wrap_text
 
+Row = tuple[str, str, int, str | None]
 HEADER = ("GROUP", "TYPE", "LAG", "WHY")
-ROWS = [
+COLUMNS: list[Column[Row]] = [
+    Column("GROUP", itemgetter(0), is_name=True),
+    Column("TYPE", itemgetter(1), left_out=1),
+    Column("LAG", itemgetter(2)),
+    Column("WHY", itemgetter(3)),
+]
+ROWS: list[Row] = [
     ("payments-of-the-north-europe-1", "classic", 12, "it consumes 4 offsets a second, and 9 are produced"),
     ("p", "share", 1_234_567, None),
 ]
 
 
 def fit(width: int | None) -> list[str]:
-    return format_table(HEADER, ROWS, width=width, dropped=("TYPE",), shortened=("GROUP",)).splitlines()
+    return format_columns(COLUMNS, ROWS, width).splitlines()
 
 
 def test_without_a_width_all_is_shown():
@@ -65,7 +74,7 @@ def test_the_width_of_a_text_is_that_on_a_terminal(text, width):
 
 
 def test_a_table_without_rows_is_its_header():
-    assert format_table(("A", "B"), [], width=10) == "A  B\n"
+    assert format_columns(COLUMNS, [], 30) == "GROUP  TYPE  LAG  WHY\n"
 
 
 def test_two_columns_of_the_same_width_lose_as_much_without_being_measured_again_and_again(monkeypatch):
@@ -76,9 +85,27 @@ def test_two_columns_of_the_same_width_lose_as_much_without_being_measured_again
         return len(text)
 
     monkeypatch.setattr(text_table, "measure_text", count_text)
-    table = format_table(
-        ("A", "B", "C"), [("a" * 250, "b" * 250, 1)] * 50, width=80, shortened=("A", "B")
-    ).splitlines()
+    names: list[Column[str]] = [Column(title, lambda row: row * 250, is_name=True) for title in "AB"]
+    columns: list[Column[str]] = [*names, Column("C", lambda row: 1)]
+    table = format_columns(columns, ["a"] * 50, 80).splitlines()
     assert len(table[1].split()[0]) in (36, 37, 38)
     assert max(map(len, table)) <= 80
     assert len(measured) < 50 * 3 * 10
+
+
+@pytest.mark.parametrize("width", [1, 7, 20, 80])
+@pytest.mark.parametrize(
+    "text", ["one two three four five six seven", "\u6f22\u5b57" * 9, "a" * 50 + " b", ""]
+)
+def test_a_wrapped_text_fits_and_loses_nothing_but_blanks(text, width):
+    lines = wrap_text(text, width)
+    assert all(measure_text(line) <= max(width, 2) for line in lines)
+    assert "".join(lines).replace(" ", "").replace("\u2026", "") in text.replace(" ", "")
+    if width > 2:
+        assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_of_too_many_lines_the_last_ends_with_a_sign():
+    assert wrap_text("one two three four", 9, 1) == ["one two \u2026"]
+    assert wrap_text("one two three four five", 9, 2) == ["one two", "three fo\u2026"]
+    assert wrap_text("one two", 9, 1) == ["one two"]

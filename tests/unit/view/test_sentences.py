@@ -19,6 +19,10 @@ def test_a_group_that_keeps_up():
     assert write_sentence(Verdict.OK, [], 12, 2.4) == "Keeps up; 12 records wait, the oldest for 2 s"
 
 
+def test_a_group_whose_incident_may_not_be_over_keeps_up_again():
+    assert write_sentence(Verdict.OK, [], 0, 0.0, late_for_s=70.0) == "Keeps up again"
+
+
 def test_a_group_that_stopped_says_why_and_how_much_waits():
     found = find(Cause.NO_MEMBERS, "its only member has left, and it committed nothing for 4 min")
     assert write_sentence(Verdict.ERR, found, 14_973, 240.0, late_for_s=100.0) == (

@@ -74,7 +74,8 @@ def test_the_first_tab_skips_to_the_content(tab: Tab, page: str):
     assert focused(tab) == "All groups"
 
 
-def test_enter_opens_a_group_and_escape_returns_to_it_in_the_same_list(tab: Tab, page: str):
+@pytest.mark.parametrize("how", ["Escape", "Back"])
+def test_enter_opens_a_group_and_one_returns_to_it_in_the_same_list(tab: Tab, page: str, how: str):
     open_focused(tab, f"{page}/#/?cluster=c&sort=name&order=desc")
     wait_for(tab, "document.querySelector('#groups tbody .go') !== null")
     names = list_names(tab)
@@ -85,7 +86,10 @@ def test_enter_opens_a_group_and_escape_returns_to_it_in_the_same_list(tab: Tab,
     assert tab.evaluate("document.querySelector('#group h2').textContent") == names[1]
     wait_for_focus(tab, "main")
     assert tab.evaluate("document.querySelector('#group a').getAttribute('href')").startswith("#/?cluster=c")
-    press(tab, "Escape")
+    if how == "Escape":
+        press(tab, "Escape")
+    else:
+        tab.evaluate("history.back()")
     wait_for(tab, "document.getElementById('group').hidden")
     assert tab.evaluate("location.hash") == "#/?cluster=c&sort=name&order=desc"
     wait_for_focus(tab, names[1])

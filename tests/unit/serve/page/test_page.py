@@ -70,10 +70,11 @@ def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: 
         "Lag, last hour: now 2,400, at most 2,400",
     ]
     assert read(tab, ".marks") == ["R rebalanced"] * 2
-    story, event = read(tab, "#events > li")
+    (story,) = read(tab, "#events > li")
     assert story.startswith("ERR ")
     assert "stands at offset 3,000" in story
-    assert event.endswith("group g: its lag <b>grows</b>")
+    tab.evaluate("document.querySelector('.story details').open = true")
+    assert read(tab, ".story ol li")[0].endswith("group g: its lag <b>grows</b>")
     assert tab.evaluate("document.title") == "g \u2013 koff"
     assert tab.complaints(page) == []
 

@@ -49,7 +49,7 @@ def url(view: ClusterView, events: Events) -> Iterator[str]:
 
 
 def tell(events: Events, kind: Kind, text: str, severity: Severity = Severity.ERROR) -> None:
-    events.log.add([ClusterEvent("d", kind, severity, text, group="g")], 1_800_000_500_000)
+    events.log.add([ClusterEvent("d", kind, severity, text, group="g")], 1_800_000_700_000)
 
 
 def test_an_incident_is_one_entry_with_its_beginning_its_changes_its_end_and_its_length(
@@ -76,6 +76,21 @@ def test_an_incident_is_one_entry_with_its_beginning_its_changes_its_end_and_its
     assert read(tab, "#stories") == ["2 incidents"]
 
 
+def test_what_happened_during_an_incident_is_a_part_of_its_story(
+    tab: Tab, url: str, view: ClusterView, events: Events
+) -> None:
+    past = view.activity.incidents.past[0]
+    for at_ms, text in ((past.opened_ms - 30_000, "led to it"), (past.opened_ms - 90_000, "long before")):
+        event = ClusterEvent("d", "rebalanced", Severity.INFO, f"group g: {text}", group="g")
+        events.log.add([event], at_ms)
+    open_page(tab, f"{url}/#/events")
+    assert [text.partition("group g: ")[2] for text in read(tab, ".event")] == ["long before"]
+    tab.evaluate("document.querySelectorAll('.story')[1].querySelector('details').open = true")
+    steps = read(tab, ".story:nth-child(2) ol li")
+    assert steps[0].endswith("led to it")
+    assert len(steps) == 3
+
+
 @pytest.mark.parametrize(
     ("query", "stories"),
     [
@@ -100,7 +115,7 @@ def test_the_address_of_an_incident_opens_its_group_at_that_time(
     tell(events, "rebalanced", "group g: rebalanced", Severity.INFO)
     open_page(tab, f"{url}/#/events")
     opened_ms = view.activity.incidents.past[0].opened_ms
-    click(tab, ".story:last-child a", "Show that time")
+    tab.evaluate("document.querySelectorAll('.story .then')[1].click()")
     wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
     assert tab.evaluate("location.hash") == f"#/group/d/g?at={opened_ms}"
     assert read(tab, "#group .note")[0].startswith("The plots show the half hour around ")

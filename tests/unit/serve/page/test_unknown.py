@@ -50,6 +50,14 @@ def test_a_cluster_that_cannot_be_reached_is_unknown_since_then_and_never_0(tab:
         assert tab.complaints(url) == []
 
 
+def test_without_any_known_cluster_nothing_is_counted(tab: Tab) -> None:
+    with serving(Several(build_away())) as url:
+        open_page(tab, url)
+        (strip,) = [" ".join(text.split()) for text in read(tab, "#strip li")]
+        assert strip == "All groups ? ERR ? WARN ? UNKNOWN ? OK ? withheld"
+        assert read(tab, "#count") == ["no group is known that fits"]
+
+
 def test_a_withheld_lag_shows_the_newest_known_one_with_its_age_and_why(tab: Tab) -> None:
     view = withhold({("lost", "t", 0): Reason.END_NOT_CURRENT})
     for age_s, lag, late_s in ((120, 600.0, 90.0), (15, math.nan, math.nan)):

@@ -30,6 +30,9 @@ SMALL = (
 )
 
 
+MORE = "Math.max(0, ...[...document.querySelectorAll('td.more')].map((e) => e.getBoundingClientRect().right))"
+
+
 def resize(tab: Tab, width: int) -> None:
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     tab.call("Emulation.setDeviceMetricsOverride", **size)
@@ -54,6 +57,7 @@ def test_everything_fits_and_is_large_enough_to_touch(tab: Tab, opened: str) -> 
     for width in WIDTHS:
         resize(tab, width)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, width
+        assert tab.evaluate(MORE) <= width, width
         assert tab.evaluate(SMALL) == [], width
 
 

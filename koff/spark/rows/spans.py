@@ -1,15 +1,36 @@
-"""How much to read in a batch, and how to split it among tasks."""
+"""Spans of offsets of the offsets topic, and how to split them among tasks. Imports no Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Protocol, TypeVar
-
-from koff.spark.tables.coverage import Span, count_offsets
+from typing import NamedTuple, Protocol, TypeVar
 
 WORTH_A_TASK = 50_000
 """To read fewer offsets than this takes less time than to start another task."""
+
+
+class Span(NamedTuple):
+    """The offsets of a partition from `start` up to `end`, without `end`."""
+
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.start
+
+
+def make_spans(starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Span]:
+    """The span of each partition from its start (0 if not given) to its end; empty spans are left out."""
+    return [Span(p, starts.get(p, 0), end) for p, end in sorted(ends.items()) if end > starts.get(p, 0)]
+
+
+def count_offsets(spans: Iterable[Span]) -> int:
+    """How many offsets the spans have."""
+    return sum(span.size for span in spans)
 
 
 def limit_offsets(counts: Mapping[int, int], most: int) -> dict[int, int]:

@@ -1,0 +1,219 @@
+"""Carries out the plans of a cluster's batches: writes their rows, and brings the state up to date.
+
+A plan may be carried out again. What a table has of it is ignored; and where `records` has the batch, the
+batch is read from there, because the log may have other records by now.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from koff.spark.job.cluster_state import ClusterState, GroupRow, split_records
+from koff.spark.job.lag_rows import build_lag_rows
+from koff.spark.job.samples import Sample
+from koff.spark.rows.decoding import COMMITS
+from koff.spark.rows.newest import coalesce_batches, keep_newest
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
+from koff.spark.tables.progress import Plan, read_plans
+from koff.spark.tables.schemas import TABLES
+from koff.view.cluster_view import ClusterView
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RecordSource = Callable[[Plan], Any]
+"""Returns the decoded records of a batch: an Arrow table, or a frame of Spark for a large batch."""
+SAVE_S = 300.0
+"""So often the state is saved. A process that begins reads the batches since then again."""
+_IS_COMMIT = "kind IN ({})".format(", ".join(f"'{kind}'" for kind in COMMITS))
+_MOST_AT_ONCE = 100_000
+"""The driver takes so many records about groups at once, or those of one partition."""
+_NEEDED = ("offsets_partition", "log_offset", "timestamp", "kind", "group", "key", "value")
+_NEWEST = (
+    *("offsets_partition", "log_offset", "timestamp", "group", "topic", "partition", "committed"),
+    *("leader_epoch", "commit_timestamp", "topic_id", "tombstone"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that is in the tables, with its numbers of rows. `view` is that of its sample, if any."""
+
+    plan: Plan
+    records: int
+    commits: int
+    lag_rows: int | None
+    view: ClusterView | None
+
+
+class Batches:
+    """The batches of one cluster. `source` reads records."""
+
+    def __init__(self, tables: Tables, state: ClusterState, source: RecordSource) -> None:
+        self._tables, self._name, self.state, self._source = tables, state.cluster, state, source
+        self._saved_at = time.monotonic()
+
+    def restore(self, newest: Plan) -> Plan:
+        """Brings state and tables up to the newest plan. Returns the plan that the next one continues.
+
+        Only the process that has the segments can carry out a plan to read them. So if `records` does not
+        have the batch, it never will, and the next plan begins where the batch before has ended.
+        """
+        saved = self._tables.cluster_frame("state", self._name).collect()
+        number = max((row.number for row in saved), default=0)
+        if saved:
+            self.state.restore({row.key: bytes(row.saved) for row in saved})
+        plans = read_plans(self._tables, self._name, min(number + 1, newest.number))
+        for plan in plans:
+            is_newest = plan.number == newest.number
+            if plan.number > number:
+                lacks_segments = is_newest and plan.source != "log" and self.give_up(plan)
+                self.carry_out(plan, is_newest=is_newest, again=True)
+                if lacks_segments:
+                    return replace(plan, parts=plan.list_unread())
+        return plans[-1]
+
+    def give_up(self, plan: Plan) -> bool:
+        """Makes sure that nobody writes the records of the batch any more. Returns whether there are none."""
+        nothing = self._tables.frame("records").where("false")
+        self._tables.write_batch("records", nothing, self._name, plan.number)
+        rows = self._tables.cluster_frame("records", self._name).where(f"number = {plan.number}")
+        return not rows.take(1)
+
+    def carry_out(self, plan: Plan, *, is_newest: bool = True, again: bool = False) -> Batch:
+        """Writes the batch. `again`: another process may have written it. All but the newest are written."""
+        sample = Sample.decode(plan.sample) if plan.sample is not None else None
+        at_ms = round(plan.at.timestamp() * 1000)
+        if sample is not None:
+            self.state.note_topics(sample.topic_ids)
+        groups: list[GroupRow] = []
+        records = commits = 0
+        if plan.spans:
+            parts = self._write_records(plan, again=again, is_newest=is_newest)
+            for newest, others, count in parts:
+                records, commits = records + count[0], commits + count[1]
+                if len(newest):
+                    self.state.apply_commits(newest, at_ms)
+                groups += self.state.apply_group_records(others, at_ms)
+        if groups and is_newest:
+            self._write_rows(
+                "groups", self._tables.spark.createDataFrame(list(map(_to_row, groups)), _GROUP_DDL), plan
+            )
+        view, lag_rows = None, None
+        if sample is not None and plan.sampled_at is not None:
+            view = self.state.apply_sample(sample)
+            lag_rows = self._write_lag(plan, view, sample) if is_newest else None
+        if is_newest and (plan.ended or time.monotonic() - self._saved_at > SAVE_S):
+            self.save_state(plan)
+        return Batch(plan, records, commits, lag_rows, view)
+
+    def save_state(self, plan: Plan) -> None:
+        """Saves the state after the batch of the plan."""
+        rows = [(self._name, plan.number, key, data) for key, data in self.state.save().items()]
+        frame = self._tables.spark.createDataFrame(
+            rows, "cluster STRING, number BIGINT, key STRING, saved BINARY"
+        )
+        self._tables.write_batch("state", frame.coalesce(1), self._name, plan.number, replace=True)
+        self._saved_at = time.monotonic()
+
+    # --- Records -----------------------------------------------------------------------------------------
+
+    def _write_records(
+        self, plan: Plan, *, again: bool, is_newest: bool
+    ) -> Iterator[tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]]:
+        """Writes the records. Yields commits, records about groups, and how many records and commits."""
+        if not again or (is_newest and self._tables.find_number("records", self._name) < plan.number):
+            rows = self._source(plan)
+            if isinstance(rows, pa.Table):
+                if len(rows):
+                    self._write_rows("records", self._tables.spark.createDataFrame(rows), plan)
+                commits, others = split_records(rows)
+                yield commits, others.select(list(_NEEDED)).to_pylist(), (len(rows), len(commits))
+                return
+            self._write_rows("records", rows, plan)
+        yield from self._read_table(plan)
+
+    def _read_table(
+        self, plan: Plan
+    ) -> Iterator[tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]]:
+        """What `_write_records` yields, from the table; of the commits, those that matter to the state."""
+        rows = self._tables.cluster_frame("records", self._name).where(f"number = {plan.number}")
+        is_commit = rows["kind"].isin(*COMMITS)
+        commits = rows.where(is_commit).select(*_NEWEST)
+        newest = commits.mapInArrow(_keep_newest, commits.schema).toArrow()
+        total, commit_count = rows.selectExpr("count(*)", f"count_if({_IS_COMMIT})").collect()[0]
+        yield newest, (), (total, commit_count)
+        for records in read_group_records(rows):
+            yield newest.slice(0, 0), records, (0, 0)
+
+    # --- Derived rows ------------------------------------------------------------------------------------
+
+    def _write_lag(self, plan: Plan, view: ClusterView, sample: Sample) -> int:
+        """Writes the rows of lag of the sample. Returns how many there are."""
+        self._write_ended_hour(plan)
+        rows = build_lag_rows(view, plan.number, sample)
+        if len(rows):
+            self._write_rows("lag", self._tables.spark.createDataFrame(rows), plan)
+        return len(rows)
+
+    def _write_ended_hour(self, plan: Plan) -> None:
+        """Writes the hour of the sample before, if this sample is in a later one."""
+        before, now = plan.sampled_before, plan.sampled_at
+        if before is not None and now is not None and begin_hour(before) < begin_hour(now):
+            lag, hour = self._tables.cluster_frame("lag", self._name), begin_hour(before)
+            rows = compute_hours(lag, hour, hour + HOUR, now)
+            self._write_rows("lag_hourly", rows, plan)
+
+    def _write_rows(self, name: str, frame: DataFrame, plan: Plan) -> None:
+        from pyspark.sql import functions as f
+
+        frame = frame.withColumns({"cluster": f.lit(self._name), "number": f.lit(plan.number).cast("bigint")})
+        if name in ("records", "groups"):  # a record of Kafka's oldest format has no time
+            frame = frame.withColumn("day", f.to_date(f.coalesce("timestamp", f.lit(plan.at))))
+        self._tables.write_batch(name, frame, self._name, plan.number)
+
+
+_GROUP_DDL = ", ".join(
+    f"`{column.name}` {column.kind}"
+    for column in TABLES["groups"].columns
+    if column.name not in ("cluster", "number", "day")
+)
+_GROUP_FIELDS = [c.name for c in TABLES["groups"].columns if c.name not in ("cluster", "number", "day")]
+
+
+def _to_row(row: GroupRow) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _GROUP_FIELDS)
+
+
+def _keep_newest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return map(keep_newest, coalesce_batches(batches))
+
+
+def read_group_records(rows: DataFrame) -> Iterator[list[dict[str, Any]]]:
+    """The records about groups among rows of `records`, in log order, in lots that fit in memory."""
+    others = rows.where(~rows["kind"].isin(*COMMITS, "Undecodable", "Unknown")).select(*_NEEDED)
+    counts: dict[int, int] = dict(others.groupBy("offsets_partition").count().collect())
+    for partitions in _split_counts(counts):
+        some = others.where(others["offsets_partition"].isin(*partitions))
+        yield some.orderBy("offsets_partition", "log_offset").toArrow().to_pylist()
+
+
+def _split_counts(counts: Mapping[int, int]) -> Iterator[list[int]]:
+    """The partitions with records, in lots of at most `_MOST_AT_ONCE` records, or of one partition."""
+    lot: list[int] = []
+    size = 0
+    for partition, count in sorted(counts.items()):
+        if lot and size + count > _MOST_AT_ONCE:
+            yield lot
+            lot, size = [], 0
+        if count:
+            lot.append(partition)
+            size += count
+    if lot:
+        yield lot

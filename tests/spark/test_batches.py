@@ -1,0 +1,149 @@
+"""All tables are those of one process that nobody disturbed, whatever was killed, paused or started twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.owners import Owner
+from koff.spark.tables.progress import TakenOver, claim_batch, read_newest_plan
+from tests.spark.life import CLUSTER, Life, list_everything, live, make_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIFE = Life.script()
+
+
+class Killed(BaseException):
+    """What ends a process at once."""
+
+
+class Disturbed(Tables):
+    """Tables of a process that something happens to before or after a write."""
+
+    def __init__(self, spark: SparkSession, root: str, happens: Callable[[str], None]) -> None:
+        super().__init__(spark, root)
+        self._happens = happens
+
+    def write_batch(self, name: str, *args: Any, **options: Any) -> None:
+        self._happens(f"before {name}")
+        super().write_batch(name, *args, **options)
+        self._happens(f"after {name}")
+
+
+@pytest.fixture(scope="module")
+def calm(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What one process writes."""
+    tables = create(spark, tmp_path_factory.mktemp("calm"))
+    live(tables, LIFE)
+    return list_everything(tables)
+
+
+def create(spark: SparkSession, folder: Path) -> Tables:
+    tables = Tables(spark, str(folder / "t"))
+    tables.create_tables()
+    return tables
+
+
+def assert_same(tables: Tables, calm: dict[str, list[str]]) -> None:
+    found = list_everything(tables)
+    for name, rows in calm.items():
+        assert found[name] == rows, name
+
+
+def test_a_calm_life_has_rows_in_every_table(calm: dict[str, list[str]]) -> None:
+    assert all(calm.values()), {name: len(rows) for name, rows in calm.items()}
+    assert len(calm["records"]) == sum(map(len, LIFE.records))
+
+
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 40))])
+def test_a_process_that_is_killed_at_any_write_is_completed_by_the_next(
+    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], seed: int
+) -> None:
+    tables, chance = create(spark, tmp_path), random.Random(seed)
+    deaths: list[str] = []
+    while len(deaths) < 5:
+        left = chance.randrange(1, 14)
+
+        def kill(where: str) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                deaths.append(where)
+                raise Killed
+
+        try:
+            live(Disturbed(spark, tables.root, kill), LIFE)
+        except Killed:
+            continue
+        break
+    live(tables, LIFE)
+    assert deaths
+    assert_same(tables, calm)
+
+
+@pytest.mark.parametrize(
+    "where", ["before records", "after records", "before groups", "before lag", "before state"]
+)
+def test_a_process_that_was_paused_while_another_one_went_on_writes_nothing_when_it_wakes(
+    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], where: str
+) -> None:
+    tables = create(spark, tmp_path)
+    is_paused = False
+
+    def pause(here: str) -> None:
+        nonlocal is_paused
+        newest = read_newest_plan(tables, CLUSTER)
+        if (
+            here == where
+            and not is_paused
+            and newest is not None
+            and newest.number >= (2 if "state" in where else 1)
+        ):
+            is_paused = True
+            live(tables, LIFE, until=4)  # another process goes on
+
+    with pytest.raises(TakenOver, match=r"cluster c: process \d+ on .* writes this cluster \(batch"):
+        live(Disturbed(spark, tables.root, pause), LIFE)
+    assert is_paused
+    live(tables, LIFE)
+    assert_same(tables, calm)
+
+
+def test_of_two_processes_that_begin_at_once_one_stops(
+    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]]
+) -> None:
+    tables = create(spark, tmp_path)
+    live(tables, LIFE, until=2)
+    both, stopped = threading.Barrier(2), []
+
+    def start() -> None:
+        own = Tables(spark.newSession(), tables.root)
+        newest = read_newest_plan(own, CLUSTER)
+        assert newest is not None
+        batches = make_batches(own, LIFE)
+        newest = batches.restore(newest)
+        plan = LIFE.plan(newest.number + 1, newest, Owner.create())
+        both.wait(60)
+        try:
+            claim_batch(own, plan)
+        except TakenOver as error:
+            stopped.append(str(error))
+        else:
+            batches.carry_out(plan)
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(200)
+    assert len(stopped) == 1
+    live(tables, LIFE)
+    assert_same(tables, calm)
