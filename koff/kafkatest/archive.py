@@ -5,9 +5,10 @@ Worth making before many brokers start. Java ignores an archive that does not fi
 
 import os
 
-from koff.kafkatest.jars import KAFKA_VERSION, Progress, kafka_jars
+from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
 from koff.kafkatest.java import archive_path
 from koff.kafkatest.local_kafka import LocalKafka
+from koff.kafkatest.progress_line import Progress
 
 _DUMP_S = 120.0
 """How long a stopping JVM may take to write the archive."""

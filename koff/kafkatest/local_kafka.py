@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from koff.kafkatest.jars import KAFKA_VERSION, Progress, kafka_jars
+from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
 from koff.kafkatest.java import KafkaTestError
 from koff.kafkatest.kafka_cluster import KafkaCluster
 from koff.kafkatest.node import KafkaNode
+from koff.kafkatest.progress_line import Progress
 from koff.kafkatest.server import LocalServers
 from koff.kafkatest.settings import Ports, security_properties, server_properties
 from koff.kafkatest.tls import make_keystore
@@ -23,7 +24,8 @@ USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 class LocalKafka(LocalServers[KafkaNode], KafkaCluster):
     """A cluster of `brokers` nodes, which runs between `start` and `stop`, or inside `with`.
 
-    - `version` may be 3.3 or newer. With `zookeeper`, the addresses of a ZooKeeper, also 2.8 to 3.9.
+    - `version` is 3.3 or newer, with a list of its jars (`kafka_jars` names these, and how to have another).
+      With `zookeeper`, the addresses of a ZooKeeper, also 2.8 to 3.9.
     - `config` overrides server.properties, `jvm_options` the kit's options of Java (a heap of 512 MiB).
     - `security` adds two listeners. At `sasl_bootstrap`, `users` (name -> password) log in by SASL/PLAIN, and
       all but admin need ACLs. At `ssl_bootstrap`, clients use TLS and trust `ca_pem`. The plaintext listener

@@ -4,9 +4,10 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from koff.kafkatest.jars import ZOOKEEPER_VERSION, Progress, zookeeper_jars
+from koff.kafkatest.jars import ZOOKEEPER_VERSION, zookeeper_jars
 from koff.kafkatest.java import class_command
 from koff.kafkatest.ports import HOST, free_ports
+from koff.kafkatest.progress_line import Progress
 from koff.kafkatest.server import LocalServers, ServerProcess
 from koff.kafkatest.wait import wait_until
 

@@ -2,9 +2,11 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
+Progress = Callable[[str], None]
 _REPEAT_S = 5.0
 
 

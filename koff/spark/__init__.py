@@ -1,6 +1,7 @@
 """The Spark pipeline: the path from bytes to lag, on Spark. The only package that imports pyspark."""
 
-from koff.spark.spark_session import MissingJava, MissingSpark, session
+from koff.java import MissingJava
+from koff.spark.spark_session import MissingSpark, session
 
 # Imported before the rest, so that the error about a missing package says how to install it.
 try:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from koff.errors import ConfigError, KoffError
+from koff.errors import ConfigError
+from koff.java import find_java
 from koff.spark.tables.session_settings import change_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SPARK_NEEDS_JAVA = 17
 LEAST_TASKS = 16
 """With dynamic allocation, Spark starts executors only for tasks that wait."""
 LOCAL = {
@@ -54,10 +52,6 @@ ALWAYS = {
 
 class MissingSpark(ConfigError):
     """pyspark, or a Python package that it needs, is not installed."""
-
-
-class MissingJava(KoffError):
-    """Spark runs on Java, and there is no Java, or the Java is too old."""
 
 
 def session(
@@ -163,19 +157,9 @@ def _launch_java(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
 
 
 def check_java() -> None:
-    """Raises `MissingJava` if no Java is found that is new enough for Spark."""
-    # JAVA_HOME comes before PATH, as in Spark's own scripts.
-    home = os.environ.get("JAVA_HOME")
-    path = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    cure = f"install a JDK {SPARK_NEEDS_JAVA} or newer, or set JAVA_HOME to the folder of one"
-    if path is None:
-        where = f"in JAVA_HOME ({home})" if home else "on PATH"
-        raise MissingJava(f"Spark needs Java, and there is no Java {where}: {cure}")
-    try:
-        done = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603  # the JDK's own
-    except (OSError, subprocess.SubprocessError) as error:
-        raise MissingJava(f"{path} does not run ({error}): {cure}") from error
-    # Java prints its version to standard error; up to Java 8 the version was 1.8 and not 8.
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    if match and int(match[1]) < SPARK_NEEDS_JAVA:
-        raise MissingJava(f"{path} is Java {match[1]}, too old for Spark 4: {cure}")
+    """Has Spark's scripts run the Java that `find_java` finds. Raises `MissingJava`."""
+    path = find_java()
+    if path == shutil.which("java"):
+        os.environ.pop("JAVA_HOME", None)  # comes before PATH in Spark's scripts
+    else:
+        os.environ["JAVA_HOME"] = str(Path(path).parents[1])

@@ -3,8 +3,7 @@
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from koff.kafkatest import KafkaCluster, KafkaTestError, LocalKafka, java, kafka_jars, wait_until
+from koff.kafkatest import KafkaCluster, KafkaTestError, LocalKafka, wait_until
 from tests.clusters import log_in
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -119,62 +118,3 @@ def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka])
     assert topic in list_topics(local.ssl_bootstrap, {**tls, "ssl.ca.location": str(local.ca_pem)})
     with pytest.raises(KafkaException):
         list_topics(local.ssl_bootstrap, tls, 2)
-
-
-@pytest.fixture
-def empty_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A cache without jars, and a PATH with nothing on it but what the test puts there."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    monkeypatch.setenv("KOFF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATH", str(programs))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    java.java_command.cache_clear()
-    yield programs
-    java.java_command.cache_clear()
-
-
-def program(folder: Path, name: str, script: str) -> None:
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
-
-
-def test_without_maven_the_error_says_how_to_get_it(empty_path: Path) -> None:
-    with pytest.raises(KafkaTestError, match="apt-get install maven"):
-        kafka_jars()
-
-
-def test_without_java_the_error_says_how_to_get_it(empty_path: Path) -> None:
-    program(empty_path, "mvn", "exit 0")
-    with pytest.raises(KafkaTestError, match="apt-get install openjdk-17"):
-        kafka_jars()
-
-
-def test_an_old_java_is_refused(empty_path: Path) -> None:
-    program(empty_path, "mvn", "exit 0")
-    program(empty_path, "java", "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
-    with pytest.raises(KafkaTestError, match="is Java 11, but Kafka needs 17"):
-        kafka_jars()
-
-
-def test_a_failing_maven_is_quoted(empty_path: Path) -> None:
-    program(empty_path, "java", "echo 'openjdk version \"17.0.2\" 2022-01-15' >&2")
-    program(empty_path, "mvn", "echo '[ERROR] Connection refused'; exit 1")
-    lines: list[str] = []
-    with pytest.raises(KafkaTestError, match=r"Connection refused.*settings\.xml"):
-        kafka_jars(progress=lines.append)
-    assert lines
-    assert not list((empty_path.parent / "cache").glob("kafka-*/"))
-
-
-def test_two_that_ask_at_once_fetch_once(empty_path: Path) -> None:
-    called = empty_path.parent / "called"
-    program(empty_path, "java", "echo 'openjdk version \"17.0.2\" 2022-01-15' >&2")
-    find_output = "for a; do case $a in -DoutputDirectory=*) output=${a#*=};; esac; done"
-    program(empty_path, "mvn", f'echo x >> {called}; {find_output}; /bin/mkdir -p "$output"')
-    with ThreadPoolExecutor() as pool:
-        first, second = pool.map(lambda _: kafka_jars(), range(2))
-    assert first == second
-    assert first.is_dir()
-    assert called.read_text() == "x\n"
-    assert {path.name for path in first.parent.iterdir()} == {first.name, f"{first.name}.lock"}

@@ -69,11 +69,15 @@ def test_wrong_tables_are_said_in_a_line_without_a_word_of_sparks(one_java: OneJ
     assert only_line(done.stderr).startswith(f"Error: no tables of koff's in {tmp_path}")
 
 
-def test_missing_java_is_told_with_the_cure(tmp_path: Path) -> None:
+def test_a_java_that_does_not_run_is_told_with_the_cure(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
     env = {"JAVA_HOME": str(tmp_path)}
     done = run_koff("pipeline", "maintain", "--tables", str(tmp_path / "t"), env=env, timeout_s=150)
     assert done.returncode == 1
-    assert "install a JDK 17" in last_line(done.stderr)
+    assert "point JAVA_HOME at one" in last_line(done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,189 @@
+"""Kafka's jars come whole or not at all, from where the user says, and a broken download goes on."""
+
+import gc
+import hashlib
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from koff.kafkatest import KafkaTestError, jars, kafka_jars
+
+CONTENTS = {
+    "org/apache/kafka/kafka_2.13/1.0/kafka_2.13-1.0.jar": b"broker" * 50_000,
+    "io/netty/epoll/2/epoll-2-linux-x86_64.jar": b"native" * 9,
+}
+BROKER, EPOLL = CONTENTS
+
+
+class Repository:
+    """A Maven repository on loopback. `requests` has the path or address of each jar asked for."""
+
+    def __init__(self) -> None:
+        self.contents = dict(CONTENTS)
+        self.cut: set[str] = set()
+        self.requests: list[str] = []
+        repository = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                repository.respond(self)
+
+            def log_message(self, *_args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/maven"
+
+    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+        path = handler.path.partition("/maven/")[2]
+        content = self.contents.get(path)
+        if content is None:  # also the .sha1 that jgo asks for
+            handler.send_error(404)
+            return
+        self.requests.append(handler.path)
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content[: len(content) // 2] if path in self.cut else content)
+
+
+@pytest.fixture
+def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repository]:
+    """A repository that koff is told to use, with an empty cache and the list of a Kafka 1.0."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "kafka-1.0.txt").write_text(
+        "".join(f"{hashlib.sha256(body).hexdigest()} {len(body)} {path}\n" for path, body in CONTENTS.items())
+    )
+    monkeypatch.setattr(jars, "_LISTS", tmp_path / "lists")
+    monkeypatch.setattr(jars, "java_command", lambda: "java")
+    monkeypatch.setenv("KOFF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    repository = Repository()
+    monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", repository.url)
+    thread = threading.Thread(target=repository.server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield repository
+    repository.server.shutdown()
+    thread.join()
+    repository.server.server_close()
+
+
+def check_whole(folder: Path) -> None:
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        Path(path).name: body for path, body in CONTENTS.items()
+    }
+    assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
+
+
+def test_the_jars_of_the_list_are_fetched_once_with_bytes_told(repository: Repository) -> None:
+    lines: list[str] = []
+    check_whole(kafka_jars("1.0", lines.append))
+    assert lines[0] == "fetching Apache Kafka 1.0: 0.0 of 0.3 MiB"
+    assert lines[-1].startswith("fetching Apache Kafka 1.0: 0.3 of 0.3 MiB, 0 s left")
+    kafka_jars("1.0")
+    assert len(repository.requests) == len(CONTENTS)
+
+
+# jgo does not close the connection of a response that broke off.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_cut_download_is_told_and_the_next_one_fetches_only_the_rest(repository: Repository) -> None:
+    repository.contents.pop(BROKER)
+    with pytest.raises(KafkaTestError, match=r"cannot fetch kafka_2\.13-1\.0\.jar: .*not found"):
+        kafka_jars("1.0")
+    repository.contents[BROKER] = CONTENTS[BROKER]
+    repository.cut.add(BROKER)
+    with pytest.raises(KafkaTestError, match=r"cannot fetch kafka_2\.13-1\.0\.jar: .*complete jars are kept"):
+        kafka_jars("1.0")
+    assert not (jars.cache_folder() / "kafka-1.0").exists()
+    repository.cut.clear()
+    check_whole(kafka_jars("1.0"))
+    assert len([path for path in repository.requests if EPOLL in path]) == 1
+    gc.collect()
+
+
+def test_the_part_that_a_killed_download_left_is_not_taken_for_the_jar(repository: Repository) -> None:
+    part = jars.cache_folder() / "kafka-1.0.part" / BROKER
+    part.parent.mkdir(parents=True)
+    part.write_bytes(CONTENTS[BROKER][:1000])
+    check_whole(kafka_jars("1.0"))
+
+
+def test_a_jar_with_another_checksum_is_refused_and_fetched_again(repository: Repository) -> None:
+    repository.contents[EPOLL] = b"another"
+    with pytest.raises(KafkaTestError, match=r"epoll-2-linux-x86_64\.jar came with another content"):
+        kafka_jars("1.0")
+    assert not (jars.cache_folder() / "kafka-1.0").exists()
+    repository.contents[EPOLL] = CONTENTS[EPOLL]
+    check_whole(kafka_jars("1.0"))
+
+
+def test_a_proxy_of_the_environment_is_used(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", repository.url.removesuffix("/maven"))
+    monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", "http://repository.invalid/maven/")
+    check_whole(kafka_jars("1.0"))
+    assert all(path.startswith("http://repository.invalid/maven/") for path in repository.requests)
+
+
+def test_a_folder_may_be_the_repository(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for path, body in CONTENTS.items():
+        (tmp_path / "jars" / path).parent.mkdir(parents=True)
+        (tmp_path / "jars" / path).write_bytes(body)
+    monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", str(tmp_path / "jars"))
+    check_whole(kafka_jars("1.0"))
+    assert repository.requests == []
+
+
+def test_a_mirror_of_settings_xml_is_used(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KOFF_MAVEN_REPOSITORY")
+    (tmp_path / ".m2").mkdir()
+    (tmp_path / ".m2" / "settings.xml").write_text(
+        f"""<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0"><mirrors>
+        <mirror><mirrorOf>*,!central</mirrorOf><url>http://other.invalid/</url></mirror>
+        <mirror><mirrorOf>central</mirrorOf><url>{repository.url}</url></mirror>
+        </mirrors></settings>"""
+    )
+    check_whole(kafka_jars("1.0"))
+
+
+def test_without_a_network_the_error_is_one_line_and_a_filled_cache_is_enough(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
+    with pytest.raises(KafkaTestError, match=r"Connection refused.*Check the network, HTTPS_PROXY") as caught:
+        kafka_jars("1.0")
+    assert "\n" not in str(caught.value)
+    assert "Pool" not in str(caught.value)
+    (jars.cache_folder() / "kafka-1.0").mkdir()
+    assert kafka_jars("1.0").is_dir()
+
+
+def test_a_version_without_a_list_is_told_with_those_that_have_one(repository: Repository) -> None:
+    with pytest.raises(KafkaTestError, match=r"no list of the jars of kafka-0\.9, only of kafka-1\.0:.*libs"):
+        kafka_jars("0.9")
+
+
+def test_two_that_ask_at_once_fetch_once(repository: Repository) -> None:
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(lambda _: kafka_jars("1.0"), range(2))
+    assert first == second
+    check_whole(first)
+    assert len(repository.requests) == len(CONTENTS)
+
+
+def test_without_jgo_the_error_says_how_to_get_it(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jgo.maven", None)
+    with pytest.raises(KafkaTestError, match=r"pip install 'koff\[demo\]'"):
+        kafka_jars("1.0")
