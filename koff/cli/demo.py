@@ -12,9 +12,10 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from koff.config.kinds import number
 from koff.errors import KoffError
 
 if TYPE_CHECKING:
+    from koff.kafkatest.incidents import ScriptedIncident
     from koff.monitor.conf import MonitorConf
 
 _PORT = 9850
@@ -55,16 +57,21 @@ _END_INTERVAL_S = 1.0  # with the default, 5 s, the lag on the screen jumps
     help="End after this many seconds of traffic, and not only at Ctrl-C.",
 )
 @option(
-    "--incidents/--no-incidents",
-    default=True,
-    help="Something goes wrong each minute: a consumer stops, one goes back, one rebalances without end, "
-    "retention deletes records, a transaction hangs.",
+    "--incident",
+    metavar="GROUP",
+    help="Only what goes wrong in this group, and soon (settlement: a transaction hangs).  "
+    "[default: something goes wrong each minute]",
 )
-def demo(rate: float, port: int | None, seconds: float | None, incidents: bool) -> None:
+@option("--calm", is_flag=True, help="Nothing goes wrong.")
+@option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+def demo(
+    rate: float, port: int | None, seconds: float | None, incident: str | None, calm: bool, opens: bool
+) -> None:
     """Show koff at work on a real Kafka with live groups.
 
     Starts Apache Kafka on free loopback ports (its jars are downloaded once, into a cache), writes messages,
-    runs groups that keep up, fall behind or stop, and starts `koff monitor`. On a terminal, it then shows the
+    runs groups that keep up, fall behind or stop, and starts `koff monitor`. A line announces each thing that
+    goes wrong, so that you see koff find it. On a terminal, it then shows the
     live view of `koff lag --watch`; piped, a table every two seconds. Ctrl-C stops all of it and removes its
     files; the jars stay in the cache.
 
@@ -72,11 +79,12 @@ def demo(rate: float, port: int | None, seconds: float | None, incidents: bool) 
     Examples:
       koff demo
       koff demo --rate 2000 --port 9900
+      koff demo --incident settlement --open
     """
     set_up_logs()
     with _interrupt_on_signals() as ignore_signals, ExitStack() as started:
         try:
-            _run_demo(started, rate, port, seconds, incidents)
+            _run_demo(started, rate, port, seconds, _choose_incidents(incident, calm), opens)
         except KeyboardInterrupt:
             click.echo()
         finally:
@@ -109,8 +117,28 @@ def _interrupt_on_signals() -> Iterator[Callable[[], None]]:
             signal.signal(number, handler)
 
 
+def _choose_incidents(group: str | None, calm: bool) -> "Sequence[ScriptedIncident]":
+    """The schedule for the options --incident and --calm."""
+    from koff.kafkatest.incidents import GROUPS, SCHEDULE, play_one
+
+    if calm and group:
+        raise click.UsageError("--calm is without incidents, and --incident is one: give one of the two")
+    if not group:
+        return () if calm else SCHEDULE
+    if not (schedule := play_one(group)):
+        raise click.UsageError(
+            f"--incident {group} is none of {', '.join(sorted(each.name for each in GROUPS))}"
+        )
+    return schedule
+
+
 def _run_demo(
-    started: ExitStack, rate: float, port: int | None, seconds: float | None, has_incidents: bool
+    started: ExitStack,
+    rate: float,
+    port: int | None,
+    seconds: float | None,
+    schedule: "Sequence[ScriptedIncident]",
+    opens: bool,
 ) -> None:
     """Runs the demo to its end. `started` gets everything that the demo starts, and stops it."""
     from koff.client.cluster_conf import ClusterConf
@@ -122,32 +150,34 @@ def _run_demo(
     click.echo(
         "This starts a real Kafka, consumer groups that keep up, fall behind or stop, and koff monitor."
     )
-    groups = traffic.GROUPS + (incidents.GROUPS if has_incidents else ())
-    topics = traffic.TOPICS | (incidents.TOPICS if has_incidents else {})
+    groups = traffic.GROUPS + (incidents.GROUPS if schedule else ())
+    topics = traffic.TOPICS | (incidents.TOPICS if schedule else {})
     with ProgressLine(sys.stdout) as line:
         kafka = started.enter_context(LocalKafka(progress=line))
         line("starting traffic")
         running = started.enter_context(traffic.Traffic(kafka, rate=rate, topics=topics, groups=groups))
         monitor = started.enter_context(_start_monitor(kafka.bootstrap, port or _choose_port()))
         _wait_until_ready(monitor, line)
-    if has_incidents:
-        started.enter_context(incidents.Incidents(kafka, running))
+    notes = [f"page: {monitor.url}/   Kafka: {kafka.bootstrap}   q stops all of it", ""]
     click.echo(_format_introduction(kafka.bootstrap, monitor, {group.name: group.about for group in groups}))
     display = Display(objectives=(Objective(_ALL, _OBJECTIVE_S),))
     conf = MonitorConf(ClusterConf(kafka.bootstrap), end_interval_s=_END_INTERVAL_S, display=display)
+    announce = partial(notes.__setitem__, 1) if has_terminal() else click.echo
+    started.enter_context(incidents.Incidents(kafka, running, schedule, announce))
+    if opens:
+        click.launch(f"{monitor.url}/")
     if has_terminal():
-        _show_live_view(conf, monitor.url, seconds)
+        _show_live_view(conf, notes, seconds)
     else:
         _print_tables(conf, monitor, seconds)
 
 
-def _show_live_view(conf: "MonitorConf", url: str, seconds: float | None) -> None:
+def _show_live_view(conf: "MonitorConf", notes: Sequence[str], seconds: float | None) -> None:
     """The live view of `koff lag --watch`, until the user quits, or `seconds` have passed."""
     from koff.cli.live_view import LiveConf, run_live_view
 
-    brokers = conf.cluster.brokers
-    notes = (f"page: {url}/   Kafka: {brokers}   q stops all of it",)
-    run_live_view(conf, _REFRESH_S, _READY_S, LiveConf(brokers, notes=notes, seconds=seconds))
+    live = LiveConf(conf.cluster.brokers, notes=notes, seconds=seconds)
+    run_live_view(conf, _REFRESH_S, _READY_S, live)
 
 
 def _print_tables(conf: "MonitorConf", monitor: "DemoMonitor", seconds: float | None) -> None:

@@ -54,12 +54,12 @@ TakeViews = Callable[[Callable[[], bool]], Iterator[ClusterView]]
 class LiveConf:
     """What the view shows of the cluster at `brokers`.
 
-    `notes` are lines for the head. Groups for which `is_selected` holds are shown, at most `top` of
-    them; with `group`, all about this one. With `seconds`, the view ends after so many.
+    `notes` are lines for the head, and may change. Groups for which `is_selected` holds are shown, at most
+    `top` of them; with `group`, all about this one. With `seconds`, the view ends after so many.
     """
 
     brokers: str
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     is_selected: Callable[[str], object] = lambda name: True
     sort: Sort = "worst"
     is_lagging: bool = False
@@ -279,7 +279,7 @@ class LiveView(App[int]):
         totals = frame.totals if frame and frame.view.knows_groups else None
         about = describe_cluster(cluster, totals, age_s, width)
         lines: list[Text | str] = [self._style(line, "bold") for line in about]
-        lines += self._conf.notes
+        lines += filter(None, self._conf.notes)
         if frame is not None and frame.problems:
             text = f"! not all is known since {self._unknown_since}: {'; '.join(frame.problems)}"
             lines += [self._style(line, "bold yellow") for line in wrap_text(text, width, self._most_lines)]

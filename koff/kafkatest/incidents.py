@@ -26,6 +26,7 @@ GROUPS = (
 CYCLE_S = 300.0
 """After so many seconds, all begins again."""
 _TICK_S = 0.2
+_SOON_S = 5.0
 _BACKLOG_S = 10.0
 _JOINED_S = 3.0
 _REWOUND = 500
@@ -35,7 +36,7 @@ _NO_RESPONSE = (KafkaException, TimeoutError)
 class ScriptedIncident(NamedTuple):
     """A fault of one group. It begins at second `begins_s` of the cycle. koff should name the `cause`."""
 
-    name: str
+    about: str
     group: str
     cause: str
     begins_s: float
@@ -51,19 +52,28 @@ class ScheduledChange(NamedTuple):
 
 
 SCHEDULE = (
-    ScriptedIncident("a consumer stops", "invoice-mailer", "no_members", 20, 50),
-    ScriptedIncident("a consumer rewinds", "search-index", "reset", 80, 50),
-    ScriptedIncident("a group rebalances", "email-sender", "rebalancing", 140, 60),
-    ScriptedIncident("retention deletes records", "audit-archive", "fell_out_of_log", 200, 60),
-    ScriptedIncident("a transaction hangs", "settlement", "open_transaction", 260, 60),
+    ScriptedIncident("its only member is stopped", "invoice-mailer", "no_members", 20, 50),
+    ScriptedIncident("it goes back, and reads slowly", "search-index", "reset", 80, 50),
+    ScriptedIncident("a second member joins and leaves without end", "email-sender", "rebalancing", 140, 60),
+    ScriptedIncident("records that it has not read are deleted", "audit-archive", "fell_out_of_log", 200, 60),
+    ScriptedIncident("a transaction on its topic is left open", "settlement", "open_transaction", 260, 60),
 )
 
 
-def list_changes(since_s: float, until_s: float) -> list[ScheduledChange]:
+def play_one(group: str) -> tuple[ScriptedIncident, ...]:
+    """A schedule of the incident of `group` alone: it begins soon and lasts for most of each cycle."""
+    return tuple(
+        each._replace(begins_s=_SOON_S, lasts_s=CYCLE_S - 60.0) for each in SCHEDULE if each.group == group
+    )
+
+
+def list_changes(
+    since_s: float, until_s: float, schedule: Sequence[ScriptedIncident] = SCHEDULE
+) -> list[ScheduledChange]:
     """What begins and ends after second `since_s` of the demo, up to second `until_s`, in order."""
     found = []
     for cycle in itertools.takewhile(lambda number: number * CYCLE_S <= until_s, itertools.count()):
-        for incident in SCHEDULE:
+        for incident in schedule:
             begin_s = cycle * CYCLE_S + incident.begins_s
             found += [
                 ScheduledChange(begin_s, True, incident),
@@ -73,10 +83,20 @@ def list_changes(since_s: float, until_s: float) -> list[ScheduledChange]:
 
 
 class Incidents:
-    """Runs the schedule on the traffic of a cluster, inside `with`, in a thread of its own."""
+    """Runs `schedule` on the traffic of a cluster, inside `with`, in a thread of its own.
 
-    def __init__(self, cluster: KafkaCluster, traffic: Traffic) -> None:
+    The thread calls `announce` with a line for each incident that begins or ends.
+    """
+
+    def __init__(
+        self,
+        cluster: KafkaCluster,
+        traffic: Traffic,
+        schedule: Sequence[ScriptedIncident] = SCHEDULE,
+        announce: Callable[[str], None] = lambda _line: None,
+    ) -> None:
         self._cluster, self._traffic = cluster, traffic
+        self._schedule, self._announce = schedule, announce
         self._stopping = threading.Event()
         self._running: dict[str, ExitStack] = {}
         self._thread = threading.Thread(target=self._run, name="incidents", daemon=True)
@@ -95,29 +115,31 @@ class Incidents:
         began_s, seen_s = time.monotonic(), 0.0
         while not self._stopping.wait(_TICK_S):
             now_s = time.monotonic() - began_s
-            for change in list_changes(seen_s, now_s):
+            for change in list_changes(seen_s, now_s, self._schedule):
                 if change.begins:
                     self.begin(change.incident)
                 else:
                     self.end(change.incident)
             seen_s = now_s
-        for name in list(self._running):
-            self._close(name)
+        for group in list(self._running):
+            self._close(group)
 
     def begin(self, incident: ScriptedIncident) -> None:
         """Begins the incident. If a broker does not respond, nothing happens."""
-        running = self._running[incident.name] = ExitStack()
+        running = self._running[incident.group] = ExitStack()
         with suppress(*_NO_RESPONSE):
+            self._announce(f"{time.strftime('%H:%M:%S')} {incident.group}: {incident.about}")
             running.enter_context(_ACTIONS[incident.cause](self, incident.group))
 
     def end(self, incident: ScriptedIncident) -> None:
         """Ends the incident, if it runs."""
-        if incident.name in self._running:
-            self._close(incident.name)
+        if incident.group in self._running:
+            self._close(incident.group)
+            self._announce(f"{time.strftime('%H:%M:%S')} {incident.group}: mended")
 
-    def _close(self, name: str) -> None:
+    def _close(self, group: str) -> None:
         with suppress(*_NO_RESPONSE):
-            self._running.pop(name).close()
+            self._running.pop(group).close()
 
     # --- What goes wrong: from the start of each block to its end -----------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from koff.kafkatest.incidents import _ACTIONS as ACTIONS
-from koff.kafkatest.incidents import CYCLE_S, GROUPS, SCHEDULE, TOPICS, Incidents, list_changes
+from koff.kafkatest.incidents import CYCLE_S, GROUPS, SCHEDULE, TOPICS, Incidents, list_changes, play_one
 from koff.kafkatest.traffic import Control
 from koff.lag import Cause
 
@@ -44,6 +44,26 @@ def test_something_begins_each_minute_or_so_and_no_incident_begins_before_it_has
     begins = [at_s for at_s, begins, _ in describe(0, 4 * CYCLE_S) if begins]
     assert max(after - before for before, after in pairwise(begins)) <= 75
     assert all(incident.lasts_s < CYCLE_S for incident in SCHEDULE)
+
+
+@pytest.mark.parametrize("group", [group.name for group in GROUPS])
+def test_one_incident_alone_begins_soon_and_ends_before_the_next_cycle(group):
+    changes = list_changes(0, CYCLE_S, play_one(group))
+    assert [(each.begins, each.incident.group) for each in changes] == [(True, group), (False, group)]
+    assert changes[0].at_s < 10
+
+
+def test_what_begins_and_ends_is_announced_in_a_line():
+    lines: list[str] = []
+    traffic: Any = SimpleNamespace(controls={"invoice-mailer": Control()})
+    cluster: Any = SimpleNamespace()
+    incidents = Incidents(cluster, traffic, announce=lines.append)
+    incidents.begin(SCHEDULE[0])
+    incidents.end(SCHEDULE[0])
+    assert [line.partition(" ")[2] for line in lines] == [
+        "invoice-mailer: its only member is stopped",
+        "invoice-mailer: mended",
+    ]
 
 
 def test_each_incident_has_a_group_with_a_topic_of_its_own_and_a_cause_of_koff():
