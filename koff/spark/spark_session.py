@@ -158,7 +158,7 @@ def _launch_java(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
 
 def check_java() -> None:
     """Has Spark's scripts run the Java that `find_java` finds. Raises `MissingJava`."""
-    path = find_java()
+    path = find_java(packaged=False)
     if path == shutil.which("java"):
         os.environ.pop("JAVA_HOME", None)  # comes before PATH in Spark's scripts
     else:

