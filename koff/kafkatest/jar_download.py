@@ -88,6 +88,7 @@ def fetch_jars(jars: Sequence[Jar], folder: Path, report: Progress) -> None:
     repository = folder.with_name(f"{folder.name}.part")
     tally = _Tally(sum(jar.size for jar in jars if not jar.is_at(repository / jar.path)))
     context = _make_context(repository, tally)
+    report(tally.describe())
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=folder.parent) as work:
         libs = Path(work) / "libs"
         libs.mkdir()
@@ -95,14 +96,13 @@ def fetch_jars(jars: Sequence[Jar], folder: Path, report: Progress) -> None:
             try:
                 running = {pool.submit(_fetch_jar, context, jar, libs) for jar in jars}
                 while running:
-                    report(tally.describe())
                     done, running = wait(running, timeout=0.5, return_when=FIRST_EXCEPTION)
                     for future in done:
                         future.result()
+                    report(tally.describe())
             finally:
                 tally.is_stopped = True
                 pool.shutdown(wait=False, cancel_futures=True)
-        report(tally.describe())
         # A rename within one file system is atomic: no process sees a folder with half of the jars.
         libs.rename(folder)
     shutil.rmtree(repository, ignore_errors=True)
