@@ -103,7 +103,7 @@ def test_koff_lag_gives_the_age_of_the_record_and_says_where_it_has_it_from(kafk
     check_age(row["time_lag_s"], offset=7, since=begun)
     (in_csv,) = csv.DictReader(io.StringIO(run_koff(*args, "--format", "csv").stdout))
     assert in_csv["time_lag_source"] == "record"
-    assert re.search(r"END +LAG +SECONDS", run_koff(*args).stdout)
+    assert re.search(r"PARTITION +LAG +SECONDS", run_koff(*args).stdout)
 
 
 def test_clocks_of_producers_that_are_wrong_make_no_lag_smaller_in_silence(kafka, make_topic):

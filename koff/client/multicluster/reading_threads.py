@@ -155,14 +155,20 @@ class MessageStream(Closing, ABC):
         """Reads a topic that was deleted and created again from its start."""
         self._topic_watch.check_if_due()
         found = self._watched.recreations
-        if found != self._recreations:
-            log.warning(
-                "the topic was deleted and created again: reading its new log",
-                cluster=self._cluster_name,
-                topic=self._conf.topic,
-            )
+        if found == self._recreations:
+            return
+        try:
             self._restart_partitions()
-            self._recreations = found  # last: after an error, the next call tries again
+        except (KoffError, KafkaException) as error:  # no leader yet, or a partition that is just assigned
+            log.debug("the new log is not read yet: trying again", reason=str(error))
+            self._stopping.wait(RETRY_S / 10)
+            return
+        self._recreations = found
+        log.warning(
+            "the topic was deleted and created again: reading its new log",
+            cluster=self._cluster_name,
+            topic=self._conf.topic,
+        )
 
     @abstractmethod
     def _restart_partitions(self) -> None:

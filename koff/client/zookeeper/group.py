@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +19,7 @@ from koff.client.redelivery.conf import RedeliveryCounts
 from koff.client.redelivery.dead_letters import DeadLetters
 from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.start_offset import StartOffset
+from koff.client.zookeeper.brokers import find_brokers
 from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
 from koff.client.zookeeper.delivery import Delivery
@@ -27,8 +27,8 @@ from koff.client.zookeeper.errors import AlreadyClosing, make_koff_error, raise_
 from koff.client.zookeeper.intake import Intake, check_offset, fetch_initial_offsets
 from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
-from koff.client.zookeeper.session import NoNode, Session
-from koff.client.zookeeper.znodes import BROKERS, GroupPaths, bootstrap_servers, new_member_id
+from koff.client.zookeeper.session import Session
+from koff.client.zookeeper.znodes import GroupPaths, new_member_id
 from koff.errors import ConfigError, ConnectError, Denied, KoffError
 from koff.logs import get_logger
 
@@ -249,7 +249,7 @@ class ConsumerGroup(Closing):
         # Connect to ZooKeeper, then to Kafka.
         self._parts.enter_context(self.session).connect(make_chroot=True)
         if not self.cluster.brokers:
-            self.cluster = _find_brokers(self.session, self.cluster)
+            self.cluster = find_brokers(self.session, self.cluster)
         self._cluster = self._parts.enter_context(Cluster(self.cluster))
         self._connect_cluster()
         self._delivery.cluster_name = self.cluster.cluster_name
@@ -396,25 +396,3 @@ class ConsumerGroup(Closing):
         if self._stopping.is_set() and not passed_over:
             self._close_errors.append(error)
         self._errors.put_error(error)
-
-
-def _find_brokers(session: Session, cluster: ClusterConf) -> ClusterConf:
-    """`cluster` with the registered brokers that have a listener of its security protocol.
-
-    Raises `ConfigError` if there is none, and `ConnectError`.
-    """
-    protocol = str(cluster.read_properties().get("security.protocol", "plaintext")).upper()
-    nodes: list[bytes] = []
-    for number in session.list_children(BROKERS):
-        try:
-            nodes.append(session.call("get", f"{BROKERS}/{number}")[0])
-        except NoNode:
-            continue  # that broker has just ended
-    addresses = bootstrap_servers(nodes, protocol)
-    if not addresses:
-        raise ConfigError(
-            f"ZooKeeper at {session.hosts} knows no brokers with a {protocol} listener (in {BROKERS}): name "
-            "the brokers in the config's cluster, add Kafka's chroot to the address, or check "
-            "security.protocol"
-        )
-    return replace(cluster, brokers=addresses)

@@ -3,7 +3,8 @@
 Delta numbers the versions of a table, and the log store must let only one process write a number. On most
 file systems it does. On S3, Delta's default `S3SingleDriverLogStore` only does so within one process: of two
 processes that commit at the same moment, the later one replaces the commit of the earlier one, whose rows
-are then lost without an error. The leases of koff are such commits too, so they cannot prevent that.
+are then lost without an error. The claims of batches in `progress` are such commits too: they cannot prevent
+that.
 """
 
 from __future__ import annotations
