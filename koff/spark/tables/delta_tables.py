@@ -64,12 +64,13 @@ class Tables:
         return DeltaTable.forPath(self.spark, self.path(name))
 
     def write_batch(
-        self, name: str, frame: DataFrame, cluster: str, number: int, *, replace: bool = False
+        self, name: str, frame: DataFrame, cluster: str, number: int, *, replace: bool = False, mark: str = ""
     ) -> None:
         """Appends the rows of a batch of a cluster, in one commit of Delta.
 
         The table takes one write of each number of a cluster, and none of a lower number: else this does
-        nothing. With `replace`, the rows replace all rows of the cluster. `frame` may lack `day`.
+        nothing. With `replace`, the rows replace all rows of the cluster. `frame` may lack `day`. `mark` is a
+        text in the commit of Delta, for `has_mark`.
         """
         from pyspark.sql import functions as f
 
@@ -79,6 +80,7 @@ class Tables:
         frame = frame.select(*(column.name for column in table.columns))
         write = frame.write.format("delta").mode("overwrite" if replace else "append")
         write = write.option("txnAppId", make_app(cluster)).option("txnVersion", number)
+        write = write.option("userMetadata", mark) if mark else write
         if replace:
             write = write.option("replaceWhere", f"cluster = {quote_sql(cluster)}")
         # After a conflict, Delta finds the number of the other process, and ignores this write.
@@ -86,14 +88,30 @@ class Tables:
 
     def find_number(self, name: str, cluster: str) -> int:
         """The number of the newest batch of the cluster that the table has rows of; 0 without one."""
-        jvm = self.spark.sparkContext._jvm
-        assert jvm is not None
+        found = self._update_log(name).transactions().get(make_app(cluster))
+        return int(found.get()) if found.isDefined() else 0
+
+    def find_version(self, name: str) -> int:
+        """The newest version of the table."""
+        return int(self._update_log(name).version())
+
+    def has_mark(self, name: str, mark: str, since: int) -> bool:
+        """Whether a version of the table after `since` has the mark in its commit. Needs no job of Spark."""
+        for version in range(since + 1, self.find_version(name) + 1):
+            path = f"{self.path(name)}/_delta_log/{version:020}.json"
+            fs, hadoop_path = filesystem(self.spark, path)
+            if fs.exists(hadoop_path) and mark in _read_text(self.spark, fs.open(hadoop_path)):
+                return True
+        return False
+
+    def _update_log(self, name: str) -> Any:
+        """Delta's newest snapshot of the table."""
+        jvm: Any = self.spark.sparkContext._jvm
         nothing = jvm.scala.Option.empty()
         delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
             self.spark._jsparkSession, self.path(name)
         )
-        found = delta_log.update(False, nothing, nothing).transactions().get(make_app(cluster))
-        return int(found.get()) if found.isDefined() else 0
+        return delta_log.update(False, nothing, nothing)
 
     def create_tables(self) -> None:
         """Creates the tables that are missing.
@@ -263,3 +281,12 @@ def filesystem(spark: SparkSession, path: str) -> tuple[Any, Any]:
     assert context._jsc is not None
     hadoop_path = context._jvm.org.apache.hadoop.fs.Path(path)
     return hadoop_path.getFileSystem(context._jsc.hadoopConfiguration()), hadoop_path
+
+
+def _read_text(spark: SparkSession, stream: Any) -> str:
+    """The rest of an input stream of Java as UTF-8. Closes it."""
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()

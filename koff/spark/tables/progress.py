@@ -173,8 +173,11 @@ def read_newest_plan(tables: Tables, cluster: str) -> Plan | None:
 
 def claim_batch(tables: Tables, plan: Plan) -> None:
     """Writes the plan, as the next one of its cluster. Raises `TakenOver` if another process was first."""
-    frame = tables.spark.createDataFrame(plan.to_arrow())
-    tables.write_batch("progress", frame, plan.cluster, plan.number)
+    frame, mark = tables.spark.createDataFrame(plan.to_arrow()), f"{plan.owner.nonce} {plan.number}"
+    since = tables.find_version("progress")
+    tables.write_batch("progress", frame, plan.cluster, plan.number, mark=mark)
+    if tables.has_mark("progress", mark, since):
+        return
     (found,) = read_plans(tables, plan.cluster, plan.number)[:1]
     if found.owner.nonce != plan.owner.nonce:
         raise make_taken_error(plan.cluster, found)
