@@ -156,7 +156,7 @@ class Judge:
             skipped_from=skipped_from,
             verdict=np.where(rows.is_judged | is_open, state["verdict"], Verdict.UNKNOWN).astype(np.uint8),
             change=change,
-            since_s=state["incident_since_s"] + self.base_s,
+            since_s=state["incident_since_s"].astype(np.float64) + self.base_s,  # else in steps of 128 s
             group_allowance_s=rows.group_allowance_s,
             basis=rows.basis,
             usual_s=rows.usual_s,

@@ -204,6 +204,13 @@ def test_an_incident_is_opened_raised_once_and_closed_after_two_minutes_of_ok():
     assert changes[0] == "OPENED"
 
 
+def test_the_time_at_which_an_incident_began_is_exact():
+    judge, now_s = Judge(1, 1), 1_796_000_000.0
+    look(judge, now_s, behind(0))
+    for after_s in (37.5, 60):
+        assert look(judge, now_s + after_s, behind(130)).since_s.tolist() == [now_s + 37.5]
+
+
 def test_what_is_bad_at_the_first_sample_is_opened_then():
     judged = look(Judge(1, 1), 1000, behind(500, moved_at_s=0.0))
     assert (judged.verdict.tolist(), judged.change.tolist()) == ([ERR], [IncidentChange.OPENED])
