@@ -55,16 +55,18 @@ def write_sentence(
     reason: str = "",
 ) -> str:
     """The same of a group that may be `allowance_s` late, and whose open incident lasts for `late_for_s`."""
-    waiting = _describe_waiting(lag, time_lag_s)
+    is_late = verdict in (Verdict.WARN, Verdict.ERR)
+    why, waiting = _describe_late(found, late_for_s), _describe_waiting(lag, time_lag_s)
     if verdict is Verdict.UNKNOWN:
         why = f"Unknown: {_UNKNOWN.get(reason, reason)}"
-    elif verdict is Verdict.OK:
+    elif lag is None:  # the verdict is that of the last look at which the lag was known
+        why = why if is_late else "Kept up before"
+        waiting = f"not known now: {_UNKNOWN.get(reason, reason)}"
+    elif not is_late:
         # A group that has just stopped does not keep up: it is only not late yet.
         is_near = allowance_s is not None and time_lag_s is not None and time_lag_s > allowance_s * CALM
         keeps_up = "Keeps up" if late_for_s is None else "Keeps up again"
         why = f"Not late yet: {show_duration(allowance_s or 0)} is allowed" if is_near else keeps_up
-    else:
-        why = _describe_late(found, late_for_s)
     return f"{why}; {waiting}" if waiting else why
 
 

@@ -47,11 +47,13 @@ def test_a_group_without_a_known_lag_says_why(reason):
 
 
 def test_a_late_group_whose_lag_is_withheld_stays_late():
-    found = find(Cause.STUCK_PARTITION, "t-0 stands at offset 5")
-    assert (
-        write_sentence(Verdict.ERR, found, None, None, reason="lags_withheld")
-        == "Stuck: t-0 stands at offset 5"
-    )
+    sentence = write_sentence(Verdict.ERR, [], None, None, late_for_s=130.0, reason="lags_withheld")
+    assert sentence == "Late for 2 min 10 s; not known now: some of its lags are not current"
+
+
+def test_a_group_whose_lag_is_withheld_is_not_said_to_keep_up():
+    sentence = write_sentence(Verdict.OK, [], None, None, reason="commits_not_current")
+    assert sentence == "Kept up before; not known now: its commits are not read up to now"
 
 
 @pytest.mark.parametrize(
