@@ -1,4 +1,4 @@
-"""What a warm sample of the pipeline costs, from the claim of its batch to the last commit of Delta.
+"""The cost of a warm sample of the pipeline, from the claim of its batch to the last commit of Delta.
 
 Prints JSON: for each number of rows of lag, seconds and seconds of CPU (Python and Java together) of each
 sample after the first ones, and the memory of both processes. The commits are made up: between two samples, a

@@ -26,7 +26,7 @@ POINTS = 3
 
 
 def take(tab: Tab, name: str, height: float | None = None) -> None:
-    """A picture of what the tab shows: of all of it, or of the upper part of a narrow page."""
+    """A picture of the whole page in the tab, or of the upper part if the page is narrow."""
     box = {"x": 0.0, "y": 0.0, "width": NARROW, "height": height} if height else None
     (IMAGES / f"{name}.png").write_bytes(tab.screenshot(box))
 

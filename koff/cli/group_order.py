@@ -22,8 +22,8 @@ _LAST: Place = (math.inf,), ()
 def find_place(total: GroupTotal, sort: Sort) -> Place:
     """The place of a group: names ascending, all else from the worst on, unknown numbers last.
 
-    The worst come first by verdict, which is the first part, then by the time lag as a share of what is
-    allowed. Groups that are well are in the order of their names, however late they are.
+    In the order `worst`, the first part is the verdict. The second part is the time lag, as a share of the
+    allowance. Groups that are well are in the order of their names.
     """
     name = total.group.name
     if sort == "worst":
@@ -60,9 +60,9 @@ def filter_totals(totals: Sequence[GroupTotal], text: str) -> list[GroupTotal]:
 class QuietOrder:
     """The order of the groups on a screen.
 
-    In the order `worst`, a row moves only when its verdict changes; by a number, when that changes. All such
-    rows move at once, at most every `MOVE_S`, and not while the order is paused. Until then, new groups are
-    the last.
+    In the order `worst`, a row moves only when its verdict changes. In another order, it moves when its
+    number changes. All such rows move at once: at most every `MOVE_S`, and not while the order is paused.
+    Until then, new groups are the last.
     """
 
     def __init__(self) -> None:

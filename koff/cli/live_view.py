@@ -80,7 +80,7 @@ class Frame:
     sentences: dict[str, str] = field(default_factory=dict)
 
     def describe(self, totals: Sequence[GroupTotal]) -> dict[str, str]:
-        """What there is to say of these groups, and of others that were asked for before."""
+        """The sentences about these groups, and about the groups of earlier calls."""
         new = [total for total in totals if total.group.name not in self.sentences]
         self.sentences.update(describe_groups(self.view, new) if new else {})
         return self.sentences

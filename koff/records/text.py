@@ -188,10 +188,7 @@ def _format_tasks(value: Any) -> str:
         words = [f"epoch {value.member_epoch} {_STREAMS_STATES.get(value.state, 'unknown')}"]
         task_lists["gives up"] = value.active_tasks_pending_revocation
     for name, tasks in task_lists.items():
-        ids = (
-            f"{escape_name(each.subtopology_id)}_{format_ranges(sorted(each.partitions))}" for each in tasks
-        )
-        words += [f"{name} {_list(ids)}"] if tasks or name == "active" else []
+        words += [f"{name} {_list(map(_format_task, tasks))}"] if tasks or name == "active" else []
     return " ".join(words)
 
 

@@ -171,33 +171,6 @@ class WindowTable(ColumnTable):
         self.base[rows] = base
 
 
-def select_saved_windows(
-    saved: Mapping[str, NDArray[Any]], kept: NDArray[np.bool_]
-) -> dict[str, NDArray[Any]]:
-    """The columns of `WindowTable.save` without the rows that are not `kept`, and all other columns."""
-    head, count = saved["window_head"], saved["window_count"]
-    _, index = np.nonzero(_filled_slots(head, count))
-    rows = {"window_" + name: saved["window_" + name][kept] for name in _SAVED}
-    slots = {"window_" + name: saved["window_" + name][kept[index]] for name in _SLOTS}
-    return {**saved, **rows, **slots}
-
-
-def join_saved_windows(
-    first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    """The columns of `WindowTable.save` for the rows of `first`, then those of `second`."""
-    names = ["window_" + name for name in _SAVED]
-    joined = {name: np.concatenate([first[name], second[name]]) for name in names}
-    places, others = (
-        np.nonzero(_filled_slots(each["window_head"], each["window_count"])) for each in (first, second)
-    )
-    slot = np.concatenate([places[0], others[0]])
-    row = np.concatenate([places[1], others[1] + len(first["window_head"])])
-    order = np.lexsort((row, slot))  # by slot, then by row: as `save` copies them
-    slots = ("window_" + name for name in _SLOTS)
-    return joined | {name: np.concatenate([first[name], second[name]])[order] for name in slots}
-
-
 def _filled_slots(head: NDArray[np.int8], count: NDArray[np.int8]) -> NDArray[np.bool_]:
     """A mask (WIDTH, rows) of the slots that hold a commit."""
     # int8 is enough: WIDTH is small, and the remainder of a negative number is positive in numpy.

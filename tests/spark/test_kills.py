@@ -113,22 +113,18 @@ def assert_calm(spark: SparkSession, kafka: KafkaCluster, topic: str, root: Path
     assert_sound(tables)
 
 
+def list_options(kafka: KafkaCluster, topic: str, root: Path) -> list[str]:
+    log = ["--brokers", kafka.bootstrap, "--offsets-topic", topic, "--cluster-name", "c"]
+    return [*log, "--tables", str(root)]
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [3, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_job_that_is_killed_at_random_moments_is_completed_by_the_next(
     spark: SparkSession, kafka: KafkaCluster, tmp_path: Path, kills: int
 ) -> None:
     topic, root, chance = kafka.create_topic(partitions=2), tmp_path / "t", random.Random(kills)
-    told = (
-        "--brokers",
-        kafka.bootstrap,
-        "--offsets-topic",
-        topic,
-        "--cluster-name",
-        "c",
-        "--tables",
-        str(root),
-    )
+    told = list_options(kafka, topic, root)
     with traffic(kafka, topic):
         for _ in range(kills):
             with closing(Process(*told)) as process:
@@ -143,16 +139,7 @@ def test_a_job_that_was_paused_while_another_host_took_over_ends_and_has_written
     spark: SparkSession, kafka: KafkaCluster, tmp_path: Path
 ) -> None:
     topic, root = kafka.create_topic(partitions=2), tmp_path / "t"
-    told = (
-        "--brokers",
-        kafka.bootstrap,
-        "--offsets-topic",
-        topic,
-        "--cluster-name",
-        "c",
-        "--tables",
-        str(root),
-    )
+    told = list_options(kafka, topic, root)
     with traffic(kafka, topic), closing(Process(*told)) as paused:
         paused.wait_for_batches(2)
         paused.signal(signal.SIGSTOP)

@@ -1,1 +1,1 @@
-"""The streaming job: one Spark query for each cluster writes batches, end-offset samples and rows of lag."""
+"""The job: each cluster has a thread that plans batches, writes them, and derives groups and lags."""

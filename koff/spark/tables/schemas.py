@@ -237,8 +237,7 @@ TABLES: Mapping[str, Table] = {
         "group",
     ),
     "state": Table(
-        "A row is what the next batch needs of what was before: the newest state of each key, as koff's own "
-        "bytes.",
+        "A row is the newest state of a key, with which the next batch begins, as koff's own bytes.",
         (
             _CLUSTER,
             _NUMBER,
