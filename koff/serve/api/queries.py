@@ -165,8 +165,8 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
 def _build_last_hour(course: Course | None) -> dict[str, Any] | None:
     if course is None:
         return None
-    lags = {"lag": list_known(course.lag), "time_lag_s": list_known(course.time_lag_s)}
-    return {"step_s": STEP_S, "end_ms": course.end_ms, **lags}
+    values = {name: list_known(values) for name, values in course._asdict().items() if name != "end_ms"}
+    return {"step_s": STEP_S, "end_ms": course.end_ms, **values}
 
 
 def find_cluster(views: Views, name: str) -> ClusterView:

@@ -38,13 +38,15 @@ def build_slow() -> ClusterView:
 def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None:
     with serving(Several(build_slow())) as url:
         open_page(tab, f"{url}/#/group/d/g")
-        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
         (verdict,) = read(tab, "#group > .verdict")
         assert verdict.startswith("ERR ")
         (cause,) = read(tab, ".cause")
         assert cause.startswith("slow member explains 100 %")
         assert "What helps: look at the host of the member" in cause
-        assert read(tab, "figcaption")[0].endswith("objective 40 s")
+        late, _, rates = read(tab, "figcaption")
+        assert late.endswith("objective 40 s")
+        assert rates == "Records a second, last hour: consumed at most 40, produced at most 40"
         assert read(tab, "#group .u-legend .u-label")[2] == "objective"
         facts = dict(zip(read(tab, "#group dt"), read(tab, "#group dd"), strict=True))
         assert facts["Allowed"] == "40 s: its objective"
