@@ -217,6 +217,7 @@ _BY_PATH = (
                 "last_known": LAST_KNOWN,
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
+                "runbook_url": {"description": "By `runbook` of koff.yaml.", **nullable(STRING)},
                 "commands": {
                     "description": "Commands of Kafka's tools that help. They change nothing.",
                     **list_of(STRING),

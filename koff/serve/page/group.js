@@ -16,6 +16,7 @@ export function showGroup(found, events, incidents, back, at_ms) {
     element("h2", { textContent: visible(group.group) }),
     element("p", { className: "verdict" }, status(group.status), " ", group.sentence),
     ...showCauses(group.causes),
+    found.runbook_url ? element("p", {}, link("Runbook", found.runbook_url, { target: "_blank", rel: "noopener" })) : null,
     ...showCommands(found.commands),
     showTime(found.last_hour, at_ms),
     element("section", { className: "courses" }, showCourses(found, group, events, incidents, at_ms)),
