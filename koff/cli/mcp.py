@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from click import option
 
+from koff.cli.monitor_client import DEFAULT_URL, MonitorClient, read_token
 from koff.config.kinds import checked
 from koff.errors import ConfigError
 from koff.serve.listen_address import parse_listen_address
@@ -16,7 +17,7 @@ _MISSING = "koff mcp needs the MCP package: pip install 'koff[mcp]'"
 
 
 @click.command()
-@option("--url", default="http://127.0.0.1:9850", show_default=True, help="Where koff monitor is.")
+@option("--url", default=DEFAULT_URL, show_default=True, help="Where koff monitor is.")
 @option(
     "--listen",
     type=checked("HOST:PORT", parse_listen_address),
@@ -50,8 +51,7 @@ def mcp(url: str, listen: str | None, token_file: Path | None, ca: Path | None) 
         from koff.cli.mcp_tools import Monitor, build_server
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{_MISSING} ({error})") from error
-    token = token_file.read_text().strip() if token_file else None
-    server = build_server(Monitor(url, token, ca))
+    server = build_server(Monitor(MonitorClient(url, ca), read_token(token_file)))
     if listen is None:
         click.echo(f"koff mcp reads requests from standard input, and asks {url}", err=True)
         server.run()

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import ssl
-from pathlib import Path
 from typing import Any, Literal
-from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
-from urllib.request import Request, urlopen
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 
+from koff.cli.monitor_client import MonitorClient
 from koff.errors import KoffError
 from koff.version import VERSION
 
 Json = dict[str, Any]
 Verdict = Literal["ERR", "WARN", "UNKNOWN", "OK"]
-_TIMEOUT_S = 20.0
 _MOST_BYTES = 8 << 20
 _POINTS = 20
 """So many values of the last hour are enough for an agent."""
@@ -30,13 +26,10 @@ Nothing can be changed here: commands are for a person to run, and those that re
 
 
 class Monitor:
-    """The JSON API of koff monitor at `url`."""
+    """The JSON API of koff monitor. `authorization` is the header for all requests of this process."""
 
-    def __init__(self, url: str, token: str | None = None, ca: Path | None = None) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise KoffError(f"--url {url}: it must begin with http:// or https://")
-        self._url, self._token = url.rstrip("/"), token
-        self._tls = ssl.create_default_context(cafile=ca) if ca or url.startswith("https:") else None
+    def __init__(self, client: MonitorClient, authorization: str | None = None) -> None:
+        self._client, self._authorization = client, authorization
 
     def get(self, path: str, ctx: Context, **parameters: Any) -> Json:
         """The response to GET `path`. Raises `ToolError` with what koff monitor says.
@@ -44,32 +37,19 @@ class Monitor:
         An agent that came by HTTP is known by its own header, never by the token of this process.
         """
         query = urlencode({k: v for k, v in parameters.items() if v not in (None, [])}, doseq=True)
-        request = Request(f"{self._url}/api/v1/{path}?{query}")  # noqa: S310 - http or https
-        request.add_header("Accept", "application/json")
-        given = self._token and f"Bearer {self._token}"
-        if ctx.headers is not None:
-            given = ctx.headers.get("authorization")
-        if given:
-            request.add_header("Authorization", given)
+        given = self._authorization if ctx.headers is None else ctx.headers.get("authorization")
         try:
-            with urlopen(request, timeout=_TIMEOUT_S, context=self._tls) as response:  # noqa: S310
-                text = response.read(_MOST_BYTES + 1)
-        except HTTPError as error:
-            raise ToolError(f"koff monitor says {error.code}: {_read_error(error)}") from error
-        except (URLError, OSError) as error:
-            raise ToolError(f"koff monitor at {self._url} does not respond: {error}") from error
-        if len(text) > _MOST_BYTES:
-            raise ToolError("the response is too long: ask for less")
-        found: Json = json.loads(text)
+            found: Json = json.loads(
+                self._client.get(
+                    f"/api/v1/{path}?{query}",
+                    accept="application/json",
+                    authorization=given,
+                    most_bytes=_MOST_BYTES,
+                )
+            )
+        except KoffError as error:
+            raise ToolError(str(error)) from error
         return found
-
-
-def _read_error(error: HTTPError) -> str:
-    text = error.read(2000).decode(errors="replace")
-    try:
-        return str(json.loads(text)["detail"])
-    except (ValueError, LookupError, TypeError):
-        return text.strip() or error.reason
 
 
 def build_server(monitor: Monitor) -> MCPServer[Any]:

@@ -32,6 +32,7 @@ COMMANDS = (
     "monitor",
     "pipeline",
     "printer",
+    "push",
 )
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")

@@ -14,6 +14,7 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from koff.cli.mcp_tools import Monitor, build_server
+from koff.cli.monitor_client import MonitorClient
 from koff.kafkatest import reap, spawn, wait_until
 from koff.kafkatest.ports import free_ports, is_listening
 from tests.koff_process import KOFF, run_koff
@@ -32,6 +33,10 @@ def url() -> Iterator[str]:
         yield served
 
 
+def serve(url: str) -> Any:
+    return build_server(Monitor(MonitorClient(url)))
+
+
 async def call_tool(server: Any, tool: str, arguments: Found) -> Found:
     async with Client(server) as client:
         result = await client.call_tool(tool, arguments)
@@ -48,7 +53,7 @@ def ask(server: Any, tool: str, **arguments: Any) -> Found:
 
 def test_every_tool_reads_only_and_explains_itself(url: str) -> None:
     async def list_tools() -> list[Any]:
-        async with Client(build_server(Monitor(url))) as client:
+        async with Client(serve(url)) as client:
             return list((await client.list_tools()).tools)
 
     tools = asyncio.run(list_tools())
@@ -59,7 +64,7 @@ def test_every_tool_reads_only_and_explains_itself(url: str) -> None:
 
 
 def test_groups_come_worst_first_with_a_sentence(url: str) -> None:
-    server = build_server(Monitor(url))
+    server = serve(url)
     found = ask(server, "list_groups", cluster="prod")
     assert [group["group"] for group in found["groups"]] == ["is-late", "keeps-up"]
     assert "records wait" in found["groups"][0]["sentence"]
@@ -70,13 +75,13 @@ def test_groups_come_worst_first_with_a_sentence(url: str) -> None:
 
 
 def test_one_group_has_its_partitions_and_commands(url: str) -> None:
-    found = ask(build_server(Monitor(url)), "describe_group", cluster="prod", group="is-late")
+    found = ask(serve(url), "describe_group", cluster="prod", group="is-late")
     assert found["partitions"][0]["lag"] == 900
     assert found["commands"]
 
 
 def test_a_reset_is_planned_and_never_done(url: str) -> None:
-    server = build_server(Monitor(url))
+    server = serve(url)
     latest = ask(server, "plan_reset", cluster="prod", group="is-late", to="latest")
     assert latest["partitions"] == [
         {
@@ -93,16 +98,16 @@ def test_a_reset_is_planned_and_never_done(url: str) -> None:
 
 
 def test_incidents_and_events_are_listed(url: str) -> None:
-    server = build_server(Monitor(url))
+    server = serve(url)
     assert ask(server, "list_incidents", is_open=True, cluster="prod")["incidents"] == []
     assert ask(server, "list_events", limit=5)["events"] == []
 
 
 def test_errors_name_the_cause(url: str) -> None:
-    server = build_server(Monitor(url))
+    server = serve(url)
     absent = ask(server, "describe_group", cluster="prod", group="absent")["error"]
     assert "koff monitor says 404: there is no group named 'absent'" in absent
-    assert "does not respond" in ask(build_server(Monitor("http://127.0.0.1:9")), "list_clusters")["error"]
+    assert "does not respond" in ask(serve("http://127.0.0.1:9"), "list_clusters")["error"]
 
 
 def test_an_agent_may_start_koff_mcp_and_talk_by_standard_input_and_output(url: str) -> None:
@@ -141,4 +146,4 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     both = run_koff("mcp", "--listen", "127.0.0.1:0", "--token-file", str(token))
     assert (both.returncode, "each agent sends its own token" in both.stderr) == (2, True)
     wrong = run_koff("mcp", "--url", "ftp://koff")
-    assert (wrong.returncode, "must begin with http" in wrong.stderr) == (1, True)
+    assert (wrong.returncode, "must begin with http" in wrong.stderr) == (2, True)
