@@ -70,6 +70,9 @@ class AsyncClosing(Generic[C]):
         """The result of the call in a thread."""
         return await wait_for_result(self.begin_call(call, *args, **options))
 
+    def end_wait(self) -> None:
+        """Makes a wait of the core raise `Woken`, if it must end before another call."""
+
     async def _open(self) -> Self:
         async with self._opening:
             if self._core is None:

@@ -57,7 +57,7 @@ class Producer(AsyncClosing[interfaces.Producer]):
 
     def __init__(self, make: Callable[[], interfaces.Producer], parent: AsyncClosing[Any]) -> None:
         super().__init__(make, parent)
-        self._turns = Turns(self)
+        self._turns = Turns()
 
     async def produce(
         self, topic: str, partition: int, *messages: Message, timeout_s: float | None = None
@@ -76,7 +76,7 @@ class Producer(AsyncClosing[interfaces.Producer]):
 
         try:
             async with asyncio.timeout(timeout_s):
-                return await wait_for_result(await self._turns.call(send))
+                return await wait_for_result(await self._turns.call(self, send))
         except TimeoutError:
             reasons = dict.fromkeys(range(len(messages)), f"not acknowledged within {timeout_s} s")
             unknown = list(reasons) if is_sent else ()
@@ -91,11 +91,11 @@ class OffsetCoordinator(AsyncClosing[interfaces.OffsetCoordinator]):
 
     def __init__(self, make: Callable[[], interfaces.OffsetCoordinator], parent: AsyncClosing[Any]) -> None:
         super().__init__(make, parent)
-        self._turns = Turns(self)
+        self._turns = Turns()
 
     async def call_in_thread(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
         """The result of the call, after those before it."""
-        return await self._turns.call(partial(call, *args, **options))
+        return await self._turns.call(self, partial(call, *args, **options))
 
     commit = in_thread(interfaces.OffsetCoordinator.commit)
     commit_offsets = in_thread(interfaces.OffsetCoordinator.commit_offsets)

@@ -31,7 +31,7 @@ class Reader(AsyncClosing[multicluster.Reader]):
         make: Callable[..., Any] = multicluster.Reader,
     ) -> None:
         super().__init__(partial(make, clusters, confs))
-        self._turns = Turns(self)
+        self._turns = Turns()
 
     async def read_message(self, timeout_s: float | None = None) -> list[Message]:
         """The next messages of one cluster; [] after `timeout_s`. A group commits their offsets soon."""
@@ -61,7 +61,7 @@ class Reader(AsyncClosing[multicluster.Reader]):
 
     async def _take(self, read: Callable[[float], list[Message]], timeout_s: float | None) -> list[Message]:
         try:
-            messages = await self._turns.take(lambda: read(0.0) or None, self._wait, timeout_s)
+            messages = await self._turns.take(self, lambda: read(0.0) or None, self._wait, timeout_s)
         except NoDataInTime:
             return []
         for message in messages:
@@ -83,7 +83,7 @@ class Writer(AsyncClosing[multicluster.Writer]):
         make: Callable[..., Any] = multicluster.Writer,
     ) -> None:
         super().__init__(partial(make, clusters, conf))
-        self._conf, self._turns = conf, Turns(self)
+        self._conf, self._turns = conf, Turns()
 
     stats = at_once(multicluster.Writer.stats)
 
@@ -104,7 +104,7 @@ class Writer(AsyncClosing[multicluster.Writer]):
                 self.core.give_up(begun[0], why)
 
         try:
-            await self._turns.call(begin, timeout_s)
+            await self._turns.call(self, begin, timeout_s)
             if not self._conf.asynchronous and not await wait_until_done(begun[0].done, begun[0].left_s()):
                 await self.call_in_thread(
                     self.core.give_up, begun[0], f"timeout_s ({timeout_s:g} s) has passed"

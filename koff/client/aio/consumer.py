@@ -29,7 +29,7 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
     ) -> None:
         super().__init__(make, parent)
         self.conf, self.topic, self.partition = conf, conf.topic, conf.partition
-        self._turns = Turns(self, lambda: self.core.wake())  # noqa: PLW0108  # the core is not open yet
+        self._turns = Turns()
         # What was read and not returned: the first messages, the rest of their batch, and a batch after it.
         self._unread: deque[Message] = deque()
         self._pieces: Iterator[list[Message]] = iter(())
@@ -42,26 +42,30 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
 
     async def consume(self, *, timeout_s: float | None = None) -> Message:
         """The next message. Raises as `koff.client.Consumer.consume` does."""
-        return await self._turns.take(self._poll_message, self._read, timeout_s)
+        return await self._turns.take(self, self._poll_message, self._read, timeout_s)
 
     async def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
         """The next messages, at least one, as soon as there are any. Raises as `consume` does."""
         poll = partial(self._poll_batch, max_messages)
-        return await self._turns.take(poll, partial(self._read, max_messages=max_messages), timeout_s)
+        return await self._turns.take(self, poll, partial(self._read, max_messages=max_messages), timeout_s)
 
     async def position(self) -> int:
         """The offset of the next message, as far as it is known: there may be none at that offset."""
-        position = await self._turns.call(self.core.position)
+        position = await self._turns.call(self, self.core.position)
         unread = self._fill_unread()
         return unread[0].offset if unread else position
 
     async def seek(self, offset: int) -> None:
         """Continues at that offset, StartOffset.OLDEST or NEWEST. Drops what was read ahead."""
-        await self._turns.call(partial(self._seek, offset))
+        await self._turns.call(self, partial(self._seek, offset))
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """The messages. Ends where `consume` would raise `NoData`, and when the consumer is closed."""
         return Items(self.consume, NoData, Closed)
+
+    def end_wait(self) -> None:
+        """Ends the wait for messages."""
+        self.core.wake()
 
     # In the loop's thread.
 

@@ -51,7 +51,7 @@ class ConsumerGroup(AsyncClosing["Member"]):
 
     def __init__(self, make: Callable[[], Member]) -> None:
         super().__init__(make)
-        self._turns = Turns(self)
+        self._turns = Turns()
         self._is_closing = False
         self._iterating: WeakKeyDictionary[object, asyncio.Task[Any] | None] = WeakKeyDictionary()
         """The task of each iterator that is in use."""
@@ -68,10 +68,22 @@ class ConsumerGroup(AsyncClosing["Member"]):
         block waits for the shutdown and raises its errors.
         """
         is_first, self._is_closing = not self._is_closing, True
-        if is_first and asyncio.current_task() in self._iterating.values():
+        if not is_first:
+            await self.call_in_thread(self.core.close)  # raises `AlreadyClosing`
+        elif asyncio.current_task() in self._iterating.values():
             self.begin_call(self.core.close)
         else:
             await super().close()
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self.core.name
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that it reads."""
+        return self.core.topics
 
     @property
     def id(self) -> str:
@@ -102,7 +114,7 @@ class ConsumerGroup(AsyncClosing["Member"]):
 
         Raises `NoDataInTime` after `timeout_s`, and `Closed` once the shutdown has begun.
         """
-        message = await self._turns.take(self._poll, self._wait, timeout_s)
+        message = await self._turns.take(self, self._poll, self._wait, timeout_s)
         carry_nack(self, message)
         return message
 

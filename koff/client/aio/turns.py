@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from koff.client.aio.async_closing import AsyncClosing, wait_until_done
@@ -23,18 +24,21 @@ class Turns:
 
     The tasks that read share one wait in one thread. When they are cancelled, the wait goes on, for the next
     one that reads. What it has found is taken in the thread of the loop, so a cancelled task has taken
-    nothing. `wake` makes the wait raise `Woken`.
+    nothing.
     """
 
-    def __init__(self, owner: AsyncClosing[Any], wake: Callable[[], object] = lambda: None) -> None:
-        self._owner, self._wake = owner, wake
+    # It does not keep its owner: in a cycle, only the garbage collector would close what nobody closed.
+
+    def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._last: Future[Any] | None = None
         """The thread that uses the object, until somebody has seen its result."""
         self._is_wait = False
         self._since_s = 0.0
 
-    async def call(self, call: Callable[[], T], timeout_s: float | None = None) -> T:
+    async def call(
+        self, owner: AsyncClosing[Any], call: Callable[[], T], timeout_s: float | None = None
+    ) -> T:
         """The result of the call, after all calls before it. Ends a wait, which begins again after it.
 
         Raises `TimeoutError` if it has not begun after `timeout_s`.
@@ -43,9 +47,9 @@ class Turns:
             await self._turn.acquire()
         try:
             previous, self._is_wait = self._last, False
-            self._last = running = self._owner.begin_call(_call_after, previous, call)
+            self._last = running = owner.begin_call(partial(_call_after, previous, call))
             if previous is not None and not previous.done():
-                self._wake()
+                owner.end_wait()
             await wait_until_done(running)
             if self._last is running:
                 self._last = None
@@ -54,7 +58,11 @@ class Turns:
             self._turn.release()
 
     async def take(
-        self, poll: Callable[[], T | None], wait: Callable[[float | None], object], timeout_s: float | None
+        self,
+        owner: AsyncClosing[Any],
+        poll: Callable[[], T | None],
+        wait: Callable[[float | None], object],
+        timeout_s: float | None,
     ) -> T:
         """What `poll` returns, as soon as it is not None. `wait` runs in a thread while `poll` returns None.
 
@@ -66,7 +74,7 @@ class Turns:
         while (found := poll()) is None:
             is_own = self._last is None
             if self._last is None:
-                self._last, self._is_wait = self._owner.begin_call(wait, left_s), True
+                self._last, self._is_wait = owner.begin_call(wait, left_s), True
             last, is_wait = self._last, self._is_wait
             if not await wait_until_done(last, None if is_own else left_s):
                 raise NoDataInTime(f"nothing came within {timeout_s} s")
@@ -115,13 +123,13 @@ class Items(AsyncIterator[T], Generic[T]):
 
 def iterate_in_thread(owner: AsyncClosing[Any], iterator: Iterator[T]) -> Items[T]:
     """The items of an iterator that blocks, and ends when its source is closed."""
-    turns, found = Turns(owner), list[T | None]()
+    turns, found = Turns(), list[T | None]()
 
     def poll() -> list[T | None] | None:
         return [found.pop()] if found else None
 
     async def take() -> T:
-        (item,) = await turns.take(poll, lambda _: found.append(next(iterator, None)), None)
+        (item,) = await turns.take(owner, poll, lambda _: found.append(next(iterator, None)), None)
         if item is None:
             raise Closed("the source of the items is closed")
         return item
