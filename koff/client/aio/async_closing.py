@@ -118,6 +118,17 @@ def at_once(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     return call
 
 
+class Attribute(Generic[T]):
+    """The attribute of the core that has this name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: AsyncClosing[Any], owner: type) -> T:
+        value: T = getattr(instance.core, self._name)
+        return value
+
+
 async def wait_until_done(future: Future[Any], timeout_s: float | None = None) -> bool:
     """Whether the future of a thread is done after `timeout_s`. Does not cancel it when it is cancelled."""
     return bool((await asyncio.wait([_watch(future)], timeout=timeout_s))[0])

@@ -61,16 +61,14 @@ class Reader(AsyncClosing[multicluster.Reader]):
 
     async def _take(self, read: Callable[[float], list[Message]], timeout_s: float | None) -> list[Message]:
         try:
-            messages = await self._turns.take(self, lambda: read(0.0) or None, self._wait, timeout_s)
+            messages = await self._turns.take(
+                self, lambda: read(0.0) or None, self.core.wait_for_messages, timeout_s
+            )
         except NoDataInTime:
             return []
         for message in messages:
             carry_nack(self, message)
         return messages
-
-    def _wait(self, timeout_s: float | None) -> None:
-        if not self.core.wait_for_messages(timeout_s):
-            raise NoDataInTime
 
 
 class Writer(AsyncClosing[multicluster.Writer]):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
-from koff.client.aio.async_closing import AsyncClosing
+from koff.client.aio.async_closing import AsyncClosing, Attribute
 from koff.client.aio.turns import Items, Turns
 from koff.client.batch import Batch
 from koff.client.broker import interfaces
@@ -24,6 +24,8 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
     is cancelled is returned by the next call.
     """
 
+    skipped = Attribute[int]()
+
     def __init__(
         self, make: Callable[[], interfaces.Consumer], conf: ConsumerConf, parent: AsyncClosing[Any]
     ) -> None:
@@ -34,11 +36,6 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
         self._unread: deque[Message] = deque()
         self._pieces: Iterator[list[Message]] = iter(())
         self._batches: deque[Batch] = deque()
-
-    @property
-    def skipped(self) -> int:
-        """How many offsets `ConsumerConf.on_out_of_range` has skipped."""
-        return self.core.skipped
 
     async def consume(self, *, timeout_s: float | None = None) -> Message:
         """The next message. Raises as `koff.client.Consumer.consume` does."""

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from koff.client.aio.async_closing import AsyncClosing
+from koff.client.aio.async_closing import AsyncClosing, Attribute
 from koff.client.aio.clusters import carry_nack
 from koff.client.aio.turns import Items, Turns, iterate_in_thread
 from koff.client.cluster_conf import TopicPartition
-from koff.client.errors import NoDataInTime
 from koff.client.message import Message
 from koff.client.redelivery.conf import RedeliveryCounts
 from koff.errors import Closed, KoffError
@@ -49,6 +48,13 @@ class ConsumerGroup(AsyncClosing["Member"]):
     until handed-out messages are processed. `ack` and `nack` of a message do not block the loop.
     """
 
+    name = Attribute[str]()
+    topics = Attribute[tuple[str, ...]]()
+    id = Attribute[str]()
+    closed = Attribute[bool]()
+    claims = Attribute[dict[TopicPartition, int]]()
+    redelivery_counts = Attribute[RedeliveryCounts]()
+
     def __init__(self, make: Callable[[], Member]) -> None:
         super().__init__(make)
         self._turns = Turns()
@@ -75,36 +81,6 @@ class ConsumerGroup(AsyncClosing["Member"]):
         else:
             await super().close()
 
-    @property
-    def name(self) -> str:
-        """The name of the group."""
-        return self.core.name
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics that it reads."""
-        return self.core.topics
-
-    @property
-    def id(self) -> str:
-        """The member's id in ZooKeeper."""
-        return self.core.id
-
-    @property
-    def claims(self) -> dict[TopicPartition, int]:
-        """The partitions that this member owns, each with the zxid of its claim."""
-        return self.core.claims
-
-    @property
-    def redelivery_counts(self) -> RedeliveryCounts:
-        """How often this member delivered a message again after `nack`, and passed one over."""
-        return self.core.redelivery_counts
-
-    @property
-    def closed(self) -> bool:
-        """Whether the shutdown is completed."""
-        return self.core.closed
-
     async def wait_closed(self, timeout_s: float | None = None) -> bool:
         """Waits until the shutdown is completed; returns whether it is."""
         return await self.call_in_thread(self.core.wait_closed, timeout_s)
@@ -114,7 +90,7 @@ class ConsumerGroup(AsyncClosing["Member"]):
 
         Raises `NoDataInTime` after `timeout_s`, and `Closed` once the shutdown has begun.
         """
-        message = await self._turns.take(self, self._poll, self._wait, timeout_s)
+        message = await self._turns.take(self, self._poll, self.core.wait_for_message, timeout_s)
         carry_nack(self, message)
         return message
 
@@ -154,10 +130,6 @@ class ConsumerGroup(AsyncClosing["Member"]):
         if self._is_closing:
             raise Closed("the consumer group is closed")
         return self.core.poll_message()
-
-    def _wait(self, timeout_s: float | None) -> None:
-        if not self.core.wait_for_message(timeout_s):
-            raise NoDataInTime(f"no message came within {timeout_s} s")
 
 
 class _Iterator:

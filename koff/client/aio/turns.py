@@ -64,32 +64,27 @@ class Turns:
         wait: Callable[[float | None], object],
         timeout_s: float | None,
     ) -> T:
-        """What `poll` returns, as soon as it is not None. `wait` runs in a thread while `poll` returns None.
+        """What `poll` returns, as soon as it is not None. Until then, `wait` runs in a thread.
 
-        Raises `NoDataInTime` after `timeout_s`, and what `wait` raises.
+        Raises `NoDataInTime` after `timeout_s`, of which `wait` returns False or raises that, and its errors.
         """
         await self._give_way()
-        began_s = asyncio.get_running_loop().time()
-        left_s = timeout_s
+        loop = asyncio.get_running_loop()
+        began_s, left_s = loop.time(), timeout_s
         while (found := poll()) is None:
             is_own = self._last is None
             if self._last is None:
                 self._last, self._is_wait = owner.begin_call(wait, left_s), True
             last, is_wait = self._last, self._is_wait
-            if not await wait_until_done(last, None if is_own else left_s):
-                raise NoDataInTime(f"nothing came within {timeout_s} s")
-            if self._last is last:
+            is_in_time = await wait_until_done(last, None if is_own else left_s)
+            if is_in_time and self._last is last:
                 self._last = None
-            try:
-                if is_wait:
-                    get_result(last)
-            except Woken:
-                pass
-            except NoDataInTime:
-                if is_own:
-                    raise
+            if is_in_time and is_wait:
+                is_in_time = _read_wait(last, is_own=is_own)
+            if not is_in_time:
+                raise NoDataInTime(f"nothing came within {timeout_s} s")
             if timeout_s is not None:
-                left_s = max(timeout_s - (asyncio.get_running_loop().time() - began_s), 0.0)
+                left_s = max(timeout_s - (loop.time() - began_s), 0.0)
         return found
 
     async def _give_way(self) -> None:
@@ -98,6 +93,18 @@ class Turns:
         if now_s - self._since_s > _LONGEST_S:
             await asyncio.sleep(0)
             self._since_s = asyncio.get_running_loop().time()
+
+
+def _read_wait(waited: Future[Any], *, is_own: bool) -> bool:
+    """Whether the wait has ended in time for its task; any wait of another task has. Raises its error."""
+    try:
+        return get_result(waited) is not False or not is_own
+    except Woken:
+        return True
+    except NoDataInTime:
+        if is_own:
+            raise
+        return True
 
 
 def _call_after(previous: Future[Any] | None, call: Callable[[], T]) -> T:
