@@ -246,7 +246,7 @@ def test_closing_ends_a_wait_and_refuses_calls(world):
         with pytest.raises(Closed, match="the reader is closed"):
             call()
     writer = world.writer(topic)
-    writer.close()
+    writer.close(timeout_s=0)
     writer.close()
     with pytest.raises(Closed):
         writer.write_messages(Message(b"a"))

@@ -85,6 +85,10 @@ class Writer(AsyncClosing[multicluster.Writer]):
 
     stats = at_once(multicluster.Writer.stats)
 
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Refuses new messages, and waits for those in flight, as `koff.client`'s writer does."""
+        await self._finish(partial(self.core.close, timeout_s))
+
     async def write_messages(self, *messages: Message, timeout_s: float | None = None) -> None:
         """Writes the messages in the order of the calls; returns and raises as `koff.client`'s writer does.
 

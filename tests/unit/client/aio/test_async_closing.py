@@ -100,6 +100,7 @@ async def test_a_call_that_is_cancelled_returns_at_once_and_close_waits_for_its_
     await cancel(holding)
     assert not tasks.core.released.is_set()
     await asyncio.gather(tasks.close(), tasks.close())
+    assert not tasks._under_way
     await until(lambda: count_calls() == before)
     assert caplog.text == ""
 

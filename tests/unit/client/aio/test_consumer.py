@@ -61,7 +61,8 @@ async def test_the_error_that_a_cancelled_task_waited_for_is_raised_by_the_next_
 
 
 @in_loop
-async def test_reads_that_are_cancelled_at_any_moment_lose_and_repeat_nothing():
+async def test_reads_that_are_cancelled_at_any_moment_lose_and_repeat_nothing(monkeypatch):
+    monkeypatch.setattr("koff.client.aio.turns._LONGEST_S", -1.0)  # each read lets other tasks run
     dice, seen = random.Random(1), list[int]()
 
     async def read(place: Place) -> None:
@@ -90,7 +91,9 @@ async def test_a_seek_ends_the_read_of_a_cancelled_task_and_drops_what_it_read()
         await place.consumer.consume_batch()
         await cancel(await place.begin_wait())
         assert await place.consumer.position() == 3
+        await cancel(await place.begin_wait())
         place.write(b"3")
+        await until(lambda: not place.consumer._under_way)
         await place.consumer.seek(1)
         assert [(await place.consumer.consume()).offset for _ in range(3)] == [1, 2, 3]
 
@@ -114,8 +117,10 @@ async def test_a_read_that_is_late_leaves_the_wait_of_another_task_alone():
         for call in (place.consumer.consume, place.consumer.consume_batch):
             with pytest.raises(NoDataInTime):
                 await call(timeout_s=0.01)
-        place.write(b"a")
-        assert (await waiting).value == b"a"
+        another = await place.begin_wait()
+        assert len(place.consumer._under_way) == 1, "one thread waits for all tasks"
+        place.write(b"a", b"b")
+        assert {message.value for message in await asyncio.gather(waiting, another)} == {b"a", b"b"}
         with pytest.raises(ConfigError, match="a batch of 0 messages"):
             await place.consumer.consume_batch(0)
 
