@@ -49,6 +49,13 @@ class World:
         return consumer
 
 
+@pytest.fixture(autouse=True)
+def _nothing_left(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("kafka"):
+        request.getfixturevalue("kafka")  # the cluster stays
+    request.getfixturevalue("nothing_left")
+
+
 @contextmanager
 def make_world(side: str, request: pytest.FixtureRequest) -> Iterator[World]:
     """A world of one of `ALL_SIDES`."""

@@ -117,7 +117,9 @@ async def test_a_read_that_is_late_leaves_the_wait_of_another_task_alone():
         for call in (place.consumer.consume, place.consumer.consume_batch):
             with pytest.raises(NoDataInTime):
                 await call(timeout_s=0.01)
-        another = await place.begin_wait()
+        another = asyncio.create_task(place.consumer.consume())
+        for _ in range(5):
+            await asyncio.sleep(0)
         assert len(place.consumer._under_way) == 1, "one thread waits for all tasks"
         place.write(b"a", b"b")
         assert {message.value for message in await asyncio.gather(waiting, another)} == {b"a", b"b"}
