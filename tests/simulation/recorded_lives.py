@@ -1,7 +1,8 @@
 """Lives of groups and of koff in virtual time, as a Prometheus would have scraped them: for tests of alerts.
 
-`python -m tests.simulation.recorded_lives [NAME ...]` writes them anew into tests/unit/deploy/lives (about a minute). A
-file has the series that koff served every `SCRAPE_S`, in promtool's notation. `stale` is where a series ended.
+`python -m tests.simulation.recorded_lives [NAME ...]` writes them anew into tests/unit/deploy/lives (about a
+minute). A file has the series that koff served every `SCRAPE_S`, in promtool's notation. `stale` is where a
+series ended.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from koff.serve.metrics.own import ProcessNumbers
 from koff.tracker import Objective, Rule, ShownNames
 from koff.view.cluster_view import ClusterView, LastReload, PipelineStats
 from tests.simulation.facts import Classic, ClassicMember
-from tests.simulation.steady_groups import LOOK_S, TOPIC, SteadyGroups
+from tests.simulation.steady_groups import TOPIC, SteadyGroups
 
 FOLDER = Path(__file__).parents[1] / "unit" / "deploy" / "lives"
 SCRAPE_S = 15

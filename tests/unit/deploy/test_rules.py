@@ -1,4 +1,4 @@
-"""The Prometheus rules of deploy/, on recorded lives: each alert fires in its incident in time, and in no other.
+"""The Prometheus rules, on recorded lives: each alert fires in its incident in time, and in no other.
 
 `tests/simulation/recorded_lives.py` has recorded the lives from koff's core in virtual time.
 """
@@ -35,7 +35,7 @@ needs_promtool = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Scraped:
-    """A target of Prometheus: koff lives that life from minute `begin` on, until it is killed at minute `end`.
+    """A target of Prometheus: koff lives that life from minute `begin` on, and is killed at minute `end`.
 
     A target that is `gone` then is not scraped any more; otherwise its `up` is 0. `more` are labels that
     Prometheus adds. `renamed` replaces a part of the series from minute `renamed_at` on. The life is lived so
@@ -217,11 +217,12 @@ def build_series(target: Scraped) -> Iterator[dict[str, str]]:
     length = target.times * max(len(expand(str(values))) for values in recorded.values())
     kept = length if target.end is None else (target.end - target.begin) * SCRAPES_A_MINUTE
     added = f'job="{target.job}",instance="{target.instance}"{target.more}'
-    for name, values in recorded.items():
-        samples = (target.times * expand(str(values)))[:kept]
+    for name, notation in recorded.items():
+        samples = (target.times * expand(str(notation)))[:kept]
         for labelled, given in rename(name, samples, target):
-            given += ["stale"] if target.end is not None and given[-1] not in ("_", "stale") else []
-            yield {"series": add_labels(labelled, added), "values": " ".join(before + given)}
+            ends = target.end is not None and given[-1] not in ("_", "stale")
+            values = " ".join([*before, *given, *(["stale"] if ends else [])])
+            yield {"series": add_labels(labelled, added), "values": values}
     down = [] if target.end is None else ["stale"] if target.gone else ["0"] * 400
     yield {"series": f"up{{{added}}}", "values": " ".join(before + ["1"] * kept + down)}
 
