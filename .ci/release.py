@@ -3,7 +3,7 @@
 release.py check [--tag vX.Y.Z]    why this source tree may not be released (exit code 1)
 release.py notes                   the section of CHANGELOG.md about the version, for the release's page
 release.py reproduce [--python P]  builds wheel and sdist twice, at two places: they must be equal
-release.py licences SBOM           the licences of what the image has; exit code 1 if one is none of those below
+release.py licences SBOM           what the image has, with licences; exit code 1 if one is none of LICENCES
 """
 
 from __future__ import annotations
