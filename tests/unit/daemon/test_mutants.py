@@ -1,4 +1,4 @@
-"""Thousands of mutants of koff.yaml: `check`, a start and a reload say what is wrong, and nothing else happens."""
+"""Mutants of koff.yaml: `check`, a start and a reload say what is wrong, and nothing else happens."""
 
 from __future__ import annotations
 
