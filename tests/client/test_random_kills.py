@@ -1,4 +1,4 @@
-"""Leaders, coordinators, ZooKeeper and whole clusters are killed at random moments, under traffic of all kinds.
+"""Leaders, coordinators, ZooKeeper and whole clusters are killed at random moments, under all traffic.
 
 Nothing that was acknowledged is lost, and nothing is left unread. A merged stream repeats nothing. A group
 repeats only what another assignment, or another claim, reads again.
