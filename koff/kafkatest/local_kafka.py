@@ -136,7 +136,7 @@ class LocalKafka(LocalServers[KafkaNode], KafkaCluster):
                 reported_s = seconds
                 self._report(f"starting Apache Kafka {self._version}: {seconds} s")
             running = [node for node in self.nodes if node.running] or self.nodes
-            return all(node.is_listening() for node in running) and self._is_up(len(running))
+            return all(node.is_listening() for node in running) and self.is_up(len(running))
 
         try:
             wait_until(is_up, timeout_s=self._timeout_s, what="the local Kafka to respond", every_s=0.1)
