@@ -70,10 +70,10 @@ lock-jars: ## write the lists of Kafka's jars anew (needs Maven)
 
 lock: ## resolve the dependencies anew (needs uv)
 	@command -v uv >/dev/null || { echo "no 'uv' on PATH: pip install uv" >&2; exit 1; }
-	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --extra otlp --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --output-file requirements.lock
 	$(COMPILE) pyproject.toml --extra dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(COMPILE) pyproject.toml --extra demo --constraint requirements-dev.lock --output-file requirements-demo.lock
-	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --extra otlp --extra spark --constraint requirements-dev.lock \
+	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --extra spark --constraint requirements-dev.lock \
 	  --output-file requirements-spark.lock
 	$(COMPILE) --group build --constraint requirements-dev.lock --output-file requirements-build.lock
 	$(COMPILE) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
