@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -174,6 +175,24 @@ def test_a_group_whose_commit_left_the_log_says_what_it_skipped(world, caplog, s
         assert reader.stats(0).skipped == skipped
     assert "is not in the log: reading continues elsewhere" in caplog.text
     assert resumed - 1 == skipped
+
+
+@pytest.mark.parametrize("group", ["", "g"])
+def test_a_reader_that_retention_overtakes_says_what_it_skipped(world, caplog, group):
+    topic = world.make_topic()
+    with world.writer(topic) as writer:  # more than the reader and its client fetch ahead
+        for number in range(50):
+            writer.write_messages(Message(b"%0500000d" % number))
+    conf = {"queue_capacity": 1, **({"group_id": f"{group}-{topic}"} if group else {})}
+    with world.reader(topic, **conf) as reader:
+        offsets = [message.offset for message in read(reader, 1)]
+        world.delete_before(topic, 0, 45)
+        while offsets[-1] < 49:
+            offsets += [message.offset for message in reader.fetch_message(timeout_s=60)]
+        gaps = [after - before - 1 for before, after in itertools.pairwise(offsets) if after > before + 1]
+        assert gaps == [reader.stats(0).skipped]
+        assert (offsets[0], offsets[-5:]) == (0, [45, 46, 47, 48, 49])
+    assert "is not in the log: reading continues elsewhere" in caplog.text
 
 
 def test_small_fetches_are_no_error(world):

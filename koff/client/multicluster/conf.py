@@ -8,12 +8,12 @@ from enum import Enum
 
 from koff.client.broker.conf import Compression
 from koff.client.cluster_conf import Isolation, TopicPartition
+from koff.client.delivery.conf import Redelivery
 from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
 from koff.client.patience import PATIENCE_S
-from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
 from koff.errors import ConfigError

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from koff.client.zookeeper import membership as membership_module
+from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.znodes import GroupPaths, Registration
 from koff.errors import ConnectError
@@ -38,7 +39,6 @@ class FakeSession:
 def test_new_partitions_are_claimed_though_zookeeper_fails_just_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership_module, "_READ_MEMBERS_S", 0.0)
     session = FakeSession()
-    intake: Any = SimpleNamespace(add_claim=lambda claim: None)
     errors: list[Exception] = []
     membership = Membership(
         cast(Any, session),
@@ -46,10 +46,10 @@ def test_new_partitions_are_claimed_though_zookeeper_fails_just_then(monkeypatch
         "member",
         ["t"],
         cast(Any, None),
-        {"t": intake},
         60,
-        errors.append,
-        dict,
+        start_claim=lambda at, number, czxid: Claim(*at, czxid, session_number=number),
+        on_error=errors.append,
+        fetch_leaders=dict,
     )
     membership.partition_counts = {"t": 1}
     membership._run_round()
