@@ -24,6 +24,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 from koff.serve.metrics.conf import check_families
 from koff.tracker import compile_expression
+from koff.view.runbooks import check_runbook_template
 
 
 def _check_zookeeper(given: str) -> None:
@@ -60,6 +61,7 @@ ADDRESSES = kinds.checked("HOST:PORT[,...]", check_addresses)
 EXPRESSION = kinds.text("REGEX", compile_expression)
 FAMILIES = kinds.checked("NAMES", lambda given: check_families(given.split(",")))
 FILE, FOLDER = kinds.text("FILE", Path), kinds.text("DIR", Path)
+RUNBOOK = kinds.checked("URL", check_runbook_template)
 GROUP_LABELS = kinds.text("REGEX", parse_group_labels)
 LABELS = Texts(_find_label_fault)
 LISTEN = kinds.checked("HOST:PORT", parse_listen_address)
@@ -181,6 +183,14 @@ CLUSTER_SETTINGS = (
         many=True,
         reload="at once",
         see="#objectives",
+    ),
+    Setting(
+        "runbook",
+        RUNBOOK,
+        "Where your runbook is: a link on the page of each group, and `runbook_url` in the API. `{cluster}`,"
+        " `{group}` and `{cause}` are filled in.",
+        example="https://wiki.example.com/kafka/{cause}?group={group}",
+        reload="at once",
     ),
     Setting(
         "start",

@@ -22,27 +22,17 @@ class MemoryDelivery(Delivery[P]):
         super().__init__(clock=lambda: virtual_clock.now_s, lock=virtual_clock.changed, **callbacks)
         self._virtual_clock, self._fetch = virtual_clock, fetch
 
-    def take(
-        self,
-        most: int | None = None,
-        timeout_s: float | None = None,
-        *,
-        commit: bool = False,
-        on_empty: Callable[[], None] = lambda: None,
-    ) -> list[Message]:
+    def wait_for_messages(
+        self, timeout_s: float | None = None, has_failed: Callable[[], bool] = lambda: False
+    ) -> bool:
         """See `Delivery`."""
-        found: list[Message] = []
 
         def look() -> bool:
             if not self.closed:
                 self._fetch()
-            found.extend(self.poll(most, commit=commit))
-            if not found:
-                on_empty()
-            return bool(found)
+            return self._is_ready_to_poll(has_failed)
 
-        self._virtual_clock.wait_for(look, float("inf") if timeout_s is None else timeout_s)
-        return found
+        return self._virtual_clock.wait_for(look, float("inf") if timeout_s is None else timeout_s)
 
     def _delay(self, partition: P, raw: object, delay_s: float) -> None:
         super()._delay(partition, raw, delay_s)

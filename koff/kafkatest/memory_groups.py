@@ -162,6 +162,18 @@ class MemoryConsumerGroup(Closing):
             if self._closing:
                 self._shut_down()
 
+    def poll_message(self) -> Message | None:
+        """The next message, None if there is none now. Raises `Closed` once the shutdown has begun."""
+        with self._clock.changed:
+            if self._closing:
+                raise Closed(f"the consumer group {self.name} is closed")
+            self._advance()
+            return next(iter(self._delivery.poll(1)), None)
+
+    def wait_for_message(self, timeout_s: float | None = None) -> bool:
+        """Waits until `poll_message` has a message or raises. Returns whether it does after `timeout_s`."""
+        return self._delivery.wait_for_messages(timeout_s)
+
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed."""
         while (error := self._errors.take_error(lambda: self._closed)) is not None:

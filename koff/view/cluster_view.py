@@ -134,6 +134,8 @@ class ClusterView:
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics the snapshot shows."""
     objectives: tuple[Objective, ...] = ()
+    runbook: str | None = None
+    """The template of the address of a group's runbook (`koff.view.runbooks`)."""
     """The lags in seconds that the owners of groups accept."""
     expected_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether each group that is expected is present. A group of which koff cannot know that is left out."""

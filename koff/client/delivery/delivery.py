@@ -89,18 +89,35 @@ class Delivery(Generic[P]):
         timeout_s: float | None = None,
         *,
         commit: bool = False,
-        on_empty: Callable[[], None] = lambda: None,
+        has_failed: Callable[[], bool] = lambda: False,
     ) -> list[Message]:
-        """As `poll`, but waits for messages; [] after `timeout_s`. Calls `on_empty` while there are none."""
+        """As `poll`, but waits for messages; [] after `timeout_s`, and when `has_failed` returns true."""
+        until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        messages: list[Message] = []
+        # A failed message that was processed meanwhile is not handed out: then there may be none.
+        while not messages and self.wait_for_messages(max(until - time.monotonic(), 0.0), has_failed):
+            messages = self.poll(most, commit=commit)
+            if has_failed():
+                break
+        return messages
+
+    def wait_for_messages(
+        self, timeout_s: float | None = None, has_failed: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Waits until there are messages, `close`, or `has_failed`; returns whether so after `timeout_s`."""
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
-            while not (messages := self.poll(most, commit=commit)):
-                on_empty()
+            while not self._is_ready_to_poll(has_failed):
                 left_s = until - time.monotonic()
                 if left_s <= 0:
-                    break
+                    return False
                 self.lock.wait(min(left_s, _CHECK_S))
-            return messages
+            return True
+
+    def _is_ready_to_poll(self, has_failed: Callable[[], bool]) -> bool:
+        now = self._clock()
+        has_messages = any(self._is_ready(each) and each.has_due(now) for each in self._turns)
+        return self.closed or has_messages or has_failed()
 
     def poll(self, most: int | None = None, *, commit: bool = False) -> list[Message]:
         """The next messages of one cluster, up to `most`. [] if there are none now. Raises `Closed`.

@@ -125,6 +125,10 @@ class ReadPartition:
         """How many messages wait."""
         return len(self.buffered) + len(self.delayed)
 
+    def has_due(self, now: float) -> bool:
+        """Whether a message may be handed out."""
+        return bool(self.buffered) or any(due_at <= now for due_at, _ in self.delayed)
+
     @property
     def drained(self) -> bool:
         """Whether each handed-out message came back, acknowledged or not."""

@@ -81,17 +81,24 @@ class Reader(Closing):
         """
         return self._take(timeout_s, commit=False)
 
-    def _take(self, timeout_s: float | None, *, commit: bool) -> list[Message]:
+    def wait_for_messages(self, timeout_s: float | None = None) -> bool:
+        """Waits until `read_message` returns or raises at once. Returns whether it does after `timeout_s`."""
         self.check_process()
-        return self._delivery.take(timeout_s=timeout_s, commit=commit, on_empty=self._raise_failures)
+        return self._delivery.wait_for_messages(timeout_s, self._has_failed)
 
-    def _raise_failures(self) -> None:
-        """Raises the errors of all readers if all have failed, unless they were raised before."""
-        failures = [each.failure for each in self._subscriptions if each.failure and not each.is_reported]
-        if len(failures) == len(self._subscriptions):
-            for each in self._subscriptions:
-                each.is_reported = True
-            raise ReadErrors(failures)
+    def _take(self, timeout_s: float | None, *, commit: bool) -> list[Message]:
+        """Raises the errors of all readers if all have failed, once, and no message waits."""
+        self.check_process()
+        messages = self._delivery.take(timeout_s=timeout_s, commit=commit, has_failed=self._has_failed)
+        with self._delivery.lock:
+            if not messages and self._has_failed():
+                for each in self._subscriptions:
+                    each.is_reported = True
+                raise ReadErrors([each.failure for each in self._subscriptions if each.failure])
+        return messages
+
+    def _has_failed(self) -> bool:
+        return all(each.failure is not None and not each.is_reported for each in self._subscriptions)
 
     def commit_messages(self, *messages: Message, timeout_s: float = PATIENCE_S) -> None:
         """Commits the offsets after these messages, for the groups that read them.

@@ -165,6 +165,17 @@ class ConsumerGroup(Closing):
         finally:
             self._iterating.pop(iterator, None)
 
+    def poll_message(self) -> Message | None:
+        """The next message, None if there is none now. Raises `Closed` once the shutdown has begun."""
+        self.check_process()
+        if self._stopping.is_set():
+            raise Closed(f"the consumer group {self.name} is closed")
+        return next(iter(self._delivery.poll(1)), None)
+
+    def wait_for_message(self, timeout_s: float | None = None) -> bool:
+        """Waits until `poll_message` has a message or raises. Returns whether it does after `timeout_s`."""
+        return self._delivery.wait_for_messages(timeout_s)
+
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed.
 

@@ -113,16 +113,13 @@ def test_after_a_close_nothing_is_handed_out() -> None:
         fixture.delivery.take()
 
 
-def test_an_error_is_raised_only_when_no_message_waits() -> None:
+def test_a_failure_ends_a_wait_and_messages_come_before_it() -> None:
     fixture = Fixture()
     fixture.put(fixture.make(), 1)
-
-    def fail() -> None:
-        raise ConnectError("gone")
-
-    assert len(fixture.delivery.take(on_empty=fail)) == 1
-    with pytest.raises(ConnectError):
-        fixture.delivery.take(on_empty=fail)
+    assert fixture.delivery.wait_for_messages(0)
+    assert len(fixture.delivery.take(has_failed=lambda: True)) == 1
+    assert fixture.delivery.take(has_failed=lambda: True) == []
+    assert not fixture.delivery.wait_for_messages(0)
 
 
 def test_what_was_fetched_of_a_partition_that_is_lost_never_arrives() -> None:
