@@ -25,6 +25,8 @@ _LEAVE_PAUSE_S = 0.02
 """The pause between rounds while the member leaves: acknowledgements do not wake the leaving thread."""
 _READ_MEMBERS_S = 2.0
 """How often the members are read even if no watch fired."""
+_UNOWNED_S = 10.0
+"""After this time, a partition without an owner is nobody's. A hand-over to a Go member takes a second."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 """How long a member leaves a partition alone after its claim failed; doubled at each further failure."""
 
@@ -69,7 +71,15 @@ class Membership:
         self._renewed_at = self._members_read_at = 0.0
         self._members: list[str] | None = None
         """The members of which the present assignment was computed."""
+        self._leaders: Mapping[str, Sequence[int]] = {}
+        """The leaders by which Go members and this one divide the partitions; those of the last change."""
+        self._divided_among: object = None
+        """The members and the partition counts of which that is so."""
         self._assigned: set[TopicPartition] = set()
+        self._adopted: set[TopicPartition] = set()
+        """Partitions that are in nobody's share."""
+        self._unowned: dict[TopicPartition, float] = {}
+        """Since when a partition has no owner (monotonic)."""
         self._unconfirmed: set[TopicPartition] = set()
         """Partitions whose owner node this member may have created, without a response that confirms it."""
         self._failures: dict[TopicPartition, tuple[int, float]] = {}
@@ -243,21 +253,44 @@ class Membership:
         if members != known:
             self._compute_assignment(self._read_registrations(members))
         self._members = members
+        if any(map(is_go_member, members)):
+            self._adopt_unowned(now)
 
     def _compute_assignment(self, registrations: Mapping[str, Registration]) -> None:
-        # Now, as the Go members do: an earlier leader would give another order. Later changes of leaders
-        # change no assignment before the members change.
-        leaders = self._fetch_leaders() if any(map(is_go_member, registrations)) else {}
-        assigned: set[TopicPartition] = set()
+        divided_among = sorted(registrations), dict(self.partition_counts)
+        if divided_among != self._divided_among:
+            # Now, as the Go members do: an earlier leader would give another order. Later changes of leaders
+            # change no assignment before the members change.
+            self._leaders = self._fetch_leaders() if any(map(is_go_member, registrations)) else {}
+            self._adopted.clear()
+        assigned = set(self._adopted)
         for topic, count in self.partition_counts.items():
-            of_topic = leaders.get(topic, ())
-            if leaders and len(of_topic) < count:
+            of_topic = self._leaders.get(topic, ())
+            if self._leaders and len(of_topic) < count:
                 raise ConnectError(f"the leaders of {topic} are unknown: no assignment yet")
             shares = assign_partitions(registrations, topic, range(count), of_topic)
             assigned.update(TopicPartition(topic, partition) for partition in shares.get(self._member, ()))
+        self._divided_among = divided_among
         if assigned != self._assigned:
             self._log.info("rebalance", members=len(registrations), partitions=len(assigned))
         self._assigned = assigned
+
+    def _adopt_unowned(self, now: float) -> None:
+        """Takes partitions into the assignment that nobody has owned for `_UNOWNED_S`, until the next change.
+
+        Go members divide the partitions by the leaders of the moment at which each of them sees a change of
+        the members. When a leader moves between two of these moments, a partition may be in nobody's share.
+        """
+        unowned: set[TopicPartition] = set()
+        for topic, count in self.partition_counts.items():
+            owned = self._session.list_children(f"{self._paths.owners}/{topic}")
+            unowned |= {TopicPartition(topic, n) for n in range(count) if str(n) not in owned}
+        self._unowned = {at: self._unowned.get(at, now) for at in unowned}
+        late = {at for at, since in self._unowned.items() if now >= since + _UNOWNED_S} - self._assigned
+        if late:
+            self._log.warning("partitions without an owner are claimed", partitions=sorted(late))
+        self._adopted |= late
+        self._assigned |= late
 
     def _read_registrations(self, members: Iterable[str]) -> dict[str, Registration]:
         """The registrations of the members that are still there. A watch fires when one changes."""
