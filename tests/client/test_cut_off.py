@@ -100,10 +100,10 @@ def test_a_cluster_is_asked_again(starting, topic):
         assert cluster.fetch_offsets([at]) == {at: 5}
         starting.forgets = True
         with pytest.raises(ConnectError, match="knows no brokers yet"):
-            cluster.fetch_partition_counts()
+            cluster.fetch_metadata()
         starting.forgets = False
         assert cluster.fetch_offsets([at]) == {at: 5}
-        assert cluster.fetch_partition_counts()[topic] == 1
+        assert len(cluster.fetch_metadata().topics[topic]) == 1
 
 
 def test_consumers_that_share_a_client_read_on(kafka, starting):

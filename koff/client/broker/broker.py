@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +25,7 @@ from koff.client.metadata import Metadata
 from koff.client.patience import Patience
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
-from koff.errors import Closed, ConfigError, ConnectError, Denied
+from koff.errors import Closed, ConfigError, ConnectError
 
 T = TypeVar("T")
 
@@ -42,7 +41,6 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
     brokers = addresses if isinstance(addresses, str) else ",".join(addresses)
     check_addresses(brokers)
     cluster_conf = chosen.cluster_conf(brokers)
-    patience = Patience(chosen.patience_s, chosen.dial_retry_limit)
 
     def dial_once() -> Broker:
         cluster = Cluster(cluster_conf)
@@ -54,20 +52,7 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
             raise
         return Broker(cluster, chosen)
 
-    return _retry(dial_once, patience, chosen.dial_retry_wait_s, time.sleep)
-
-
-def _retry(call: Callable[[], T], patience: Patience, wait_s: float, wait: Callable[[float], object]) -> T:
-    """The result of `call`. After `ConnectError`, waits and calls again, as long as there is patience."""
-    while True:
-        try:
-            return call()
-        except Denied:
-            raise
-        except ConnectError:
-            if not patience.allows_retry(wait_s):
-                raise
-        wait(wait_s)
+    return Patience(chosen.patience_s, chosen.dial_retry_limit).retry(dial_once, chosen.dial_retry_wait_s)
 
 
 class Broker(Closing):
@@ -286,7 +271,7 @@ class Broker(Closing):
 
         self._check_open()
         patience = Patience(self.conf.patience_s, self.conf.leader_retry_limit)
-        return _retry(call, patience, self.conf.leader_retry_wait_s, wait)
+        return patience.retry(call, self.conf.leader_retry_wait_s, wait)
 
 
 def _build_feed_conf(conf: ConsumerConf) -> FeedConf:

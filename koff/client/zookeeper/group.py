@@ -28,7 +28,7 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths, new_member_id
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, KoffError
 from koff.logs import get_logger
 
 _RETRY_S = 0.5
@@ -258,7 +258,7 @@ class ConsumerGroup(Closing):
         if not self.cluster.brokers:
             self.cluster = find_brokers(self.session, self.cluster)
         self._cluster = self._parts.enter_context(Cluster(self.cluster))
-        self._connect_cluster()
+        Patience(self.cluster.patience_s).retry(self._cluster.connect, _RETRY_S, self._stopping.wait)
         if topic := self.conf.redelivery.dead_letter_topic:
             letters = self._parts.enter_context(DeadLetters(self.cluster, topic, self.name))
             self._rule.write_dead_letter = letters.write_message
@@ -294,15 +294,6 @@ class ConsumerGroup(Closing):
         claim = Claim(*at, czxid, cluster, self._rule, session_number=session_number)
         self._intake.add(claim)
         return claim
-
-    def _connect_cluster(self) -> None:
-        patience = Patience(self.cluster.patience_s)
-
-        def wait(error: ConnectError) -> bool:
-            may_retry = not isinstance(error, Denied) and patience.allows_retry(_RETRY_S)
-            return may_retry and not self._stopping.wait(_RETRY_S)
-
-        self._cluster.connect(wait=wait)
 
     def abandon(self) -> None:
         """Closes everything without draining: the claims end with the session. Safe to call twice."""
@@ -348,10 +339,10 @@ class ConsumerGroup(Closing):
         """Fetches the partition counts; a change requests a rebalance. Raises `ConnectError`."""
         # List all topics: librdkafka sends a request for single topics to the controller, which may be down.
         requested_at = time.monotonic()
-        all_counts = self._cluster.fetch_partition_counts()
+        all_topics = self._cluster.fetch_metadata().topics
         if self._intake is not None:
             self._intake.note_response(requested_at)
-        counts = {topic: all_counts[topic] for topic in self.topics if topic in all_counts}
+        counts = {topic: len(all_topics[topic]) for topic in self.topics if topic in all_topics}
         if counts != self._membership.partition_counts:
             missing = [topic for topic in self.topics if topic not in counts]
             if missing:

@@ -126,15 +126,12 @@ CALLS: dict[str, Call] = {
     "Mx.consume_batch": lambda made: made["mx"].consume_batch(),
     "Cluster.connect": lambda made: made["cluster"].connect(),
     "Cluster.fetch_topic": lambda made: made["cluster"].fetch_topic("t"),
-    "Cluster.describe_topics": lambda made: made["cluster"].describe_topics(["t"]),
     "Cluster.find_denied_topics": lambda made: made["cluster"].find_denied_topics(["t"]),
     "Cluster.fetch_topic_ids": lambda made: made["cluster"].fetch_topic_ids(["t"]),
-    "Cluster.fetch_partition_counts": lambda made: made["cluster"].fetch_partition_counts(),
     "Cluster.fetch_metadata": lambda made: made["cluster"].fetch_metadata(),
     "Cluster.fetch_topic_configs": lambda made: made["cluster"].fetch_topic_configs("t", "retention.ms"),
     "Cluster.find_address": lambda made: made["cluster"].find_address(1),
     "Cluster.fetch_offsets": lambda made: _raise_text(made["cluster"].fetch_offsets([AT])),
-    "Cluster.list_offsets": lambda made: _raise_text(made["cluster"].list_offsets([AT], 5)),
 }
 """Each public call that reaches a library. A result that is an error is raised, too."""
 
