@@ -96,6 +96,17 @@ class Cluster(Closing):
                 return None
             time.sleep(TOPIC_PROPAGATION_S / 5)
 
+    def lacks_partition(self, at: TopicPartition, reason: str) -> bool:
+        """Whether the partition does not exist.
+
+        `reason` is the name of the error that the request for its offset returned. Sends a request only if
+        this error may mean that the partition does not exist.
+        """
+        if reason != _ABSENT:
+            return False
+        topic = self.fetch_topic(at.topic, patience_s=TOPIC_PROPAGATION_S)
+        return topic is None or not 0 <= at.partition < topic.partitions
+
     def find_denied_topics(self, names: Iterable[str]) -> set[str]:
         """Those of the named topics that this user may not DESCRIBE, whether they exist or not."""
         fetched = self._fetch_named(names)

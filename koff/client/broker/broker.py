@@ -19,7 +19,7 @@ from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
-from koff.client.feed.shared_feed import SharedFeed, is_absent
+from koff.client.feed.shared_feed import SharedFeed
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
 from koff.client.patience import Patience
@@ -165,7 +165,7 @@ class Broker(Closing):
             offsets.update({p: offset for p, offset in results.items() if isinstance(offset, int)})
             missing = {p: reason for p, reason in results.items() if isinstance(reason, str)}
             for p, reason in missing.items():
-                if is_absent(self._cluster, p, reason):
+                if self._cluster.lacks_partition(p, reason):
                     raise UnknownTopic(f"there is no {p.topic}/{p.partition}: check topic and partition")
             # `_with_leader_retries` catches this error and calls again.
             if missing:

@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from koff.client.calls import call_in_thread
 from koff.client.cluster import Cluster
-from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
 from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
@@ -29,7 +29,6 @@ from koff.client.foreign_errors import make_denied_error
 from koff.client.topic_watch import TopicWatch, WatchedTopic
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
-_PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
 _MAX_MESSAGES = 10_000  # of one fetch
 _OFFSET_TIMEOUT_S = 2.0
 """How long a leader may take to return the start or end offset of its partition."""
@@ -51,7 +50,7 @@ class SharedFeed(Source):
         self,
         cluster: Cluster,
         conf: FeedConf,
-        on_idle: Callable[[SharedFeed], None] = lambda _: None,
+        on_idle: Callable[[SharedFeed], None] | None = None,
         make_callbacks: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}", make_callbacks)
@@ -123,7 +122,7 @@ class SharedFeed(Source):
                 if not partition.buffers:
                     del self._partitions[buffer.key]
             is_idle = self.is_idle
-        if is_idle:
+        if is_idle and self._on_idle is not None:
             call_in_thread(self._on_idle, self)  # not here: a caller may hold the lock
 
     @property
@@ -240,7 +239,7 @@ class SharedFeed(Source):
         """The error for a partition without an offset. `reason` is the name of Kafka's error."""
         name = f"{partition.topic}/{partition.partition}"
         try:
-            if is_absent(self._cluster, partition, reason):
+            if self._cluster.lacks_partition(partition, reason):
                 return UnknownTopic(f"{name} does not exist any more")
         except KoffError as error:
             return copy_error(error)
@@ -388,15 +387,3 @@ class SharedFeed(Source):
                 consumer.list_topics(topic, timeout=_REFRESH_S)
             except Exception:
                 return  # the error of the request before explains more
-
-
-def is_absent(cluster: Cluster, partition: TopicPartition, reason: str) -> bool:
-    """Whether the partition does not exist.
-
-    `reason` is the name of the error that the request for its offset returned. Sends a request only if this
-    error may mean that the partition does not exist.
-    """
-    if reason not in _PERHAPS_ABSENT:
-        return False
-    topic = cluster.fetch_topic(partition.topic, patience_s=TOPIC_PROPAGATION_S)
-    return topic is None or not 0 <= partition.partition < topic.partitions

@@ -13,7 +13,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from koff.client import fetch_messages as messages
-from koff.client import log_reader
+from koff.client import log_leader, log_reader
 from koff.client.batches import Batches
 from koff.client.log_reader import LogRead, LogReader, LogStart, PartitionLost
 from koff.client.offsets.lister import OffsetLister
@@ -36,8 +36,8 @@ def log(count: int, first: int = 0) -> bytes:
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that does not hang is not late on a busy machine. Small responses."""
-    monkeypatch.setattr(log_reader, "RESPONSE_S", 60.0)
-    monkeypatch.setattr(log_reader, "RESPONSE_BYTES", 800)
+    monkeypatch.setattr(log_leader, "RESPONSE_S", 60.0)
+    monkeypatch.setattr(log_leader, "RESPONSE_BYTES", 800)
 
 
 @pytest.fixture
@@ -164,14 +164,14 @@ def test_further_records_gather_when_all_were_read(
 def test_responses_that_cut_a_batch_off_lose_nothing(
     room: int, reader: LogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "RESPONSE_BYTES", room)
+    monkeypatch.setattr(log_leader, "RESPONSE_BYTES", room)
     Reading(reader, 0).until_read(p0=300)
 
 
 def test_partitions_of_one_leader_take_turns(
     brokers: FakeBrokers, lister: OffsetLister, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "BEHIND_AT_ONCE", 1)
+    monkeypatch.setattr(log_leader, "BEHIND_AT_ONCE", 1)
     made = brokers.add_topic("u", [1] * 3)
     made.logs = {partition: log(100) for partition in range(3)}
     with LogReader(lister, "u") as reader:
@@ -393,7 +393,7 @@ def test_a_follower_in_the_same_rack_is_read_and_the_leader_when_it_fails(
 def test_a_broker_that_hangs_is_given_up_and_others_are_read_meanwhile(
     brokers: FakeBrokers, topic: FakeTopic, reader: LogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "RESPONSE_S", 0.5)
+    monkeypatch.setattr(log_leader, "RESPONSE_S", 0.5)
     brokers[1].hangs = {Api.FETCH}
     reading = Reading(reader, 0, 1).until_read(p1=300)
     reading.until(lambda: brokers[1].count(Api.FETCH) >= 2)
@@ -514,20 +514,21 @@ def test_a_broker_is_not_late_because_another_one_is_slow(
     late_s = 0.0
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late_s, sleep=time.sleep)
     monkeypatch.setattr(log_reader, "time", clock)
-    receive, note_failure = log_reader._Leader.receive, LogReader._note_failure
+    monkeypatch.setattr(log_leader, "time", clock)
+    receive, note_failure = log_leader.LogLeader.receive, LogReader._note_failure
     failures: list[KoffError] = []
 
     def receive_slowly(leader: Any) -> Any:
         nonlocal late_s
         received = receive(leader)
-        late_s += log_reader.RESPONSE_S / 10
+        late_s += log_leader.RESPONSE_S / 10
         return received
 
     def note(self: LogReader, leader: Any, error: KoffError) -> None:
         failures.append(error)
         note_failure(self, leader, error)
 
-    monkeypatch.setattr(log_reader._Leader, "receive", receive_slowly)
+    monkeypatch.setattr(log_leader.LogLeader, "receive", receive_slowly)
     monkeypatch.setattr(LogReader, "_note_failure", note)
     Reading(reader, 0, 1, 2).until_read(p0=300, p1=300, p2=300)
     assert not failures
@@ -623,7 +624,7 @@ def test_batches_beyond_the_last_stable_offset_are_not_believed() -> None:
 def test_any_byte_that_is_changed_is_read_or_gives_a_known_error(reader: LogReader) -> None:
     part = pack_fetched(0, ErrorCode.none, 3, None, batch(0, 2) + batch(2, 1))
     body = struct.pack(">ihi", 0, 0, 0) + b"\2\2t\2" + part + b"\0\0"
-    leader = object.__new__(log_reader._Leader)
+    leader = object.__new__(log_leader.LogLeader)
     leader.requested_s = 0.0
     for at in range(len(body)):
         for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
@@ -632,7 +633,7 @@ def test_any_byte_that_is_changed_is_read_or_gives_a_known_error(reader: LogRead
                 response = messages._decode(frozenset({TOPIC}), broken, 0)
             except Exception:  # the connection makes a ConnectError of it
                 continue
-            own, moved, read = log_reader._Partition(0, -1), list[Any](), LogRead()
+            own, moved, read = log_leader.LogPartition(0, -1), list[Any](), LogRead()
             leader.left, reader._partitions = {0: own}, {0: own}
             asked = {0: 0}
             for fetched in (each for topic in response.topics for each in topic.partitions):

@@ -125,6 +125,7 @@ CALLS: dict[str, Call] = {
     "Mx.consume": lambda made: made["mx"].consume(),
     "Mx.consume_batch": lambda made: made["mx"].consume_batch(),
     "Cluster.connect": lambda made: made["cluster"].connect(),
+    "Cluster.lacks_partition": lambda made: made["cluster"].lacks_partition(AT, "UNKNOWN_TOPIC_OR_PARTITION"),
     "Cluster.fetch_topic": lambda made: made["cluster"].fetch_topic("t"),
     "Cluster.find_denied_topics": lambda made: made["cluster"].find_denied_topics(["t"]),
     "Cluster.fetch_topic_ids": lambda made: made["cluster"].fetch_topic_ids(["t"]),
@@ -172,7 +173,7 @@ def fail_all(monkeypatch: pytest.MonkeyPatch, error: Exception) -> FailingClient
     def open_socket(*args: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("koff.client.wire.connection._open_socket", open_socket)
+    monkeypatch.setattr("koff.client.wire.connection.open_socket", open_socket)
     # `plan_reset` takes no configuration: without this, it would repeat its request for five seconds.
     monkeypatch.setattr(
         "koff.client.broker.offset_reset.OffsetCoordinatorConf", lambda group: coordinator_conf()
