@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -132,8 +133,21 @@ def test_a_reader_continues_where_it_is_told(world):
         assert read(reader, 1)[0].offset == 0
         with pytest.raises(ValueError, match="no offset"):
             reader.set_offset(0, -7)
+        assert (reader.offset(0) + reader.lag(0), reader.read_lag(0)) == (5, reader.lag(0))
         with pytest.raises(Unavailable):
             reader.commit_messages(Message(topic=topic, cluster="east", offset=0, partition=0))
+
+
+def test_a_reader_continues_at_the_first_message_of_a_time_or_at_the_end(world):
+    topic = world.make_topic()
+    with world.writer(topic) as writer:
+        writer.write_messages(*(Message(b"v", timestamp_ms=1_000_000 + number) for number in range(0, 10, 2)))
+    with world.reader(topic) as reader:
+        reader.set_offset_at(0, datetime.fromtimestamp(1000.003, UTC))
+        assert [(each.offset, each.timestamp_ms) for each in read(reader, 3)][0] == (2, 1_000_004)
+        reader.set_offset_at(0, datetime.now(UTC).timestamp())
+        assert (reader.offset(0), reader.lag(0), reader.read_lag(0)) == (5, -1, 0)
+        assert reader.read_message(0.3) == []
 
 
 def test_the_last_offset_is_the_end_at_the_moment_of_the_call(world):

@@ -109,6 +109,21 @@ def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
     assert writer.stats().errors == 2  # counts stay
 
 
+def test_a_balancer_that_fails_or_points_beyond_the_partitions_fails_its_message_alone(
+    producer: FakeProducer,
+):
+    class Lost:
+        def balance(self, message: Message, partitions: int) -> int:
+            chosen: dict[bytes | None, int] = {b"in": 0, b"out": partitions}
+            return chosen[message.key]
+
+    messages = [Message(b"1", b"in"), Message(b"2", b"out"), Message(b"3", b"?"), Message(b"4", b"in")]
+    with new_writer(balancer=Lost) as writer, pytest.raises(WriteErrors) as raised:
+        writer.write_messages(*messages)
+    assert [error is None for error in raised.value] == [True, False, False, True]
+    assert "KeyError" in str(raised.value[2])
+
+
 def test_an_outage_uses_up_no_attempts(producer: FakeProducer):
     is_noticed = threading.Event()
 

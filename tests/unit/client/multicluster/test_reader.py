@@ -10,7 +10,7 @@ import pytest
 
 from koff.client import ClusterConf
 from koff.client.errors import OffsetOutOfRange
-from koff.client.multicluster import Reader, ReaderConf, ReadError, ReadErrors
+from koff.client.multicluster import Reader, ReaderConf, ReadError, ReadErrors, Redelivery
 from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import ConnectError
 from koff.kafkatest import wait_until
@@ -168,6 +168,22 @@ def test_resuming_a_reader_resumes_its_partitions_too_but_not_the_other_way_roun
     reader.pause(0, [0])
     reader.resume()
     assert [message.offset for message in reader.read_message(60)] == [1]
+
+
+def test_a_reader_without_a_group_gets_failed_messages_again_until_its_offset_is_set():
+    conf = ReaderConf("t", fail_after_s=600, redelivery=Redelivery(first_s=0.0))
+    with Reader({"a": CLUSTERS["a"]}, conf) as reader:
+        put(reader, 0, 7, 8)
+        first, second = wait_until(lambda: reader.read_message(0.1), what="the messages")
+        second.ack()
+        first.nack()
+        (again,) = reader.read_message(60)
+        assert (again.offset, reader.offset(0)) == (7, 9)  # not moved back
+        again.nack()
+        reader.set_offset(0, 8)
+        put(reader, 0, 8)
+        assert [message.offset for message in reader.read_message(60)] == [8]
+        assert reader.stats(0).redelivery.redelivered == 1
 
 
 def _raise(error: Exception) -> Any:
