@@ -19,7 +19,7 @@ def test_a_dead_letter_that_is_not_acknowledged_is_an_error_that_names_the_topic
     with DeadLetters(ClusterConf("127.0.0.1:1"), "failed", "g") as letters:
         for _ in range(2):
             with pytest.raises(
-                ConnectError, match="cannot write to the dead-letter topic failed: .*check that"
+                ConnectError, match=r"cannot write to the dead-letter topic failed: .*check that"
             ):
                 letters.write_message(raw, 3, ValueError("bad"))
     with pytest.raises(ConnectError, match="the member has left the group"):
