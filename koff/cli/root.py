@@ -21,18 +21,22 @@ from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
 COMMANDS = (
+    "completion",
     "config",
     "decode",
     "demo",
     "doctor",
     "group",
     "health",
+    "help",
     "lag",
     "mcp",
     "monitor",
     "pipeline",
     "printer",
     "push",
+    "quickstart",
+    "version",
 )
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import REFUSED, TLS, Fault, make_connect_error, map_foreign_errors
-from koff.client.wire.credentials import Credentials, TokenSource, read_credentials
+from koff.client.wire.credentials import Credentials, TokenSource, read_credentials, shows_certificate
 from koff.client.wire.log_ins import REFUSALS, identify
 from koff.client.wire.sasl import Refused
 from koff.client.wire.sockets import open_socket, remaining_s
@@ -118,7 +118,7 @@ class Connection(Closing):
             connection = cls(conf, host, port, open_socket(conf, credentials, host, port, until))
         try:
             connection.deadline = until  # for the log-in too
-            with _name_refused_certificate(connection.address) if credentials.tls else nullcontext():
+            with _name_refused_certificate(connection.address, conf) if credentials.tls else nullcontext():
                 connection._negotiate_versions()
             if credentials.mechanism:
                 connection._authenticate(credentials)
@@ -341,7 +341,7 @@ class Connection(Closing):
 
 
 @contextmanager
-def _name_refused_certificate(address: str) -> Iterator[None]:
+def _name_refused_certificate(address: str, conf: ClusterConf) -> Iterator[None]:
     """Raises `LogInRefused` if the broker closes the connection before its first response.
 
     With TLS 1.3, a broker refuses the client's certificate when the client believes that the handshake is
@@ -354,8 +354,11 @@ def _name_refused_certificate(address: str) -> Iterator[None]:
             error.__cause__, (ConnectionError, ssl.SSLEOFError)
         ):
             raise
-        refused = Fault(TLS, "the broker closed the connection, perhaps it refuses the client's certificate")
-        raise make_connect_error(address, [refused]) from None
+        why = (
+            "it refuses the client's certificate" if shows_certificate(conf) else "it requires a certificate"
+        )
+        closed = Fault(TLS, f"the broker closed the connection, perhaps {why}")
+        raise make_connect_error(address, [closed]) from None
 
 
 def _map_errors(address: str) -> AbstractContextManager[None]:
