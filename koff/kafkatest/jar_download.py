@@ -96,9 +96,9 @@ class _Download:
 
     def run(self, report: Progress) -> None:
         """Returns when all jars are there. Raises `KafkaTestError` when one fails."""
+        report(self._describe())
         for _ in range(min(_AT_ONCE, self._count)):
             threading.Thread(target=self._fetch_all, name="koff-jars", daemon=True).start()
-        report(self._describe())
         try:
             while self._count:
                 try:

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AclOperation, ResourceType, ScramMechanism
-from koff.client.feed.feed import Feed
 
-from koff.client import ClusterConf
+from koff.client import BrokerConf, ClusterConf, ConsumerConf, dial
+from koff.client.errors import NoData, NoDataInTime
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.credentials import check_properties
@@ -294,10 +294,11 @@ def test_a_bearer_token_lets_in_and_another_does_not(secured):
 
 
 def can_read(conf: ClusterConf) -> bool:
-    """Whether librdkafka's consumer reaches the end of a partition."""
-    with Feed(conf, "orders") as feed:
-        feed.add({0: 0})
-        return bool(wait_until(lambda: feed.fetch(100, 0.1).ends, what="the end of the partition"))
+    """Whether librdkafka's consumer reaches the end of a partition, which is empty."""
+    with dial(conf.brokers, BrokerConf(properties=conf.properties)) as broker:
+        with pytest.raises(NoData) as found:
+            broker.consumer(ConsumerConf("orders", retry_limit=0)).consume(timeout_s=60.0)
+        return not isinstance(found.value, NoDataInTime)
 
 
 def test_tokens_of_a_provider_let_in_both_kinds_of_connections(secured):
