@@ -262,22 +262,29 @@ def maintain(keep: str, **_: Any) -> None:
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file to write; for csv and png a folder.",
+    help="The file to write; for csv a folder.",
 )
 @option(
     "--format",
     "form",
     default="html",
-    type=click.Choice(["html", "json", "csv", "png"]),
+    type=click.Choice(["html", "json", "csv"]),
     help="The format of the report.",
 )
-def report(since: int, until: int | None, group: Any, out: Path, form: str, **_: Any) -> None:
-    """Write a report from the tables: a page with charts (html), its numbers (json, csv) or its charts (png).
+@option(
+    "--deployed",
+    type=when(),
+    help="The time of a deployment: groups are compared before and after it.",
+)
+def report(
+    since: int, until: int | None, group: Any, out: Path, form: str, deployed: int | None, **_: Any
+) -> None:
+    """Write a report from the tables: a page with charts (html), or its numbers (json, csv).
 
     \b
     Examples:
       koff pipeline report --tables lag-tables --from -7d --out report.html
-      koff pipeline report --tables lag-tables --from -1d --group ^payments --format png --out plots
+      koff pipeline report --tables lag-tables --from -1d --deployed -3h --group ^payments --out today.html
     """
     set_up_logs()
     now_ms = time.time_ns() // 1_000_000
@@ -286,7 +293,7 @@ def report(since: int, until: int | None, group: Any, out: Path, form: str, **_:
         from koff.spark.report.period import Period
         from koff.spark.requirements import check_writable
     Period(since, until or now_ms)  # a period that is none is an error before Spark starts
-    check_writable(out, folder=form in ("csv", "png"))
+    check_writable(out, folder=form == "csv")
     began = time.monotonic()
     with show_status_line() as show:
         show("report: Spark is starting")
@@ -298,6 +305,7 @@ def report(since: int, until: int | None, group: Any, out: Path, form: str, **_:
                 until_ms=until or now_ms,
                 out=out,
                 form=form,
+                deployed_ms=deployed,
                 groups=group.pattern if group is not None else None,
                 progress=lambda step: show(f"report: {step}"),
             )

@@ -107,14 +107,6 @@ def session(
     return spark
 
 
-def clone_session(spark: SparkSession) -> SparkSession:
-    """A session with the same settings and sources, whose settings may be changed. It need not be stopped."""
-    from pyspark.sql import SparkSession
-
-    # `newSession` knows no sources in Python, and cannot get them: Spark finds those of the first session.
-    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-
-
 def count_tasks(spark: SparkSession) -> int:
     """How many tasks large data is split into: twice as many as run at once, so that none waits for long.
 

@@ -19,11 +19,12 @@ from koff.spark.job.planner import Planner
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.rows.decoding import DataLost
 from koff.spark.source.kafka import MAX_OFFSETS
-from koff.spark.spark_session import clone_session, tune_for_batch
+from koff.spark.spark_session import tune_for_batch
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import Plan, check_free, claim_batch, read_newest_plan
+from koff.spark.tables.session_settings import clone_session
 from koff.spark.worker_errors import summarize_error
 from koff.tracker import Rule, ShownNames, compile_expression
 from koff.view.cluster_view import ClusterView
