@@ -18,7 +18,6 @@ from koff.spark.job.log_source import SMALL_BATCH, LogSource
 from koff.spark.job.planner import Planner
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.kafka import MAX_OFFSETS
 from koff.spark.spark_session import tune_for_batch
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
@@ -49,7 +48,7 @@ class PipelineConf:
     interval_s: float = 30.0
     once: bool = False
     sample: bool = True
-    max_offsets_per_batch: int = MAX_OFFSETS
+    max_offsets_per_batch: int = 10_000_000
     fail_on_data_loss: bool = True
     maintain_s: float = 86_400.0
     maintain: MaintainConf = KEEP_ALL
