@@ -13,7 +13,7 @@ import structlog
 from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.spark.job.batches import Batch, Batches
-from koff.spark.job.cluster_state import ClusterState
+from koff.spark.job.cluster_state import STALE_INTERVALS, ClusterState
 from koff.spark.job.log_source import SMALL_BATCH, LogSource
 from koff.spark.job.planner import Planner
 from koff.spark.job.samples import NO_OFFSETS, Sample
@@ -30,8 +30,6 @@ from koff.view.cluster_view import ClusterView
 
 log = structlog.get_logger(component="spark.job")
 FIRST_MAINTENANCE_S = 3600.0
-STALE_INTERVALS = 5
-"""Lag counts for so many sampling intervals (of at least 5 s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +148,7 @@ class ClusterJob:
             () if text is None else (Rule(compile_expression(text)),)
             for text in (watched.groups, watched.topics)
         )
-        state = ClusterState(self.name, self._conf.interval_s, ShownNames(*rules))
+        state = ClusterState(self.name, self._conf.interval_s, ShownNames(*rules), watched.objectives)
         source = LogSource(self._tables.spark, watched, self.name, may_lose=not self._conf.fail_on_data_loss)
         return Batches(self._tables, state, source)
 

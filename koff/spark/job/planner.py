@@ -15,6 +15,7 @@ from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.config.clusters import WatchedCluster
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.end_offsets import EndOffsetSampler
+from koff.spark.job.past_ends import PastOffsetSearch
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.job.share_lags import ShareLags, list_share_groups
 from koff.spark.rows.decoding import DataLost
@@ -46,7 +47,7 @@ class Planner:
         self.name = watched.name or cluster.id
         self._watched, self._cluster, self._topic = watched, cluster, watched.offsets_topic
         self._max_offsets, self._interval_s, self._limit_s = max_offsets, interval_s, limit_s
-        self._sampler = EndOffsetSampler(cluster)
+        self._sampler, self._past_ends = EndOffsetSampler(cluster), PastOffsetSearch(cluster.lister)
         # Groups in a topic of another name are not those of the coordinators.
         self._shares = ShareLags(cluster, asks=self._topic == OFFSETS_TOPIC, topics=watched.topics)
         self._position = LogPosition()
@@ -84,6 +85,8 @@ class Planner:
         is_here = bool(self._position.offsets or not plan.parts)  # else the offsets topic is gone
         sampled_at = at if rows and is_here and not self.behind else None
         sample = self._make_sample(plan, rows[1] if rows and sampled_at else NO_OFFSETS)
+        if sampled_at:
+            sample = replace(sample, past=self._past_ends.fetch(tracker, sample.ends, sample.at_ms))
         return replace(plan, sample=sample.encode(), sampled_at=sampled_at)
 
     def knows_shares(self, tracker: Tracker) -> bool:
