@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.report.period import Period, to_datetime
+from koff.spark.report.period import HOUR_MS, Period, to_datetime
+from koff.spark.tables.delta_tables import quote_sql
 from koff.spark.tables.hours import begin_step, compute_hours
 from koff.spark.tables.session_settings import clone_session
-from koff.spark.tables.views import render_query
+from koff.spark.tables.views import VIEWS, render_query
 from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ Rows = list[Row]
 class History:
     """The tables below `folder`, limited to `period` and to `groups` (a regular expression; None: all).
 
-    They are views of a session of its own: `lag`, `lag_hourly`, `groups` and `commits`. `at_ms` is the time
-    of a row, and `step_ms` the begin of its step. Use it as a context manager: the exit drops what Spark
+    They are views of a session of its own: `lag` (some samples of each hour; of a long period, only of its
+    last day), `lag_hourly`, `groups`, `commits`, `incidents` and `slo`. `at_ms` is the time of a row, and
+    `step_ms` the begin of its step. Use it as a context manager: the exit drops what Spark
     keeps. Raises ConfigError if `groups` is not a regular expression of both Python and Java, and KoffError
     if there are no tables.
     """
@@ -41,9 +44,12 @@ class History:
         commits = self._read_period("records", "timestamp").where("committed IS NOT NULL")
         self._add("commits", commits)
         lag = self._read_period("lag", "at")
-        is_recent = f"at_ms >= {period.until_ms - DAY_MS}" if period.hourly else "true"
-        self._add("lag", lag.where(is_recent))
-        self._add("lag_hourly", self._read_hours(lag), keep=True)
+        lag = lag.where(f"at_ms >= {period.until_ms - DAY_MS}") if period.hourly else lag
+        self._add("lag", lag)
+        self.add_view("incidents", VIEWS["incidents"][1])  # of all samples
+        self._add("lag", self._select_some_samples(lag), keep=True)
+        self._add("lag_hourly", self._read_hours(), keep=True)
+        self.add_view("slo", VIEWS["slo"][1])
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +104,22 @@ class History:
         rows = self._read_until_end(table, time).where(f"day >= DATE'{self.period.since_day}'")
         return rows.where(f"at_ms >= {self.period.since_ms}")
 
-    def _read_hours(self, lag: DataFrame) -> DataFrame:
+    def _select_some_samples(self, lag: DataFrame) -> DataFrame:
+        """The rows of the first and of the last sample of each hour, or of each shorter step."""
+        from pyspark.sql import functions as f
+
+        step_ms = min(self.period.step_ms, HOUR_MS)
+        steps = lag.selectExpr("cluster", "number", f"at_ms div {step_ms} step").groupBy("cluster", "step")
+        numbers = defaultdict[str, set[int]](set)
+        for row in steps.agg(f.min("number").alias("first"), f.max("number").alias("last")).collect():
+            numbers[row["cluster"]] |= {row["first"], row["last"]}
+        chosen = (
+            f"(cluster = {quote_sql(cluster)} AND number IN ({', '.join(map(str, own))}))"
+            for cluster, own in numbers.items()
+        )
+        return lag.where(" OR ".join(chosen) or "false")
+
+    def _read_hours(self) -> DataFrame:
         """The rows of groups in `lag_hourly`. Hours that the table does not have yet are computed from `lag`.
 
         In a short period, all rows are computed, and stand for a step. The first and the last step count
@@ -107,22 +128,21 @@ class History:
         from pyspark.sql import functions as f
 
         period, step_ms = self.period, self.period.step_ms
-        step = min(timedelta(hours=1), timedelta(milliseconds=step_ms))
+        step, until = timedelta(milliseconds=min(step_ms, HOUR_MS)), to_datetime(period.until_ms)
         since = begin_step(to_datetime(period.since_ms), step)
         written = self._read_table("lag_hourly").where(f"day <= DATE'{period.until_day}' AND topic IS NULL")
         written = written.where((f.col("hour") >= f.lit(since)) & (f.unix_millis("hour") < period.until_ms))
         written = written.where("true" if period.hourly else "false")
-        newest = written.groupBy("cluster").agg(f.max("hour").alias("newest"))
-        missing = lag.join(newest, "cluster", "left").where(
-            "newest IS NULL OR at >= newest + INTERVAL 1 HOUR"
-        )
-        begin_ms = missing.agg(f.min("at_ms")).collect()[0][0]
-        begin = begin_step(to_datetime(period.until_ms if begin_ms is None else begin_ms), step)
-        all_lag = self._read_until_end("lag", "at")
-        computed = compute_hours(all_lag, begin, to_datetime(period.until_ms), step=step).where(
-            "topic IS NULL"
-        )
-        computed = computed.join(written, ["cluster", "hour", "group"], "anti")
+        # Of each cluster, the newest hour is needed again: offsets moved since its last sample.
+        newest = {
+            row[0]: row[1].astimezone(UTC) for row in written.groupBy("cluster").agg(f.max("hour")).collect()
+        }
+        is_missing = ~f.col("cluster").isin(*newest) if newest else f.lit(True)
+        for cluster, hour in newest.items():
+            is_later = (f.col("day") >= f.lit(hour.date())) & (f.col("at") >= f.lit(hour))
+            is_missing |= (f.col("cluster") == cluster) & is_later
+        computed = compute_hours(self._read_until_end("lag", "at").where(is_missing), since, until, step=step)
+        computed = computed.where("topic IS NULL").join(written, ["cluster", "hour", "group"], "anti")
         rows = written.drop("number", "day").unionByName(computed).withColumn("day", f.to_date("hour"))
         hour_ms = f.unix_millis("hour")
         return rows.withColumn("step_ms", hour_ms - f.pmod(hour_ms, f.lit(step_ms)))

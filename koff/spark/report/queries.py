@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from koff.spark.report.history import DAY_MS, History, Rows
-from koff.spark.tables.views import QUESTIONS, VIEWS
+from koff.spark.tables.views import QUESTIONS
 
 RETENTION_DAYS = 30
 """A group that retention overtakes later than this is not shown."""
@@ -26,9 +26,11 @@ _WORST_BY_LOSS = _BY_GROUP.format(columns="lost, first_ms, last_ms, lost_partiti
 
 # A group that is not among the worst joins as null, so that all others form one row for each step.
 _OVER_TIME = """
-SELECT w.cluster, w.[group], s.step_ms, {values}
+SELECT w.cluster, w.[group], s.step_ms, sum(s.lag) lag, max(s.time_lag_s) time_lag_s,
+       sum(s.consumed) consumed, sum(s.produced) produced, sum(s.lost) lost
 FROM steps s LEFT JOIN ({worst}) w ON s.cluster = w.cluster AND s.[group] = w.[group] {where}
-GROUP BY w.cluster, w.[group], s.step_ms ORDER BY s.step_ms, w.cluster, w.[group]"""
+GROUP BY w.cluster, w.[group], s.step_ms"""
+_BY_STEP = "SELECT cluster, [group], step_ms, {values} FROM {rows} ORDER BY step_ms, cluster, [group]"
 
 _EVENTS = (
     "SELECT * FROM {name}_groups WHERE {column} > 0 ORDER BY {column} DESC, cluster, [group] LIMIT {{worst}}"
@@ -63,6 +65,7 @@ SELECT cluster, [group], max(lag) largest_lag, cast(round(sum(sum_lag) / sum(sam
        sum(consumed) consumed, sum(produced) produced, sum(lost) lost, max(lost_partitions) lost_partitions,
        min(CASE WHEN lost > 0 THEN step_ms END) first_ms, max(CASE WHEN lost > 0 THEN step_ms END) last_ms
 FROM steps GROUP BY cluster, [group]""",
+    "over_time": _OVER_TIME.format(worst=_WORST_BY_LAG, where=""),
     # Compares each row of a group with the row before it. `rebalances` counts new epochs.
     "changes": """
 WITH sizes AS (SELECT *, coalesce(size(members), 0) present FROM groups),
@@ -149,20 +152,17 @@ FROM totals""",
     ),
     "worst_by_lag": ("worst groups by lag", _WORST_BY_LAG),
     "worst_by_seconds": ("worst groups by time lag", _BY_GROUP.format(columns=_LAGS, by="longest_s")),
-    "lag_over_time": (
-        "lag over time",
-        _OVER_TIME.format(values="sum(lag) lag, max(time_lag_s) time_lag_s", worst=_WORST_BY_LAG, where=""),
-    ),
+    "lag_over_time": ("lag over time", _BY_STEP.format(values="lag, time_lag_s", rows="over_time")),
     "flow_over_time": (
         "records consumed and produced",
-        _OVER_TIME.format(
-            values="sum(consumed) consumed, sum(produced) produced", worst=_WORST_BY_LAG, where=""
-        ),
+        _BY_STEP.format(values="consumed, produced", rows="over_time"),
     ),
     "lost_by_group": ("records lost to retention", _WORST_BY_LOSS),
     "lost_over_time": (
         "records lost to retention, over time",
-        _OVER_TIME.format(values="sum(s.lost) lost", worst=_WORST_BY_LOSS, where="WHERE s.lost > 0"),
+        _BY_STEP.format(
+            values="lost", rows=f"({_OVER_TIME.format(worst=_WORST_BY_LOSS, where='WHERE s.lost > 0')})"
+        ),
     ),
     "budget": (
         "error budgets",
@@ -256,7 +256,5 @@ def compute_tables(
     }
     for name, query in FRAMES.items():
         history.add_view(name, query, keep=True, **values)
-    for name in ("incidents", "slo"):
-        history.add_view(name, VIEWS[name][1])
     for name, (_, query) in TABLES.items():
         yield name, history.collect(query, **values)

@@ -24,18 +24,21 @@ ON lag.cluster = newest.cluster AND lag.number = newest.number WHERE day >= curr
     "incidents": (
         "A row is a time in which a group was WARN or ERR, from sample to sample. `is_open`: it still is.",
         """WITH samples AS (
+  SELECT cluster, [at], row_number() OVER (PARTITION BY cluster ORDER BY [at]) AS place,
+         max([at]) OVER (PARTITION BY cluster) AS newest
+  FROM (SELECT DISTINCT cluster, [at] FROM lag) AS times),
+late AS (
   SELECT cluster, [group], [at], max(group_verdict) AS verdict, max(group_cause) AS cause,
          sum(greatest(lag, 0)) AS lag, max(time_lag_s) AS time_lag_s, sum(lost) AS lost
-  FROM lag GROUP BY cluster, [group], [at]),
+  FROM lag WHERE group_verdict IN ('WARN', 'ERR') GROUP BY cluster, [group], [at]),
 runs AS (
-  SELECT *, max([at]) OVER (PARTITION BY cluster) AS newest,
-         row_number() OVER (PARTITION BY cluster, [group] ORDER BY [at])
-         - row_number() OVER (PARTITION BY cluster, [group], verdict IN ('WARN', 'ERR') ORDER BY [at]) AS run
-  FROM samples)
+  SELECT late.*, newest,
+         place - row_number() OVER (PARTITION BY late.cluster, [group] ORDER BY late.[at]) AS run
+  FROM late JOIN samples ON late.cluster = samples.cluster AND late.[at] = samples.[at])
 SELECT cluster, [group], min([at]) AS began, max([at]) AS ended, min(verdict) AS worst,
        min_by(cause, [at]) AS cause, max(lag) AS max_lag, max(time_lag_s) AS max_time_lag_s,
        max(lost) AS lost, max([at]) = max(newest) AS is_open
-FROM runs WHERE verdict IN ('WARN', 'ERR') GROUP BY cluster, [group], run""",
+FROM runs GROUP BY cluster, [group], run""",
     ),
     "slo": (
         "A row is a group on a day: for how much of the time it kept its allowance (`kept`, from 0 to 1).",
