@@ -200,7 +200,9 @@ def backfill(segments: str | None, log_format: str, log_level: str, **options: A
                 show_bar("backfill", lambda: (read_bytes[0], read_bytes[1]), format_megabytes),
             ):
                 counts.add(*backfill_segments(tables, segments, name, note_segments_batch))
+        click.echo(_suggest_queries(), err=True)
         return
+    click.echo(_describe_backfill(chosen.tables), err=True)
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
     clusters = read_watched_clusters()
@@ -211,6 +213,8 @@ def backfill(segments: str | None, log_format: str, log_level: str, **options: A
         _prepare_tables(tables)
         with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
             job.run(tables)
+    if not job.stopped:
+        click.echo(_suggest_queries(), err=True)
 
 
 @pipeline.command(cls=SectionedCommand)
@@ -312,6 +316,21 @@ def report(
     for path in paths:
         click.echo(path)
     click.echo(f"files: {len(paths)}, in {time.monotonic() - began:,.0f} s", err=True)
+
+
+def _describe_backfill(tables: str) -> str:
+    return (
+        "reads the whole log of the offsets topic, and writes its commits and the changes of groups into "
+        f"{tables}: `koff pipeline run` continues from there, and adds lag"
+    )
+
+
+def _suggest_queries() -> str:
+    """The queries to try first."""
+    from koff.spark.tables.views import FIRST_QUERIES
+
+    opened = "in DuckDB or Spark SQL (docs/tables.md says how to open the tables there)"
+    return "\n".join([f"try {opened}:", *(f"  {query};" for query in FIRST_QUERIES)])
 
 
 def _prepare_tables(tables: Tables) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.schemas import TABLES
-from koff.spark.tables.views import QUESTIONS, VIEWS, register_views, render_query
+from koff.spark.tables.views import FIRST_QUERIES, QUESTIONS, VIEWS, register_views, render_query
 from tests.spark.table_rows import append
 
 if TYPE_CHECKING:
@@ -114,6 +114,16 @@ def test_each_query_finds_the_same_in_duckdb(tables: Tables) -> None:
     for name, (_, query) in VIEWS.items():
         db.execute(f"CREATE VIEW {name} AS {render_query(query, chr(34))}")
     check_answers({name: db.sql(each.render('"')).fetchall() for name, each in QUESTIONS.items()})
+
+
+def test_the_first_queries_run_as_they_are_printed_in_both(spark: SparkSession, tables: Tables) -> None:
+    register_views(tables)
+    names: dict[str, Any] = {}
+    exec(read_examples()["duckdb"].replace("{tables}", tables.root), names)
+    for query in FIRST_QUERIES:
+        rows = [tuple(row) for row in spark.sql(query).collect()]
+        assert len(rows) == 1
+        assert [row[:2] for row in names["db"].sql(query).fetchall()] == [row[:2] for row in rows]
 
 
 def test_every_table_is_read_by_others_than_spark(tables: Tables) -> None:

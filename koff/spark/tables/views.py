@@ -138,6 +138,16 @@ GROUP BY cluster, [group], day ORDER BY day, lost DESC""",
 }
 """By name. The report has those of the same names."""
 
+FIRST_QUERIES = (
+    "SELECT r.group, count(*) AS commits, max(r.timestamp) AS newest FROM records r "
+    "WHERE r.kind = 'OffsetCommit' GROUP BY r.group ORDER BY commits DESC LIMIT 10",
+    "SELECT r.group, r.topic, r.partition, max_by(r.committed, r.log_offset) AS committed FROM records r "
+    "WHERE r.kind = 'OffsetCommit' GROUP BY r.group, r.topic, r.partition ORDER BY 1, 2, 3 LIMIT 10",
+    "SELECT g.day, g.group, count(*) AS changes, max(g.epoch) AS epoch FROM groups g "
+    "GROUP BY g.day, g.group ORDER BY changes DESC LIMIT 10",
+)
+"""What to try after a backfill. They run as they are, in Spark SQL and in DuckDB."""
+
 
 def render_query(query: str, quote: str, **values: object) -> str:
     """The query with its values, and its names in quotes: a backtick for Spark, a double quote for DuckDB."""
