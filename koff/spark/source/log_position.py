@@ -49,8 +49,8 @@ def fetch_position(
             f"cluster {name}: there is no topic {topic}: check --offsets-topic (the source: offsetsTopic)"
         )
     at = [TopicPartition(topic, p) for p in range(found.partitions)]
-    highs = cluster.list_offsets(at)
-    results = cluster.list_offsets(at, spec, Isolation.READ_COMMITTED)
+    highs = cluster.lister.list_offsets(at)
+    results = cluster.lister.list_offsets(at, spec, Isolation.READ_COMMITTED)
     errors = sorted({result for result in results.values() if isinstance(result, str)})
     if errors:
         why = errors[:MOST_REASONS]
