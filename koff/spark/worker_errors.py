@@ -16,7 +16,7 @@ _FAMILIES: dict[str, type[KoffError]] = {
 # The last line of a Python traceback. Spark passes a worker's exception to the driver only as text, so
 # the message of a KoffError that a worker raises must be a single line.
 _RAISED = re.compile(r"^koff\.[\w.]+\.(\w+): (.+)$", re.MULTILINE)
-_LOST_WORKER = re.compile(r"Python worker exited unexpectedly|\bPythonStreamingSourceRunner\b")
+_LOST_WORKER = "Python worker exited unexpectedly"
 _REFUSED = re.compile("No space left on device|Disk quota exceeded|Read-only file system|Permission denied")
 
 
@@ -55,11 +55,9 @@ def find_koff_error(error: BaseException) -> KoffError | None:
 
 def _find_lost_worker(error: BaseException) -> WorkerLost | None:
     """The error for a Python process of Spark that has ended, if it caused this exception."""
-    # The text of a query's exception is then only "null", and its cause has a stack trace. (So has an error
-    # that was raised in the process, but that error has Python's traceback, too.)
-    cause: Any = None if "Traceback (most recent call last)" in str(error) else error
+    cause: Any = error
     while cause is not None:
-        if _LOST_WORKER.search(f"{cause}\n{getattr(cause, '_stackTrace', '')}"):
+        if _LOST_WORKER in str(cause):
             return WorkerLost(
                 "a Python process of Spark has ended (it was killed, or there was too little memory): the "
                 "command continues when it is started again; with fewer tasks at once it needs less memory: "

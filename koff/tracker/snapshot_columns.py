@@ -41,7 +41,7 @@ from koff.tracker.topic_partitions import PartitionSnapshot
 _Number = TypeVar("_Number", bound=np.generic)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ShardSnapshot:
     """The groups and commits of one partition of `__consumer_offsets`.
 
@@ -155,12 +155,15 @@ class SnapshotColumns:
     old_ends: NDArray[np.bool_] | None = None
     shown: ShownNames = field(default_factory=ShownNames)
     ends_withheld_elsewhere: NDArray[np.bool_] | None = None
-    # What several figures need is computed once for each shard.
-    _lags: dict[int, Lags] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _statuses: dict[int, NDArray[np.uint8]] = field(
+    # What several figures need is computed once for each shard. (By the shard itself, and not by its id: a
+    # copy may get the id of one that was dropped.)
+    _lags: dict[ShardSnapshot, Lags] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _statuses: dict[ShardSnapshot, NDArray[np.uint8]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    _catch_ups: dict[int, CatchUps] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _catch_ups: dict[ShardSnapshot, CatchUps] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def withhold(
         self,
@@ -257,11 +260,11 @@ class SnapshotColumns:
 
         Unknown where the commit is from an earlier topic of that name, and where the row is withheld.
         """
-        computed = self._lags.get(id(shard))
+        computed = self._lags.get(shard)
         if computed is None:
             rows, partitions = shard.partition, self.partitions
             old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=partitions.topic_id[rows])
-            computed = self._lags[id(shard)] = lags(
+            computed = self._lags[shard] = lags(
                 end=partitions.end[rows],
                 committed=shard.committed,
                 hidden=old | shard.is_withheld(),
@@ -292,9 +295,9 @@ class SnapshotColumns:
 
         UNKNOWN if the snapshot has no `now_ms`, and where the row is withheld.
         """
-        computed = self._statuses.get(id(shard))
+        computed = self._statuses.get(shard)
         if computed is None:
-            computed = self._statuses[id(shard)] = self._compute_statuses(shard)
+            computed = self._statuses[shard] = self._compute_statuses(shard)
         return computed
 
     def _compute_statuses(self, shard: ShardSnapshot) -> NDArray[np.uint8]:
@@ -372,10 +375,10 @@ class SnapshotColumns:
 
     def catch_ups(self, shard: ShardSnapshot) -> CatchUps:
         """When each row of `shard` will have caught up, which means to its usual lag (`usual_lags`)."""
-        computed = self._catch_ups.get(id(shard))
+        computed = self._catch_ups.get(shard)
         if computed is None:
             produce = self.produce_rates(shard)
-            computed = self._catch_ups[id(shard)] = seconds_until_caught_up(
+            computed = self._catch_ups[shard] = seconds_until_caught_up(
                 self.record_lags(shard),
                 self.lags(shard).known,
                 consume=self.consume_rates(shard),

@@ -1,7 +1,7 @@
 """Groups that keep their habits, on a cluster in virtual time, and koff's verdicts on them.
 
 The groups are those of `koff demo`, one that has nothing to read, and one that has much to read. Processes
-may be frozen, as by SIGSTOP: koff and brokers. koff judges every `LOOK_S`. What it shows is noted once
+may be frozen, as by SIGSTOP: koff and brokers. koff judges every `look_s`. What it shows is noted once
 `watch` was called.
 """
 
@@ -60,7 +60,14 @@ class SteadyGroups:
     """A cluster with one group of each habit, and koff's core."""
 
     def __init__(
-        self, seed: int, *, end_interval_s: float, commit_s: float, trouble_s: float = 0.0, **conf: Any
+        self,
+        seed: int,
+        *,
+        end_interval_s: float,
+        commit_s: float,
+        trouble_s: float = 0.0,
+        look_s: float = LOOK_S,
+        **conf: Any,
     ) -> None:
         """Until `trouble_s`, the groups of `IN_TROUBLE` keep up. `conf` is that of the core."""
         self._rng = rng = random.Random(seed)
@@ -77,7 +84,7 @@ class SteadyGroups:
         )
         self._frozen: set[int] = set()
         self._unwritten = {(TOPIC, number): 0 for number in range(PARTITIONS)} | {(LONG_TOPIC, 0): BACKLOG}
-        self._commit_s = commit_s
+        self._commit_s, self._look_s = commit_s, look_s
         for habit in (*HEALTHY, *IN_TROUBLE):
             self._cluster.after(rng.uniform(0.0, commit_s), partial(self._commit, habit))
         self._cluster.after(0.0, self._produce)
@@ -219,7 +226,7 @@ class SteadyGroups:
         self._due_s = self._core.next_due_s()
         self._network.send(requests, self._cluster.now)
         if self._cluster.now >= self._look_due_s:
-            self._look_due_s = self._cluster.now + LOOK_S
+            self._look_due_s = self._cluster.now + self._look_s
             self._look()
 
     def _look(self) -> None:

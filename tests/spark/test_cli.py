@@ -18,6 +18,7 @@ import pytest
 from koff.kafkatest import KafkaCluster, free_ports, wait_until
 from koff.spark.tables.delta_tables import Tables, WrongTables
 from koff.spark.tables.schemas import TABLES
+from koff.spark.tables.views import FIRST_QUERIES
 from tests.koff_process import KOFF, run_koff
 from tests.spark.one_java import OneJava
 from tests.spark.settings import QUICK_COMMAND
@@ -209,7 +210,10 @@ def test_a_backfill_ends_with_what_it_took_and_where_it_is(one_java: OneJava, tm
         "backfill", "--segments", str(segments), "--cluster-name", "c", "--tables", str(tables)
     )
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(TOTAL + re.escape(str(tables)), last_line(done.stderr))
+    total, hint, *queries = plain_lines(done.stderr)
+    assert re.fullmatch(TOTAL + re.escape(str(tables)), total)
+    assert hint.startswith("try in DuckDB or Spark SQL")
+    assert queries == [f"  {query};" for query in FIRST_QUERIES]
     events = [json.loads(line)["event"] for line in done.stderr.splitlines() if line.startswith("{")]
     assert events[:2] == ["Spark is starting", "the tables are ready"]
 
@@ -279,4 +283,4 @@ def test_with_a_folder_of_jars_spark_downloads_nothing(spark: SparkSession, tmp_
     conf = ("--spark-conf", "spark.jars.ivy=/dev/null/ivy", "--jars", str(jars))
     done = run_koff("pipeline", "backfill", *told, *QUICK_COMMAND, *conf, timeout_s=240)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), last_line(done.stderr))
+    assert re.fullmatch(TOTAL + re.escape(str(tmp_path / "t")), plain_lines(done.stderr)[0])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -50,45 +48,6 @@ def committed(reading) -> list[int]:
     return sorted(row[0] for row in reading.load().select("committed").collect())
 
 
-class Stream:
-    """A stream of `topic` into memory; `restart` goes on from the checkpoint."""
-
-    def __init__(self, spark, kafka, topic: str, folder: Path, **options: object) -> None:
-        self._spark, self._kafka, self._topic, self._folder = spark, kafka, topic, folder
-        self._options = {name: str(value) for name, value in options.items()}
-        self.batches: list[list[tuple[int, int]]] = []
-
-    def run(self) -> None:
-        """Takes batches until there is no more."""
-        source = self._spark.readStream.format("koff").options(
-            brokers=self._kafka.bootstrap, cluster="blue", offsetsTopic=self._topic, **self._options
-        )
-        query = (
-            source.load()
-            .writeStream.foreachBatch(self._take)
-            .option("checkpointLocation", str(self._folder))
-            .trigger(processingTime="100 milliseconds")
-            .start()
-        )
-        try:
-            query.processAllAvailable()
-        finally:
-            query.stop()
-
-    def _take(self, df, number: int) -> None:
-        self.batches.append(
-            [(row[0], row[1]) for row in df.select("offsets_partition", "log_offset").collect()]
-        )
-
-    @property
-    def seen(self) -> list[tuple[int, int]]:
-        return [at for batch in self.batches for at in batch]
-
-
-def places(partition: int, offsets: Sequence[int]) -> list[tuple[int, int]]:
-    return [(partition, offset) for offset in offsets]
-
-
 def test_all_golden_records_come_out_of_kafka_as_they_are_decoded_alone(spark, kafka):
     topic = kafka.create_topic(partitions=2)
     write(kafka, topic, *EVERY[::2], partition=0)
@@ -101,58 +60,16 @@ def test_all_golden_records_come_out_of_kafka_as_they_are_decoded_alone(spark, k
         assert {name: row[name] for name in columns} == {name: expected[name] for name in columns}
 
 
-def test_aborted_commits_never_come_and_those_of_an_open_transaction_and_behind_it_wait(
-    spark, kafka, tmp_path
-):
+def test_aborted_commits_never_come_and_those_of_an_open_transaction_and_behind_it_wait(spark, kafka):
     topic = kafka.create_topic()
-    stream = Stream(spark, kafka, topic, tmp_path)
     write(kafka, topic, commit("g", "t", 0, 1))
     transact(kafka, topic, "a", commit("g", "t", 0, 2), commit("g", "t", 1, 2), end="abort")
     transact(kafka, topic, "b", commit("g", "t", 0, 3), end="commit")
     held = transact(kafka, topic, "c", commit("g", "t", 0, 4), end=None)
     write(kafka, topic, commit("g", "t", 0, 5))
     assert committed(reader(spark, kafka, topic)) == [1, 3]
-    stream.run()
-    assert stream.seen == places(0, [0, 4])
     held.commit_transaction(60)
     assert committed(reader(spark, kafka, topic)) == [1, 3, 4, 5]
-    stream.run()
-    assert stream.seen == places(0, [0, 4, 6, 7])
-
-
-def test_a_stream_that_is_started_again_gives_each_record_once_and_caps_its_batches(spark, kafka, tmp_path):
-    topic = kafka.create_topic(partitions=2)
-    stream = Stream(spark, kafka, topic, tmp_path, maxOffsetsPerBatch=50)
-    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(100)))
-    write(kafka, topic, *(commit("h", "t", 0, n) for n in range(10)), partition=1)
-    stream.run()
-    assert [len(batch) for batch in stream.batches] == [50, 50, 10]
-    stream.run()  # nothing new
-    assert len(stream.batches) == 3
-    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(30)))
-    stream.run()
-    assert sorted(stream.seen) == places(0, range(130)) + places(1, range(10))
-
-
-def test_a_batch_that_failed_is_read_again_and_is_the_same(spark, kafka, tmp_path):
-    topic = kafka.create_topic()
-    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(5)))
-    stream = Stream(spark, kafka, topic, tmp_path)
-    take = stream._take
-    failed: list[int] = []
-
-    def fail(df, number: int) -> None:
-        failed.extend(row[0] for row in df.select("log_offset").collect())
-        raise RuntimeError("on purpose")
-
-    stream._take = fail  # type: ignore[method-assign]  # for one run
-    with pytest.raises(Exception, match="on purpose"):
-        stream.run()
-    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(5)))
-    stream._take = take  # type: ignore[method-assign]  # as it was
-    stream.run()
-    assert failed == [0, 1, 2, 3, 4]
-    assert stream.batches == [places(0, range(5)), places(0, range(5, 10))]
 
 
 def test_groups_topics_and_times_are_filtered(spark, kafka):
@@ -175,23 +92,18 @@ def test_groups_topics_and_times_are_filtered(spark, kafka):
     assert offsets(starting="latest") == []
 
 
-def test_records_that_were_deleted_are_an_error_that_says_so_or_are_passed_over(spark, kafka, tmp_path):
+def test_records_that_were_deleted_are_an_error_that_says_so_or_are_passed_over(spark, kafka):
     topic = kafka.create_topic(config={"cleanup.policy": "delete"})
-    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(10)))
-    strict = Stream(spark, kafka, topic, tmp_path / "strict", maxOffsetsPerBatch=10)
-    lenient = Stream(spark, kafka, topic, tmp_path / "lenient", failOnDataLoss="false")
-    strict.run()
-    lenient.run()
-    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(10)))
+    write(kafka, topic, *(commit("g", "t", 0, n) for n in range(20)))
     _delete_before(kafka, topic, 15)
+    spans = "[[0, 10, 20, -1]]"
     with pytest.raises(Exception, match="offsets 10 to 14 are deleted") as raised:
-        strict.run()
+        committed(reader(spark, kafka, topic, spans=spans))
     failure = find_koff_error(raised.value)
     assert isinstance(failure, DataLost)
     assert str(failure).startswith(f"cluster blue: partition 0 of {topic} now starts at 15: offsets 10 to 14")
     assert "failOnDataLoss" in str(failure)
-    lenient.run()
-    assert lenient.seen == places(0, [*range(10), *range(15, 20)])
+    assert committed(reader(spark, kafka, topic, spans=spans, failOnDataLoss="false")) == [*range(15, 20)]
 
 
 def _delete_before(kafka, topic: str, offset: int) -> None:
@@ -218,7 +130,7 @@ def test_frames_that_came_another_way_are_decoded_too(spark):
     [
         ({"broker": "x"}, "has no option 'broker'"),
         ({"starting": "soon"}, "option starting: 'soon' is not a time"),
-        ({"maxOffsetsPerBatch": "0"}, "'0' is not a whole number above zero"),
+        ({"tasks": "0"}, "'0' is not a whole number above zero"),
     ],
 )
 def test_what_an_option_cannot_be_is_said(spark, options, message):

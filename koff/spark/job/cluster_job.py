@@ -13,25 +13,23 @@ import structlog
 from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.spark.job.batches import Batch, Batches
-from koff.spark.job.cluster_state import ClusterState
+from koff.spark.job.cluster_state import STALE_INTERVALS, ClusterState
 from koff.spark.job.log_source import SMALL_BATCH, LogSource
 from koff.spark.job.planner import Planner
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.kafka import MAX_OFFSETS
-from koff.spark.spark_session import clone_session, tune_for_batch
+from koff.spark.spark_session import tune_for_batch
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import Plan, check_free, claim_batch, read_newest_plan
+from koff.spark.tables.session_settings import clone_session
 from koff.spark.worker_errors import summarize_error
 from koff.tracker import Rule, ShownNames, compile_expression
 from koff.view.cluster_view import ClusterView
 
 log = structlog.get_logger(component="spark.job")
 FIRST_MAINTENANCE_S = 3600.0
-STALE_INTERVALS = 5
-"""Lag counts for so many sampling intervals (of at least 5 s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class PipelineConf:
     interval_s: float = 30.0
     once: bool = False
     sample: bool = True
-    max_offsets_per_batch: int = MAX_OFFSETS
+    max_offsets_per_batch: int = 10_000_000
     fail_on_data_loss: bool = True
     maintain_s: float = 86_400.0
     maintain: MaintainConf = KEEP_ALL
@@ -150,7 +148,7 @@ class ClusterJob:
             () if text is None else (Rule(compile_expression(text)),)
             for text in (watched.groups, watched.topics)
         )
-        state = ClusterState(self.name, self._conf.interval_s, ShownNames(*rules))
+        state = ClusterState(self.name, self._conf.interval_s, ShownNames(*rules), watched.objectives)
         source = LogSource(self._tables.spark, watched, self.name, may_lose=not self._conf.fail_on_data_loss)
         return Batches(self._tables, state, source)
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from koff.lag import Reason
+from koff.monitor.past_ends import OLDEST_MS
 from koff.monitor.state_file import decode_state, encode_state
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.spark.job.samples import Sample, Slot
@@ -27,6 +28,8 @@ from koff.tracker.saved_ends import restore_ends, save_ends
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 
+STALE_INTERVALS = 5
+"""Lag counts for so many sampling intervals (of at least 5 s)."""
 _GROUP_KEYS = ("offsets_partition", "group", "timestamp")
 GroupRow = dict[str, Any]
 """A row of `groups`, without cluster and number."""
@@ -45,6 +48,8 @@ class ClusterState:
         self.cluster = cluster
         self.tracker = Tracker()
         self.tracker.partitions.expect_samples(interval_s)
+        gap_ms = round(STALE_INTERVALS * max(interval_s, 5.0) * 1000)
+        self.tracker.partitions.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
         self._shown, self._objectives = shown or ShownNames(), tuple(objectives)
         self.tracker.show(self._shown)
         self._activity, self._changes = RecentActivity(), ClusterChanges()
@@ -123,6 +128,8 @@ class ClusterState:
         tracker.partitions.forget_offsets(sorted(gone), gone=True)
         tracker.partitions.forget_offsets(sorted(absent - gone), gone=False)
         tracker.add_samples(ends=known["end"], starts=known["start"], stables=known["stable"], at_ms=at_ms)
+        for past_ms, offsets in sample.past.items():
+            tracker.partitions.add_past_ends(offsets, past_ms)
         snapshot = _withhold(tracker.take_snapshot(at_ms), sample)
         view = ClusterView(
             self.cluster,

@@ -13,14 +13,14 @@ import structlog
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.config.clusters import WatchedCluster
-from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.job.end_offsets import EndOffsetSampler
+from koff.spark.job.past_ends import PastOffsetSearch
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.job.share_lags import ShareLags, list_share_groups
 from koff.spark.rows.decoding import DataLost
 from koff.spark.rows.spans import limit_offsets
-from koff.spark.source.log_position import LogPosition
+from koff.spark.source.log_position import LogPosition, fetch_position
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import LogPart, Plan
 from koff.tracker import Tracker
@@ -47,10 +47,10 @@ class Planner:
         self.name = watched.name or cluster.id
         self._watched, self._cluster, self._topic = watched, cluster, watched.offsets_topic
         self._max_offsets, self._interval_s, self._limit_s = max_offsets, interval_s, limit_s
-        self._sampler = EndOffsetSampler(cluster)
+        self._sampler, self._past_ends = EndOffsetSampler(cluster), PastOffsetSearch(cluster.lister)
         # Groups in a topic of another name are not those of the coordinators.
         self._shares = ShareLags(cluster, asks=self._topic == OFFSETS_TOPIC, topics=watched.topics)
-        self._position, self._highs, self._partitions = LogPosition({}), dict[int, int](), 0
+        self._position = LogPosition()
         self._held: dict[int, tuple[int, datetime]] = {}
         """By partition of the offsets topic: the last stable offset, and since when it is below the end."""
         self._told_topics: dict[str, str] | None = None
@@ -85,6 +85,8 @@ class Planner:
         is_here = bool(self._position.offsets or not plan.parts)  # else the offsets topic is gone
         sampled_at = at if rows and is_here and not self.behind else None
         sample = self._make_sample(plan, rows[1] if rows and sampled_at else NO_OFFSETS)
+        if sampled_at:
+            sample = replace(sample, past=self._past_ends.fetch(tracker, sample.ends, sample.at_ms))
         return replace(plan, sample=sample.encode(), sampled_at=sampled_at)
 
     def knows_shares(self, tracker: Tracker) -> bool:
@@ -102,7 +104,7 @@ class Planner:
             at_ms=round(plan.at.timestamp() * 1000),
             rows=rows,
             topic_ids=None if told == topics else self._told_topics,
-            offsets_partitions=self._partitions,
+            offsets_partitions=self._position.partitions,
             held=self._find_held(plan),
             shares=self._shares.lags,
             unknown_shares=self._shares.unknown,
@@ -111,7 +113,7 @@ class Planner:
     def _find_held(self, plan: Plan) -> tuple[int, ...]:
         """The partitions whose newest commits are not known: no leader, or hidden for long."""
         at, stables = plan.at, self._position.offsets
-        held = {p: stables[p] for p, high in self._highs.items() if high > stables.get(p, high)}
+        held = {p: stables[p] for p, high in self._position.highs.items() if high > stables.get(p, high)}
         self._held = {
             p: self._held[p] if p in self._held and self._held[p][0] == stable else (stable, at)
             for p, stable in held.items()
@@ -162,28 +164,7 @@ class Planner:
 
     def _fetch_position(self) -> None:
         """Sets up to where the log can be read now."""
-        topic = self._cluster.fetch_topic(self._topic)
-        if topic is None and self._topic != OFFSETS_TOPIC:
-            raise ConfigError(f"cluster {self.name}: there is no topic {self._topic}: check --offsets-topic")
-        if topic is None:  # brokers create it when the first group is used
-            self._position, self._highs = LogPosition({}), {}
-            return
-        self._partitions = topic.partitions
-        at = [TopicPartition(self._topic, p) for p in range(topic.partitions)]
-        highs = self._cluster.lister.list_offsets(at, OffsetSpec.LATEST)
-        stables = self._cluster.lister.list_offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
-        errors = sorted({result for result in stables.values() if isinstance(result, str)})
-        if errors:
-            log.warning(
-                "no offsets from some partitions", cluster=self.name, topic=self._topic, why=errors[:5]
-            )
-        known = {p.partition: found for p, found in stables.items() if not isinstance(found, str)}
-        self._position = LogPosition(
-            {p: found.offset for p, found in known.items()},
-            topic.topic_id,
-            {p: found.leader_epoch for p, found in known.items()},
-        )
-        self._highs = {p.partition: high.offset for p, high in highs.items() if not isinstance(high, str)}
+        self._position = fetch_position(self._cluster, self.name, self._topic)
 
     def _fetch_offsets(self, spec: OffsetSpec) -> dict[int, int]:
         """Offsets of the offsets topic; partitions with an error are left out."""

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import ipc
 
+from koff.spark.job.past_ends import PastOffsets, Place
+
 OFFSETS = pa.schema(
     [
         ("topic", pa.string()),
@@ -36,6 +38,7 @@ class Sample:
     `topic_ids` has the id of each topic, by name; None: as in the sample before. `offsets_partitions` is the
     partition count of the offsets topic, and `held` has those of its partitions whose newest commits are not
     known. `shares` has the lags of share groups, by group; `unknown_shares` are slots without a known lag.
+    `past` has offsets by time (see `PastOffsets`).
     """
 
     at_ms: int
@@ -45,6 +48,16 @@ class Sample:
     held: tuple[int, ...] = ()
     shares: Mapping[str, list[ShareOffsets]] = field(default_factory=dict)
     unknown_shares: frozenset[Slot] = frozenset()
+    past: PastOffsets = field(default_factory=dict)
+
+    @property
+    def ends(self) -> dict[Place, int]:
+        """The end offset of each partition that has one."""
+        topics, partitions, ends = (
+            self.rows.column(name).to_pylist() for name in ("topic", "partition", "end_offset")
+        )
+        places = zip(topics, partitions, strict=True)
+        return {at: end for at, end in zip(places, ends, strict=True) if end is not None}
 
     def encode(self) -> bytes:
         """The sample as bytes."""
@@ -55,6 +68,10 @@ class Sample:
             "held": self.held,
             "shares": self.shares,
             "unknown_shares": sorted(self.unknown_shares),
+            "past": [
+                [past_ms, [[*at, offset] for at, offset in offsets.items()]]
+                for past_ms, offsets in self.past.items()
+            ],
         }
         rows, sink = self.rows.replace_schema_metadata({"facts": json.dumps(facts)}), pa.BufferOutputStream()
         with ipc.new_stream(sink, rows.schema, options=ipc.IpcWriteOptions(compression="zstd")) as stream:
@@ -77,4 +94,5 @@ class Sample:
             tuple(facts["held"]),
             shares,
             unknown,
+            {past_ms: {(topic, p): offset for topic, p, offset in rows} for past_ms, rows in facts["past"]},
         )

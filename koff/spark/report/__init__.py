@@ -11,43 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.report.charts import STYLES, Numbers, render
-from koff.spark.report.events import compute_event_numbers
 from koff.spark.report.history import History, Row
 from koff.spark.report.page import render_page
 from koff.spark.report.period import Period, format_iso
-from koff.spark.report.queries import compute_lag_numbers
-from koff.spark.report.sections import SECTIONS
+from koff.spark.report.queries import TABLES, compute_tables
+from koff.spark.report.words import Numbers
 from koff.view.csv_text import write_csv
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FORMS", "STEPS", "report"]
+__all__ = ["FORMS", "report"]
 
-FORMS = ("html", "json", "csv", "png")
+FORMS = ("html", "json", "csv")
 """The formats that a report can be written in."""
-STEPS = {
-    "summary": "totals",
-    "worst_by_lag": "worst groups by lag",
-    "worst_by_seconds": "worst groups by time lag",
-    "lag_over_time": "lag over time",
-    "flow_over_time": "records consumed and produced",
-    "lost_by_group": "records lost to retention",
-    "lost_over_time": "records lost to retention, over time",
-    "hot_partitions": "hot partitions",
-    "skewed_groups": "skewed lag",
-    "retention": "time until retention overtakes a group",
-    "changes_by_group": "rebalances and members",
-    "changes_over_time": "rebalances and members, over time",
-    "changes_total": "rebalances and members, in total",
-    "resets_by_group": "rewinds and resets",
-    "resets_over_time": "rewinds and resets, over time",
-    "resets_total": "rewinds and resets, in total",
-    "idle": "dead and silent groups",
-    "idle_total": "dead and silent groups, in total",
-}
-"""The tables of a report in the order in which they are computed, with their names for people."""
 WORST = 8
 """How many groups are shown one by one; the others are shown as a sum."""
 
@@ -61,38 +38,42 @@ def report(
     out: Path,
     form: str = "html",
     groups: str | None = None,
+    deployed_ms: int | None = None,
     worst: int = WORST,
     progress: Callable[[str], None] = lambda _what: None,
 ) -> list[Path]:
     """Writes a report of `tables`, from `since_ms` to before `until_ms`, and returns the files that it wrote.
 
-    `out` is the file of `html` and `json`, and the folder of `csv` (a file for each table) and `png` (two
-    files for each picture, light and dark). `groups` is a regular expression that may match anywhere in the
-    name. `progress` is called with a text for people as each step begins. Raises ConfigError for a wrong
-    option, and KoffError if there are no tables or `out` cannot be written.
+    `out` is the file of `html` and `json`, and the folder of `csv` (a file for each table). `groups` is a
+    regular expression that may match anywhere in the name. With `deployed_ms`, groups are compared before and
+    after that time. `progress` is called with a text for people as each step begins. Raises ConfigError for a
+    wrong option, and KoffError if there are no tables or `out` cannot be written.
     """
     if form not in FORMS:
         raise ConfigError(f"--format {form!r} is none of {', '.join(FORMS)}")
     if worst < 1:
         raise ConfigError(f"a report of the worst {worst} groups would be empty: give 1 or more")
-    history = History(spark, tables, Period(since_ms, until_ms), groups)
-    numbers = compute_numbers(history, worst=worst, progress=progress)
+    progress("reading the tables")
+    with History(spark, tables, Period(since_ms, until_ms), groups) as history:
+        numbers = compute_numbers(history, worst=worst, deployed_ms=deployed_ms, progress=progress)
     progress("writing the files")
     return write_report(numbers, history.period, out=out, form=form, groups=groups)
 
 
 def compute_numbers(
-    history: History, *, worst: int = WORST, progress: Callable[[str], None] = lambda _table: None
+    history: History,
+    *,
+    worst: int = WORST,
+    deployed_ms: int | None = None,
+    progress: Callable[[str], None] = lambda _table: None,
 ) -> Numbers:
     """All tables of the report, by name. `progress` is called with a text for people before each table."""
     numbers: Numbers = {}
-    texts = [f"step {number} of {len(STEPS)}, {title}" for number, title in enumerate(STEPS.values(), 1)]
+    texts = [f"step {place} of {len(TABLES)}, {title}" for place, (title, _) in enumerate(TABLES.values(), 1)]
     progress(texts[0])
-    for compute in (compute_lag_numbers, compute_event_numbers):
-        for name, rows in compute(history, worst=worst):
-            numbers[name] = rows
-            if len(numbers) < len(texts):
-                progress(texts[len(numbers)])
+    for name, rows in compute_tables(history, worst=worst, moment_ms=deployed_ms):
+        numbers[name] = rows
+        progress(texts[min(len(numbers), len(texts) - 1)])
     return numbers
 
 
@@ -100,10 +81,7 @@ def write_report(
     numbers: Numbers, period: Period, *, out: Path, form: str, groups: str | None = None
 ) -> list[Path]:
     """Writes the files of a report with these numbers, and returns their paths. Raises KoffError."""
-    # The generators compute lazily: a file is written as soon as its content is ready.
-    files = {"html": _make_html, "json": _make_json, "csv": _make_csv, "png": _make_png}[form](
-        numbers, period, groups
-    )
+    files = {"html": _make_html, "json": _make_json, "csv": _make_csv}[form](numbers, period, groups)
     try:
         return [_write_file(out / name if name else out, content) for name, content in files]
     except OSError as error:
@@ -115,16 +93,8 @@ Files = Iterator[tuple[str, bytes]]
 
 
 def _make_html(numbers: Numbers, period: Period, groups: str | None) -> Files:
-    pictures = {}
-    for section in SECTIONS:
-        for picture in section.pictures:
-            drawings = {style.name: render(picture.draw, numbers, period, style, "svg") for style in STYLES}
-            text = drawings["light"][1]
-            if text:  # empty: there is nothing to draw
-                pictures[picture.name] = ({name: svg for name, (svg, _) in drawings.items()}, text)
     title = "Kafka consumer groups" + (f" {groups}" if groups else "")
-    made_ms = int(time.time() * 1000)
-    yield "", render_page(numbers, pictures, period, title=title, made_ms=made_ms).encode()
+    yield "", render_page(numbers, period, title=title, made_ms=int(time.time() * 1000)).encode()
 
 
 def _make_json(numbers: Numbers, period: Period, groups: str | None) -> Files:
@@ -145,15 +115,6 @@ def _make_csv(numbers: Numbers, _period: Period, _groups: str | None) -> Files:
             formatted = list(map(_format_row, rows))
             write_csv(text, formatted[0], (row.values() for row in formatted))
         yield f"{name}.csv", text.getvalue().encode()
-
-
-def _make_png(numbers: Numbers, period: Period, _groups: str | None) -> Files:
-    for section in SECTIONS:
-        for picture in section.pictures:
-            for style in STYLES:
-                image, _ = render(picture.draw, numbers, period, style, "png")
-                if image:
-                    yield f"{picture.name}{'' if style.name == 'light' else '-dark'}.png", image
 
 
 def _format_row(row: Row) -> dict[str, Any]:

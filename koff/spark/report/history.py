@@ -1,148 +1,175 @@
-"""koff's tables, limited to the groups and the period of a report."""
+"""koff's tables as temporary views, limited to the groups and the period of a report."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from koff.errors import ConfigError, KoffError
-from koff.spark.report.period import Period, to_datetime
-from koff.spark.tables.hours import HOUR, begin_hour, compute_hours
+from koff.spark.report.period import HOUR_MS, Period, to_datetime
+from koff.spark.tables.delta_tables import quote_sql
+from koff.spark.tables.hours import begin_step, compute_hours
+from koff.spark.tables.session_settings import clone_session
+from koff.spark.tables.views import VIEWS, render_query
 from koff.spark.worker_errors import summarize_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
 Row = dict[str, Any]
 Rows = list[Row]
-"""A small table, from which a picture is drawn. Times are milliseconds, in columns that end in `_ms`."""
+"""A small table. Times are milliseconds, in columns that end in `_ms`."""
 
 
-@dataclass(frozen=True, slots=True)
 class History:
     """The tables below `folder`, limited to `period` and to `groups` (a regular expression; None: all).
 
-    Raises ConfigError if `groups` is not a regular expression of both Python and Java.
+    They are views of a session of its own: `lag` (some samples of each hour; of a long period, only of its
+    last day), `lag_hourly`, `groups`, `commits`, `incidents` and `slo`. `at_ms` is the time of a row, and
+    `step_ms` the begin of its step. Use it as a context manager: the exit drops what Spark
+    keeps. Raises ConfigError if `groups` is not a regular expression of both Python and Java, and KoffError
+    if there are no tables.
     """
 
-    spark: SparkSession
-    folder: str
-    period: Period
-    groups: str | None = None
+    def __init__(self, spark: SparkSession, folder: str, period: Period, groups: str | None = None) -> None:
+        _check_expression(spark, groups or "")
+        self._spark, self._folder, self.period, self._groups = clone_session(spark), folder, period, groups
+        self._kept: list[DataFrame] = []
+        # Rows from before the period are needed, too: a change is a difference from the row before.
+        self._add("groups", self._read_until_end("groups", "timestamp"))
+        commits = self._read_period("records", "timestamp").where("committed IS NOT NULL")
+        self._add("commits", commits)
+        lag = self._read_period("lag", "at")
+        lag = lag.where(f"at_ms >= {period.until_ms - DAY_MS}") if period.hourly else lag
+        self._add("lag", lag)
+        self.add_view("incidents", VIEWS["incidents"][1])  # of all samples
+        self._add("lag", self._select_some_samples(lag), keep=True)
+        self._add("lag_hourly", self._read_hours(), keep=True)
+        self.add_view("slo", VIEWS["slo"][1])
 
-    def __post_init__(self) -> None:
-        from pyspark.errors import IllegalArgumentException
+    def __enter__(self) -> Self:
+        return self
 
-        # Spark matches with Java's regular expressions. docs/pipeline.md promises that Python accepts --group
-        # too.
-        jvm: Any = self.spark.sparkContext._jvm
-        try:
-            re.compile(self.groups or "")
-            jvm.java.util.regex.Pattern.compile(self.groups or "")
-        except re.error as error:
-            raise ConfigError(f"--group {self.groups!r} is not a regular expression: {error}") from error
-        except IllegalArgumentException as error:
-            raise ConfigError(
-                f"--group {self.groups!r} is not a regular expression of Java, which Spark matches with: "
-                f"{summarize_error(error)}"
-            ) from error
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for frame in self._kept:
+            frame.unpersist()
 
-    def read_table(self, table: str) -> DataFrame:
-        """All rows of the groups, of any time. Raises KoffError if there is no such table."""
-        rows = self._load_table(table)
-        if self.groups is not None and "group" in rows.columns:
-            rows = rows.where(rows["group"].rlike(self.groups))
-        return rows
+    def add_view(self, name: str, query: str, *, keep: bool = False, **values: object) -> None:
+        """Adds a view of the others. `keep`: Spark keeps its rows, because several tables come from them."""
+        self._add(name, self._run(query, values), keep=keep)
 
-    def _load_table(self, table: str) -> DataFrame:
+    def collect(self, query: str, **values: object) -> Rows:
+        """The rows of a small result."""
+        return [_convert_times(row.asDict()) for row in self._run(query, values).collect()]
+
+    def _run(self, query: str, values: dict[str, object]) -> DataFrame:
+        return self._spark.sql(render_query(query, "`", **values))
+
+    def _add(self, name: str, frame: DataFrame, *, keep: bool = False) -> None:
+        if keep:
+            self._kept.append(frame.persist())
+        frame.createOrReplaceTempView(name)
+
+    # --- The tables --------------------------------------------------------------------------------------
+
+    def _read_table(self, table: str) -> DataFrame:
+        """All rows of the groups, of any time."""
         from pyspark.errors import AnalysisException
 
-        path = f"{self.folder.rstrip('/')}/{table}"
         try:
-            return self.spark.read.format("delta").load(path)
+            rows = self._spark.read.format("delta").load(f"{self._folder.rstrip('/')}/{table}")
         except AnalysisException as error:
             raise KoffError(
-                f"no table {table!r} in {self.folder}: give a folder that `koff pipeline run --tables` fills"
+                f"no table {table!r} in {self._folder}: give a folder that `koff pipeline run --tables` fills"
             ) from error
+        return rows if self._groups is None else rows.where(rows["group"].rlike(self._groups))
 
-    def read_until_end(self, table: str, *, time: str = "timestamp") -> DataFrame:
-        """The rows before the period's end, with their time as `at_ms` and its step's begin as `step_ms`."""
-        from pyspark.sql import functions as f
-
-        rows = self.read_table(table).withColumn("at_ms", f.unix_millis(time))
+    def _read_until_end(self, table: str, time: str) -> DataFrame:
+        """The rows before the end of the period."""
+        step_ms, period = self.period.step_ms, self.period
         # `day` is a partition column: with it, Delta reads only the files of these days.
-        rows = rows.where(f.col("day") <= f.lit(self.period.until_day))
-        return self._add_steps(rows.where(f.col("at_ms") < self.period.until_ms))
+        rows = self._read_table(table).where(f"day <= DATE'{period.until_day}'")
+        rows = rows.selectExpr("*", f"unix_millis({time}) at_ms")
+        return rows.selectExpr("*", f"at_ms - pmod(at_ms, {step_ms}L) step_ms").where(
+            f"at_ms < {period.until_ms}"
+        )
 
-    def read_period(self, table: str, *, time: str = "at") -> DataFrame:
-        """The rows of the period, as `read_until_end` gives them."""
+    def _read_period(self, table: str, time: str) -> DataFrame:
+        rows = self._read_until_end(table, time).where(f"day >= DATE'{self.period.since_day}'")
+        return rows.where(f"at_ms >= {self.period.since_ms}")
+
+    def _select_some_samples(self, lag: DataFrame) -> DataFrame:
+        """The rows of the first and of the last sample of each hour, or of each shorter step."""
         from pyspark.sql import functions as f
 
-        rows = self.read_until_end(table, time=time).where(f.col("day") >= f.lit(self.period.since_day))
-        return rows.where(f.col("at_ms") >= self.period.since_ms)
+        step_ms = min(self.period.step_ms, HOUR_MS)
+        steps = lag.selectExpr("cluster", "number", f"at_ms div {step_ms} step").groupBy("cluster", "step")
+        numbers = defaultdict[str, set[int]](set)
+        for row in steps.agg(f.min("number").alias("first"), f.max("number").alias("last")).collect():
+            numbers[row["cluster"]] |= {row["first"], row["last"]}
+        chosen = (
+            f"(cluster = {quote_sql(cluster)} AND number IN ({', '.join(map(str, own))}))"
+            for cluster, own in numbers.items()
+        )
+        return lag.where(" OR ".join(chosen) or "false")
 
-    def _add_steps(self, rows: DataFrame, *, time: str = "at_ms") -> DataFrame:
-        """The rows, with the begin of the step of a time in milliseconds as `step_ms`."""
-        from pyspark.sql import functions as f
+    def _read_hours(self) -> DataFrame:
+        """The rows of groups in `lag_hourly`. Hours that the table does not have yet are computed from `lag`.
 
-        return rows.withColumn("step_ms", f.expr(f"{time} - pmod({time}, {self.period.step_ms}L)"))
-
-    def read_lag(self) -> DataFrame:
-        """The rows of `lag` in the period, as `read_period` gives rows.
-
-        Of a period with `hourly` steps it has only the last day: `read_hours` has the period.
-        """
-        from pyspark.sql import functions as f
-
-        rows = self.read_period("lag")
-        return rows.where(f.col("at_ms") >= self.period.until_ms - _DAY_MS) if self.period.hourly else rows
-
-    def read_hours(self) -> DataFrame:
-        """The rows of groups in `lag_hourly` in the period, with the begin of their step as `step_ms`.
-
-        Hours that the table does not have yet are computed from `lag`. The first and the last hour count
+        In a short period, all rows are computed, and stand for a step. The first and the last step count
         whole.
         """
         from pyspark.sql import functions as f
 
-        period = self.period
-        days = f.col("day").between(f.lit(period.since_day), f.lit(period.until_day))
-        since = begin_hour(to_datetime(period.since_ms))
-        within = (f.col("hour") >= f.lit(since)) & (f.unix_millis("hour") < period.until_ms)
-        written = self.read_table("lag_hourly").where(days & within & f.col("topic").isNull())
-        newest = (
-            self._load_table("lag_hourly")
-            .where(days & within)
-            .groupBy("cluster")
-            .agg(f.max("hour").alias("hour"))
-        )
-        lag = self.read_table("lag").where(days & (f.unix_millis("at") < period.until_ms))
-        sampled = lag.join(newest, "cluster", "left").where("hour IS NULL OR at >= hour + INTERVAL 1 HOUR")
-        hour_ms = f.unix_millis(f.date_trunc("HOUR", "at"))
-        begins = sampled.where(f.col("at") >= f.lit(since)).groupBy("cluster")
-
-        hours = written.drop("day", "number")
-        for cluster, begin_ms, end_ms in begins.agg(f.min(hour_ms), f.max(hour_ms)).collect():
-            begin, end = to_datetime(begin_ms), to_datetime(end_ms) + HOUR
-            rows = compute_hours(lag.where(f.col("cluster") == cluster), begin, end)
-            hours = hours.union(rows.where(f.col("topic").isNull()).select(*hours.columns))
-        return self._add_steps(hours.withColumn("hour_ms", f.unix_millis("hour")), time="hour_ms")
-
-    def run_sql(self, query: str, args: Mapping[str, Any] | None = None, /, **frames: DataFrame) -> DataFrame:
-        """The result of a Spark SQL query. The query names `frames` in braces, and `args` after a colon."""
-        return self.spark.sql(query, dict(args or {}), **frames)
+        period, step_ms = self.period, self.period.step_ms
+        step, until = timedelta(milliseconds=min(step_ms, HOUR_MS)), to_datetime(period.until_ms)
+        since = begin_step(to_datetime(period.since_ms), step)
+        written = self._read_table("lag_hourly").where(f"day <= DATE'{period.until_day}' AND topic IS NULL")
+        written = written.where((f.col("hour") >= f.lit(since)) & (f.unix_millis("hour") < period.until_ms))
+        written = written.where("true" if period.hourly else "false")
+        # Of each cluster, the newest hour is needed again: offsets moved since its last sample.
+        newest = {
+            row[0]: row[1].astimezone(UTC) for row in written.groupBy("cluster").agg(f.max("hour")).collect()
+        }
+        is_missing = ~f.col("cluster").isin(*newest) if newest else f.lit(True)
+        for cluster, hour in newest.items():
+            is_later = (f.col("day") >= f.lit(hour.date())) & (f.col("at") >= f.lit(hour))
+            is_missing |= (f.col("cluster") == cluster) & is_later
+        computed = compute_hours(self._read_until_end("lag", "at").where(is_missing), since, until, step=step)
+        computed = computed.where("topic IS NULL").join(written, ["cluster", "hour", "group"], "anti")
+        rows = written.drop("number", "day").unionByName(computed).withColumn("day", f.to_date("hour"))
+        hour_ms = f.unix_millis("hour")
+        return rows.withColumn("step_ms", hour_ms - f.pmod(hour_ms, f.lit(step_ms)))
 
 
-def collect_rows(frame: DataFrame) -> Rows:
-    """The rows of a frame, as dictionaries on the driver. Only for a frame that is known to be small."""
-    return [row.asDict() for row in frame.collect()]
+def _check_expression(spark: SparkSession, groups: str) -> None:
+    """Raises ConfigError for an expression that Python or Java refuses. Spark matches with Java's."""
+    from pyspark.errors import IllegalArgumentException
+
+    jvm: Any = spark.sparkContext._jvm
+    try:
+        re.compile(groups)
+        jvm.java.util.regex.Pattern.compile(groups)
+    except re.error as error:
+        raise ConfigError(f"--group {groups!r} is not a regular expression: {error}") from error
+    except IllegalArgumentException as error:
+        raise ConfigError(
+            f"--group {groups!r} is not a regular expression of Java, which Spark matches with: "
+            f"{summarize_error(error)}"
+        ) from error
 
 
-def select_top(frame: DataFrame, column: str, size: int) -> DataFrame:
-    """The `size` groups with the largest values of `column` above 0. The order is the same each time."""
-    from pyspark.sql import functions as f
-
-    return frame.where(f.col(column) > 0).orderBy(f.desc(column), "cluster", "group").limit(size)
+def _convert_times(row: Row) -> Row:
+    """The row with milliseconds for times and days, in columns that end in `_ms`."""
+    return {
+        name + "_ms" * isinstance(value, datetime): round(value.astimezone(UTC).timestamp() * 1000)
+        if isinstance(value, datetime)
+        else value
+        for name, value in row.items()
+    }

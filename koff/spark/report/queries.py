@@ -1,261 +1,260 @@
-"""The numbers of a report about lag, as small tables. Spark reads and sums; the driver gets only the results.
+"""The tables of a report, as queries on the views of `History`. Spark sums; the driver gets the results only.
 
 In a sum, a negative lag (a commit beyond the sampled end offset) counts as 0, and an unknown lag is left out.
-Each step of time shows the largest of its samples, so that no peak is averaged away.
+Each step of time shows the largest of its samples, so that no peak is averaged away. A table has the `worst`
+groups one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from koff.spark.report.history import History, Row, Rows, collect_rows, select_top
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from koff.spark.report.history import DAY_MS, History, Rows
+from koff.spark.tables.views import QUESTIONS
 
 RETENTION_DAYS = 30
 """A group that retention overtakes later than this is not shown."""
-_RECENT_MS = 86_400_000
-"""The time at the end of the period in which the speed of retention is measured."""
+SILENT_H = 24
+"""A group with lag counts as silent if its last commit is more hours ago than this."""
 
-# The inner query sums the partitions of a group in one sample; the outer one takes the largest of a step.
-# `no_seconds`: a partition has lag, and its time lag is unknown. A time lag of 0 in other partitions, or at
-# other times, is then not the longest.
-_GROUP_STEPS = """
-SELECT cluster, `group`, step_ms, max(lag) lag, max(time_lag_s) time_lag_s, max(unknown) unknown,
-       max(partitions) partitions, sum(lag) sum_lag, count(lag) samples,
-       max_by(lag, at_ms) last_lag, max_by(time_lag_s, at_ms) last_s, max(no_seconds) no_seconds
-FROM (SELECT cluster, `group`, step_ms, at_ms, sum(CASE WHEN lag > 0 THEN lag WHEN lag <= 0 THEN 0 END) lag,
-             CASE WHEN max(time_lag_s) > 0 OR NOT max(lag > 0 AND time_lag_s IS NULL) THEN max(time_lag_s)
-             END time_lag_s, coalesce(max(lag > 0 AND time_lag_s IS NULL), false) no_seconds,
-             count_if(lag IS NULL) unknown, count(*) partitions
-      FROM {lag} GROUP BY cluster, `group`, step_ms, at_ms)
-GROUP BY cluster, `group`, step_ms"""
-
-# The same from hours.
-_STEPS_OF_HOURS = """
-SELECT cluster, `group`, step_ms, max(max_lag) lag, max(max_time_lag_s) time_lag_s, max(max_unknown) unknown,
-       max(partitions) partitions, sum(avg_lag * known_samples) sum_lag, sum(known_samples) samples,
-       max_by(last_lag, hour) last_lag, max_by(last_time_lag_s, hour) last_s, max(untimed) no_seconds
-FROM {hours} GROUP BY cluster, `group`, step_ms"""
-
-# One row for each group, over the whole period.
-_GROUPS = """
-SELECT cluster, `group`, max(lag) largest_lag, cast(round(sum(sum_lag) / sum(samples)) AS BIGINT) mean_lag,
-       max_by(last_lag, step_ms) last_lag, max_by(last_s, step_ms) last_s,
-       CASE WHEN max(time_lag_s) > 0 OR NOT max(no_seconds) THEN max(time_lag_s) END longest_s,
-       max_by(partitions, step_ms) partitions, max_by(unknown, step_ms) unknown, max(no_seconds) no_seconds
-FROM {steps} GROUP BY cluster, `group`"""
+_BY_GROUP = """
+SELECT cluster, [group], {columns} FROM totals WHERE {by} > 0
+ORDER BY {by} DESC, cluster, [group] LIMIT {{worst}}"""
+_LAGS = "largest_lag, mean_lag, last_lag, last_s, longest_s, partitions, unknown"
+_WORST_BY_LAG = _BY_GROUP.format(columns=_LAGS, by="largest_lag")
+_WORST_BY_LOSS = _BY_GROUP.format(columns="lost, first_ms, last_ms, lost_partitions AS partitions", by="lost")
 
 # A group that is not among the worst joins as null, so that all others form one row for each step.
 _OVER_TIME = """
-SELECT w.cluster, w.`group`, s.step_ms, {values}
-FROM {{steps}} s LEFT JOIN {{worst}} w ON s.cluster = w.cluster AND s.`group` = w.`group`
-GROUP BY w.cluster, w.`group`, s.step_ms {having} ORDER BY s.step_ms, w.cluster, w.`group`"""
+SELECT w.cluster, w.[group], s.step_ms, sum(s.lag) lag, max(s.time_lag_s) time_lag_s,
+       sum(s.consumed) consumed, sum(s.produced) produced, sum(s.lost) lost
+FROM steps s LEFT JOIN ({worst}) w ON s.cluster = w.cluster AND s.[group] = w.[group] {where}
+GROUP BY w.cluster, w.[group], s.step_ms"""
+_BY_STEP = "SELECT cluster, [group], step_ms, {values} FROM {rows} ORDER BY step_ms, cluster, [group]"
 
-# How far offsets moved since the end of the step before; in the first step, since its first sample.
-_FLOW = """
-WITH ends AS (
-  SELECT cluster, `group`, topic, partition, step_ms,
-         min_by(committed, at_ms) c0, max_by(committed, at_ms) c1,
-         min_by(end_offset, at_ms) e0, max_by(end_offset, at_ms) e1
-  FROM {lag} WHERE committed >= 0 AND end_offset >= 0 GROUP BY cluster, `group`, topic, partition, step_ms),
+_EVENTS = (
+    "SELECT * FROM {name}_groups WHERE {column} > 0 ORDER BY {column} DESC, cluster, [group] LIMIT {{worst}}"
+)
+_EVENTS_OVER_TIME = """
+SELECT e.* FROM {name} e LEFT SEMI JOIN ({worst}) w ON e.cluster = w.cluster AND e.[group] = w.[group]
+ORDER BY step_ms, cluster, [group]"""
+_EVENTS_TOTAL = (
+    "SELECT count(*) groups, coalesce(sum({column}), 0) events FROM {name}_groups WHERE {column} > 0"
+)
+
+
+def _select_from(question: str, condition: str = "") -> str:
+    """The first rows of the answer to a question."""
+    return f"SELECT * FROM ({QUESTIONS[question].query}) {condition} LIMIT {{worst}}"  # noqa: S608  # texts of ours
+
+
+FRAMES: Mapping[str, str] = {
+    "steps": """
+SELECT cluster, [group], step_ms, max(max_lag) lag, max(max_time_lag_s) time_lag_s,
+       max_by(partitions, hour) partitions, sum(avg_lag * known_samples) sum_lag, sum(known_samples) samples,
+       max_by(last_lag, hour) last_lag, max_by(last_time_lag_s, hour) last_s, max(untimed) untimed,
+       max_by(last_unknown, hour) unknown, sum(consumed) consumed, sum(produced) produced, sum(lost) lost,
+       max(lost_partitions) lost_partitions
+FROM lag_hourly GROUP BY cluster, [group], step_ms""",
+    # If a partition has lag without a known time lag, then a time lag of 0 at other times is not the longest.
+    "totals": """
+SELECT cluster, [group], max(lag) largest_lag, cast(round(sum(sum_lag) / sum(samples)) AS BIGINT) mean_lag,
+       max_by(last_lag, step_ms) last_lag, max_by(last_s, step_ms) last_s, max(untimed) untimed,
+       CASE WHEN max(time_lag_s) > 0 OR NOT max(untimed) THEN max(time_lag_s) END longest_s,
+       max_by(partitions, step_ms) partitions, max_by(unknown, step_ms) unknown,
+       sum(consumed) consumed, sum(produced) produced, sum(lost) lost, max(lost_partitions) lost_partitions,
+       min(CASE WHEN lost > 0 THEN step_ms END) first_ms, max(CASE WHEN lost > 0 THEN step_ms END) last_ms
+FROM steps GROUP BY cluster, [group]""",
+    "over_time": _OVER_TIME.format(worst=_WORST_BY_LAG, where=""),
+    # Compares each row of a group with the row before it. `rebalances` counts new epochs.
+    "changes": """
+WITH sizes AS (SELECT *, coalesce(size(members), 0) present FROM groups),
+changes AS (
+  SELECT *, lag(epoch) OVER life was_epoch, lag(present) OVER life was
+  FROM sizes WINDOW life AS (PARTITION BY cluster, [group] ORDER BY log_offset))
+SELECT cluster, [group], step_ms, count_if(epoch <> was_epoch AND NOT gone) rebalances,
+       coalesce(sum(greatest(present - was, 0)), 0) joined,
+       coalesce(sum(greatest(was - present, 0)), 0) [left]
+FROM changes WHERE at_ms >= {since_ms} AND was_epoch IS NOT NULL GROUP BY cluster, [group], step_ms""",
+    "changes_groups": """
+SELECT cluster, [group], sum(rebalances) rebalances, sum(joined) joined, sum([left]) [left],
+       sum(rebalances + joined + [left]) changes
+FROM changes GROUP BY cluster, [group]""",
+    # All records of a group are in one partition of the offsets topic. So log offsets order the commits and
+    # the states of a group together. `empty` are the stretches of the log in which a group had no members
+    # (only groups with a protocol type: a group that never had members has none). A commit of a higher offset
+    # in such a stretch is a skip.
+    "resets": """
+WITH stretches AS (
+  SELECT cluster, [group], offsets_partition, log_offset, coalesce(size(members), 0) present,
+         protocol_type, gone, lead(log_offset) OVER life until_offset
+  FROM groups WINDOW life AS (PARTITION BY cluster, [group], offsets_partition ORDER BY log_offset)),
+empty AS (SELECT * FROM stretches WHERE present = 0 AND protocol_type <> '' AND NOT gone),
 steps AS (
-  SELECT cluster, `group`, step_ms,
-         greatest(0, c1 - coalesce(lag(c1) OVER slot, c0)) consumed,
-         greatest(0, e1 - coalesce(lag(e1) OVER slot, e0)) produced
-  FROM ends WINDOW slot AS (PARTITION BY cluster, `group`, topic, partition ORDER BY step_ms))
-SELECT cluster, `group`, step_ms, sum(consumed) consumed, sum(produced) produced
-FROM steps GROUP BY cluster, `group`, step_ms"""
-
-_FLOW_OF_HOURS = """
-SELECT cluster, `group`, step_ms, sum(consumed) consumed, sum(produced) produced
-FROM {hours} GROUP BY cluster, `group`, step_ms"""
-
-# While a commit stays below the log start offset, only the records that the start offset newly passed are
-# newly lost. `prior` is the start offset of the sample before, if the commit was below it there as well.
-_LOST = """
-WITH begun AS (SELECT cluster, min(at_ms) first_ms FROM {lag} GROUP BY cluster),
-below AS (
-  SELECT cluster, `group`, topic, partition, at_ms, step_ms, committed, start_offset, lost,
-         lag(start_offset) OVER (PARTITION BY cluster, `group`, topic, partition ORDER BY at_ms) prior
-  FROM {lag} WHERE lost > 0)
-SELECT cluster, `group`, topic, partition, step_ms, at_ms, lost,
-       CASE WHEN at_ms = first_ms THEN 0
-            ELSE greatest(0, start_offset - greatest(committed, coalesce(prior, committed))) END newly
-FROM below JOIN begun USING (cluster)"""
-
-_LOST_BY_GROUP = """
-SELECT cluster, `group`, sum(newly) lost, min(CASE WHEN newly > 0 THEN at_ms END) first_ms,
-       max(CASE WHEN newly > 0 THEN at_ms END) last_ms, count(DISTINCT topic, partition) partitions
-FROM {lost} GROUP BY cluster, `group` HAVING sum(newly) > 0"""
-
-_LOST_OF_HOURS = """
-SELECT cluster, `group`, step_ms, hour_ms at_ms, lost newly, lost_partitions FROM {hours} WHERE lost > 0"""
-
-_LOST_BY_GROUP_OF_HOURS = """
-SELECT cluster, `group`, sum(newly) lost, min(at_ms) first_ms, max(at_ms) last_ms,
-       max(lost_partitions) partitions
-FROM {lost} GROUP BY cluster, `group`"""
-
-# An end offset that fell is that of a topic that was created again.
-_TOPICS = """
-WITH ends AS (SELECT DISTINCT cluster, topic, partition, at_ms, end_offset FROM {lag} WHERE end_offset >= 0),
+  SELECT cluster, [group], offsets_partition, log_offset, at_ms, step_ms, committed, topic_id,
+         lag(committed) OVER slot was, lag(topic_id) OVER slot was_id
+  FROM commits
+  WINDOW slot AS (PARTITION BY cluster, [group], topic, partition ORDER BY offsets_partition, log_offset)),
 moves AS (
-  SELECT cluster, topic, partition, greatest(0, end_offset - lag(end_offset) OVER place) moved FROM ends
-  WINDOW place AS (PARTITION BY cluster, topic, partition ORDER BY at_ms)),
-all AS (SELECT cluster, topic, partition, coalesce(sum(moved), 0) produced FROM moves
-        GROUP BY cluster, topic, partition)
-SELECT cluster, topic, max_by(partition, produced) partition, max(produced) produced, count(*) partitions,
-       sum(produced) topic_produced, try_divide(max(produced), avg(produced)) times_mean
-FROM all GROUP BY cluster, topic HAVING count(*) > 1 AND sum(produced) > 0
-ORDER BY times_mean DESC, cluster, topic"""
+  SELECT s.*, abs(s.committed - s.was) records,
+         CASE WHEN s.committed < s.was AND s.topic_id <> s.was_id THEN 'topic re-created'
+              WHEN s.committed < s.was THEN 'rewind'
+              WHEN e.[group] IS NOT NULL THEN 'skip' END kind
+  FROM steps s LEFT JOIN empty e
+    ON s.cluster = e.cluster AND s.[group] = e.[group] AND s.offsets_partition = e.offsets_partition
+    AND s.log_offset > e.log_offset AND s.log_offset < coalesce(e.until_offset, 9223372036854775807)
+  WHERE s.committed <> s.was)
+SELECT cluster, [group], kind, step_ms, count(*) partitions, sum(records) records, min(at_ms) at_ms
+FROM moves WHERE kind IS NOT NULL GROUP BY cluster, [group], kind, step_ms""",
+    "resets_groups": """
+SELECT cluster, [group], count(*) events, coalesce(sum(records) FILTER (WHERE kind = 'rewind'), 0) rewound,
+       coalesce(sum(records) FILTER (WHERE kind = 'skip'), 0) skipped,
+       count_if(kind = 'topic re-created') recreated, max(at_ms) last_ms
+FROM resets GROUP BY cluster, [group]""",
+    # The newest state, commit and lag of each group, and then its kind (null: not idle).
+    "idle": """
+WITH states AS (
+  SELECT cluster, [group],
+         max_by(struct(type, state, coalesce(size(members), 0) members, gone, at_ms), log_offset) newest
+  FROM groups GROUP BY cluster, [group]),
+newest AS (SELECT *, max(at_ms) OVER (PARTITION BY cluster) newest_ms FROM lag),
+slots AS (
+  SELECT cluster, [group], sum(CASE WHEN lag IS NOT NULL THEN greatest(lag, 0) END) lag, any_value(type) type,
+         unix_millis(max(committed_at)) commit_ms, count(committed) kept
+  FROM newest WHERE at_ms = newest_ms GROUP BY cluster, [group]),
+known AS (
+  SELECT cluster, [group], coalesce(newest.type, slots.type) type, newest.state, newest.members, lag,
+         coalesce(newest.gone, false) gone, newest.at_ms changed_ms, commit_ms, coalesce(kept, 0) kept
+  FROM states FULL JOIN slots USING (cluster, [group])),
+judged AS (
+  SELECT *, CASE WHEN gone THEN CASE WHEN changed_ms >= {since_ms} THEN 'deleted' END
+                 WHEN kept = 0 AND type <> 'share' THEN 'never committed'
+                 WHEN members = 0 AND lag > 0 THEN 'no members'
+                 WHEN lag > 0 AND commit_ms < {silent_ms} THEN 'silent' END kind
+  FROM known)
+SELECT cluster, [group], kind, type, state, members, lag, commit_ms, changed_ms,
+       CASE WHEN commit_ms < {until_ms} THEN ({until_ms} - commit_ms) / 3600000 END silent_h
+FROM judged WHERE kind IS NOT NULL""",
+}
+"""Views on the way to the tables, in their order. Spark keeps their rows."""
 
-_SKEW = """
+TABLES: Mapping[str, tuple[str, str]] = {
+    "summary": (
+        "totals",
+        """
+SELECT count(*) groups, count(DISTINCT cluster) clusters, sum(partitions) partitions,
+       max(largest_lag) largest_lag,
+       array_join(slice(sort_array(collect_set(cluster)), 1, 3), ', ') cluster_names,
+       CASE WHEN max(longest_s) > 0 OR NOT max(untimed) THEN cast(max(longest_s) AS BIGINT) END longest_s,
+       sum(consumed) consumed, sum(produced) produced,
+       count_if(lost > 0) losing_groups, coalesce(sum(lost), 0) lost
+FROM totals""",
+    ),
+    "worst_by_lag": ("worst groups by lag", _WORST_BY_LAG),
+    "worst_by_seconds": ("worst groups by time lag", _BY_GROUP.format(columns=_LAGS, by="longest_s")),
+    "lag_over_time": ("lag over time", _BY_STEP.format(values="lag, time_lag_s", rows="over_time")),
+    "flow_over_time": (
+        "records consumed and produced",
+        _BY_STEP.format(values="consumed, produced", rows="over_time"),
+    ),
+    "lost_by_group": ("records lost to retention", _WORST_BY_LOSS),
+    "lost_over_time": (
+        "records lost to retention, over time",
+        _BY_STEP.format(
+            values="lost", rows=f"({_OVER_TIME.format(worst=_WORST_BY_LOSS, where='WHERE s.lost > 0')})"
+        ),
+    ),
+    "budget": (
+        "error budgets",
+        _select_from("budget", "WHERE over_s > 0"),
+    ),
+    "capacity": (
+        "capacity by week",
+        _select_from("capacity", "WHERE headroom IS NOT NULL ORDER BY headroom"),
+    ),
+    "deployment": (
+        "before and after a deployment",
+        _select_from("deployment", "WHERE {has_moment}"),
+    ),
+    "causes": ("incidents by cause", QUESTIONS["causes"].query),
+    "hot_partitions": ("hot partitions", _select_from("hot_partitions")),
+    "skewed_groups": (
+        "skewed lag",
+        """
 WITH newest AS (
-  SELECT cluster, `group`, topic, partition, max_by(lag, at_ms) lag FROM {lag}
-  GROUP BY cluster, `group`, topic, partition),
+  SELECT cluster, [group], topic, partition, max_by(lag, at_ms) lag FROM lag
+  GROUP BY cluster, [group], topic, partition),
 summed AS (
-  SELECT cluster, `group`, topic, max_by(partition, lag) partition, max(lag) lag,
+  SELECT cluster, [group], topic, max_by(partition, lag) partition, max(lag) lag,
          sum(greatest(lag, 0)) topic_lag, count(*) partitions
-  FROM newest WHERE lag IS NOT NULL GROUP BY cluster, `group`, topic)
+  FROM newest WHERE lag IS NOT NULL GROUP BY cluster, [group], topic)
 SELECT *, try_divide(lag, topic_lag) share FROM summed
 WHERE partitions > 1 AND lag * partitions > 1.5 * topic_lag
-ORDER BY lag - topic_lag / partitions DESC, cluster, `group`, topic"""
-
-# Hours left = distance from the start offset to the commit / the speed at which that distance shrinks.
-_RETENTION = """
+ORDER BY lag - topic_lag / partitions DESC, cluster, [group], topic LIMIT {worst}""",
+    ),
+    # Hours left = distance from the start offset to the commit / the speed at which that distance shrinks.
+    "retention": (
+        "time until retention overtakes a group",
+        """
 WITH moves AS (
-  SELECT cluster, `group`, topic, partition, max_by(committed, at_ms) committed,
+  SELECT cluster, [group], topic, partition, max_by(committed, at_ms) committed,
          max_by(start_offset, at_ms) start, max_by(end_offset, at_ms) end, max(at_ms) - min(at_ms) span_ms,
          max_by(start_offset, at_ms) - min_by(start_offset, at_ms) start_moved,
          max_by(committed, at_ms) - min_by(committed, at_ms) commit_moved
-  FROM {lag} WHERE committed >= 0 AND start_offset >= 0 GROUP BY cluster, `group`, topic, partition),
+  FROM lag WHERE committed >= 0 AND start_offset >= 0 AND at_ms >= {recent_ms}
+  GROUP BY cluster, [group], topic, partition),
 left AS (
   SELECT *, CASE WHEN committed < start THEN 0.0D
                  ELSE (committed - start) / (start_moved - greatest(commit_moved, 0)) * span_ms / 3600000
             END hours
   FROM moves WHERE committed < end AND (committed < start OR start_moved > greatest(commit_moved, 0)))
-SELECT cluster, `group`, min(hours) hours, min_by(topic, hours) topic, min_by(partition, hours) partition,
+SELECT cluster, [group], min(hours) hours, min_by(topic, hours) topic, min_by(partition, hours) partition,
        greatest(0, min_by(committed - start, hours)) records_left, count(*) partitions
-FROM left WHERE hours <= :most GROUP BY cluster, `group` ORDER BY hours, cluster, `group`"""
-
-
-class LagNumbers:
-    """The tables of a report that come from `lag` and `lag_hourly`.
-
-    The caller closes it: until then Spark keeps computed frames. Each table has the `worst` groups one by
-    one. The tables over time also have the sum of the other groups, as rows without a group.
-    """
-
-    def __init__(self, history: History, *, worst: int) -> None:
-        self._history, self._worst = history, worst
-        # Persisted: several tables are computed from each of these frames.
-        self._lag = history.read_lag()
-        if history.period.hourly:
-            self._kept = [hours := history.read_hours().persist()]
-            frames = {"hours": hours}
-            steps, flow, lost, losing = (
-                _STEPS_OF_HOURS,
-                _FLOW_OF_HOURS,
-                _LOST_OF_HOURS,
-                _LOST_BY_GROUP_OF_HOURS,
-            )
-        else:
-            self._kept = []
-            frames = {"lag": self._lag}
-            steps, flow, lost, losing = _GROUP_STEPS, _FLOW, _LOST, _LOST_BY_GROUP
-        self._steps, self._flow, self._lost = (
-            history.run_sql(query, **frames).persist() for query in (steps, flow, lost)
+FROM left WHERE hours <= {most_h} GROUP BY cluster, [group] ORDER BY hours, cluster, [group] LIMIT {worst}""",
+    ),
+    **{
+        f"{name}_{part}": (f"{title}{suffix}", query.format(name=name, column=column, worst=worst))
+        for name, column, title in (
+            ("changes", "changes", "rebalances and members"),
+            ("resets", "events", "rewinds and resets"),
         )
-        self._groups = history.run_sql(_GROUPS, steps=self._steps).persist()
-        self._losing_groups = history.run_sql(losing, lost=self._lost)
-
-    def close(self) -> None:
-        """Lets Spark drop the frames that it keeps."""
-        for frame in (*self._kept, self._steps, self._groups, self._flow, self._lost):
-            frame.unpersist()
-
-    def summary(self) -> Row:
-        """The number of groups, clusters and partitions, the largest lags, and the total flow and loss."""
-        query = """SELECT count(*) groups, count(DISTINCT cluster) clusters, sum(partitions) partitions,
-                          max(largest_lag) largest_lag,
-                          array_join(slice(sort_array(collect_set(cluster)), 1, 3), ', ') cluster_names,
-                          CASE WHEN max(longest_s) > 0 OR NOT max(no_seconds)
-                          THEN cast(max(longest_s) AS BIGINT) END longest_s
-                   FROM {groups}"""
-        flow = "SELECT sum(consumed) consumed, sum(produced) produced FROM {flow}"
-        lost = "SELECT count(*) losing_groups, coalesce(sum(lost), 0) lost FROM {losers}"
-        row = collect_rows(self._history.run_sql(query, groups=self._groups))[0]
-        row |= collect_rows(self._history.run_sql(flow, flow=self._flow))[0]
-        return row | collect_rows(self._history.run_sql(lost, losers=self._losing_groups))[0]
-
-    def worst_by_lag(self) -> Rows:
-        """The groups with the largest lags."""
-        return collect_rows(select_top(self._groups, "largest_lag", self._worst).drop("no_seconds"))
-
-    def worst_by_seconds(self) -> Rows:
-        """The groups with the longest time lags."""
-        return collect_rows(select_top(self._groups, "longest_s", self._worst).drop("no_seconds"))
-
-    def lag_over_time(self) -> Rows:
-        """Lag and time lag in each step, of the worst groups by lag, and the sum of the others."""
-        return self._collect_over_time(self._steps, "sum(lag) lag, max(time_lag_s) time_lag_s")
-
-    def flow_over_time(self) -> Rows:
-        """Offsets consumed and produced in each step, of the worst groups by lag, and the sum of the others.
-
-        A rewind counts as 0 consumed. Records that are read again after it count again.
-        """
-        return self._collect_over_time(self._flow, "sum(consumed) consumed, sum(produced) produced")
-
-    def lost_by_group(self) -> Rows:
-        """Records that left the log in the period before their group committed them."""
-        return collect_rows(select_top(self._losing_groups, "lost", self._worst))
-
-    def lost_over_time(self) -> Rows:
-        """Records that left the log before their group committed them, in each step that has some."""
-        worst = select_top(self._losing_groups, "lost", self._worst)
-        return self._collect_over_time(self._lost, "sum(newly) lost", worst, having="HAVING sum(newly) > 0")
-
-    def hot_partitions(self) -> Rows:
-        """The busiest partition of each topic, as a multiple of its mean; the most uneven topics first."""
-        return collect_rows(self._history.run_sql(_TOPICS, lag=self._lag).limit(self._worst))
-
-    def skewed_groups(self) -> Rows:
-        """The (group, topic) that have more than 1.5 times their mean lag in one partition at the end."""
-        return collect_rows(self._history.run_sql(_SKEW, lag=self._lag).limit(self._worst))
-
-    def retention(self) -> Rows:
-        """Hours until the log start offset overtakes a group, at the last day's speed; 0: it already has."""
-        since_ms = self._history.period.until_ms - _RECENT_MS
-        recent = self._lag.where(self._lag["at_ms"] >= since_ms)
-        args = {"most": RETENTION_DAYS * 24}
-        return collect_rows(self._history.run_sql(_RETENTION, args, lag=recent).limit(self._worst))
-
-    def _collect_over_time(
-        self, steps: DataFrame, values: str, worst: DataFrame | None = None, *, having: str = ""
-    ) -> Rows:
-        """The values of each step of the `worst` groups (None: by lag), and of the others together."""
-        worst = worst if worst is not None else select_top(self._groups, "largest_lag", self._worst)
-        query = _OVER_TIME.format(values=values, having=having)
-        return collect_rows(self._history.run_sql(query, steps=steps, worst=worst.select("cluster", "group")))
+        for worst in [_EVENTS.format(name=name, column=column)]
+        for part, suffix, query in (
+            ("by_group", "", "{worst}"),
+            ("over_time", ", over time", _EVENTS_OVER_TIME),
+            ("total", ", in total", _EVENTS_TOTAL),
+        )
+    },
+    "idle": (
+        "dead and silent groups",
+        "SELECT * FROM idle ORDER BY lag DESC, commit_ms, cluster, [group] LIMIT 3 * {worst}",
+    ),
+    "idle_total": (
+        "dead and silent groups, in total",
+        "SELECT kind, count(*) groups FROM idle GROUP BY kind ORDER BY kind",
+    ),
+}
+"""The tables in the order in which they are computed: their names for people, and their queries."""
 
 
-def compute_lag_numbers(history: History, *, worst: int) -> Iterator[tuple[str, Rows]]:
-    """The tables that come from `lag` and `lag_hourly`, with the `summary`: pairs of a name and rows."""
-    numbers = LagNumbers(history, worst=worst)
-    try:
-        yield "summary", [numbers.summary()]
-        yield "worst_by_lag", numbers.worst_by_lag()
-        yield "worst_by_seconds", numbers.worst_by_seconds()
-        yield "lag_over_time", numbers.lag_over_time()
-        yield "flow_over_time", numbers.flow_over_time()
-        yield "lost_by_group", numbers.lost_by_group()
-        yield "lost_over_time", numbers.lost_over_time()
-        yield "hot_partitions", numbers.hot_partitions()
-        yield "skewed_groups", numbers.skewed_groups()
-        yield "retention", numbers.retention()
-    finally:
-        numbers.close()
+def compute_tables(
+    history: History, *, worst: int, moment_ms: int | None = None
+) -> Iterator[tuple[str, Rows]]:
+    """The tables, each when it is computed. `moment_ms` is the time of a deployment."""
+    period = history.period
+    values = {
+        "worst": worst,
+        "since_ms": period.since_ms,
+        "until_ms": period.until_ms,
+        "silent_ms": period.until_ms - SILENT_H * 3_600_000,
+        "recent_ms": period.until_ms - DAY_MS,
+        "most_h": RETENTION_DAYS * 24,
+        "since": f"DATE'{period.since_day}'",
+        "moment": f"timestamp_millis({moment_ms or 0}L)",
+        "has_moment": moment_ms is not None,
+        "step_s": min(period.step_ms // 1000, 3600),
+    }
+    for name, query in FRAMES.items():
+        history.add_view(name, query, keep=True, **values)
+    for name, (_, query) in TABLES.items():
+        yield name, history.collect(query, **values)

@@ -1,22 +1,21 @@
-"""The sections of a report, in their order: titles, texts, pictures, tables, and the text without data."""
+"""The sections of a report, in their order: titles, texts, charts, tables, and the text without data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from koff.spark.report import pictures
-from koff.spark.report.charts import Drawing, Numbers, format_count
-from koff.spark.report.events import SILENT_H
-from koff.spark.report.queries import RETENTION_DAYS
+from koff.spark.report import charts
+from koff.spark.report.period import Period
+from koff.spark.report.queries import RETENTION_DAYS, SILENT_H
+from koff.spark.report.words import Numbers, format_count
+
+DrawCharts = Callable[[Numbers, Period], Iterator[charts.Chart]]
+DescribeRest = Callable[[Numbers], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture's function and its name, which is also the name of its file."""
-
-    name: str
-    draw: Drawing
+def _draw_nothing(_: Numbers, __: Period) -> Iterator[charts.Chart]:
+    return iter(())
 
 
 def _describe_no_rest(_numbers: Numbers) -> str:
@@ -27,17 +26,18 @@ def _describe_no_rest(_numbers: Numbers) -> str:
 class Section:
     """One section of a report.
 
-    `tables` are (name, title, columns). The page shows `empty_text` if there is no data. `describe_rest`
-    gives a sentence about the groups that are not shown, or "".
+    `columns` are those of the table with the section's name ("": it has none); the first number in them is
+    drawn as a bar. The page shows `empty_text` if there is no data. `describe_rest` gives a sentence about
+    the groups that are not shown, or "".
     """
 
-    name: str
+    table: str
     title: str
     text: str
-    pictures: tuple[Picture, ...]
-    tables: tuple[tuple[str, str, tuple[str, ...]], ...]
+    columns: tuple[str, ...]
     empty_text: str
-    describe_rest: Callable[[Numbers], str] = _describe_no_rest
+    draw_charts: DrawCharts = _draw_nothing
+    describe_rest: DescribeRest = _describe_no_rest
 
 
 def _describe_other_groups(numbers: Numbers) -> str:
@@ -52,7 +52,7 @@ def _describe_other_losing_groups(numbers: Numbers) -> str:
     return f"{more} more groups lost {format_count(lost)} records in total." if more > 0 else ""
 
 
-def _describe_others(table: str, column: str, noun: str) -> Callable[[Numbers], str]:
+def _describe_others(table: str, column: str, noun: str) -> DescribeRest:
     """A function for `describe_rest`, for a table of events with a total."""
 
     def describe_rest(numbers: Numbers) -> str:
@@ -65,88 +65,97 @@ def _describe_others(table: str, column: str, noun: str) -> Callable[[Numbers], 
 
 
 def _describe_other_idle(numbers: Numbers) -> str:
-    if not numbers["idle_total"]:
-        return ""
     kinds = ", ".join(f"{row['groups']} {row['kind']}" for row in numbers["idle_total"])
-    return f"In total: {kinds}."
+    return f"In total: {kinds}." if kinds else ""
 
 
 _GROUP = ("cluster", "group")
-_LAGS = (*_GROUP, "largest_lag", "mean_lag", "last_lag", "longest_s", "last_s", "partitions", "unknown")
+_LAGS = ("mean_lag", "last_lag", "last_s", "unknown")
 
 SECTIONS = (
     Section(
-        "worst",
-        "Worst groups",
-        "The groups with the largest lag, and the groups with the longest time lag (the age of the oldest "
-        "uncommitted record). "
-        "The column unknown counts the partitions whose lag was not known at the end.",
-        (
-            Picture("worst-by-lag", pictures.draw_worst_by_lag),
-            Picture("worst-by-seconds", pictures.draw_worst_by_seconds),
-        ),
-        (
-            ("worst_by_lag", "worst groups by lag", _LAGS),
-            ("worst_by_seconds", "worst groups by time lag", _LAGS),
-        ),
+        "worst_by_lag",
+        "Worst groups by lag",
+        "The groups with the largest lag of the period. The column unknown counts the partitions whose lag "
+        "was not known at the end.",
+        (*_GROUP, "largest_lag", "longest_s", *_LAGS),
         "No group had lag in this period.",
+        charts.chart_lag,
         _describe_other_groups,
     ),
     Section(
-        "lag",
-        "Lag over time",
-        "The worst groups one by one, and the sum of all other groups.",
-        (Picture("lag-over-time", pictures.draw_lag_over_time), Picture("lag-heat", pictures.draw_lag_heat)),
-        (),
-        "No group had lag in this period.",
+        "worst_by_seconds",
+        "Worst groups by time lag",
+        "The groups with the longest time lag: the age of the oldest uncommitted record.",
+        (*_GROUP, "longest_s", "largest_lag", *_LAGS),
+        "No group had a time lag in this period.",
     ),
     Section(
-        "flow",
+        "budget",
+        "Error budgets",
+        "For how long a partition of the group was later than its allowance, and what is left of a budget of "
+        "one in a thousand. Below zero: the budget is used up.",
+        (*_GROUP, "over_s", "kept", "budget_left"),
+        "No group was later than its allowance.",
+    ),
+    Section(
+        "causes",
+        "Incidents by cause",
+        "Times in which a group was WARN or ERR. In a period of more than four days: of its last day.",
+        ("cause", "incidents", "errors", "group_count", "worst_s"),
+        "There were no incidents.",
+    ),
+    Section(
+        "deployment",
+        "Before and after the deployment",
+        "The longest time lag of each group, and how long it was WARN or ERR.",
+        (*_GROUP, "after_s", "before_s", "after_late_s", "before_late_s"),
+        "No time of a deployment was given (--deployed).",
+    ),
+    Section(
+        "",
         "Consumed against produced",
         "How many records the partitions of a group received, and how many records the group committed. "
         "Where the lines differ, the lag grows or shrinks. Records that are read again count again.",
-        (Picture("flow", pictures.draw_flow),),
         (),
         "No group committed offsets in this period, or no end offsets were sampled.",
+        charts.chart_flow,
     ),
     Section(
-        "changes",
+        "capacity",
+        "Capacity",
+        "By week: the busiest time, the most that a member consumed a second, and the head-room of all "
+        "members at that speed. Below zero: the group cannot keep up at the peak. The next week is expected "
+        "to grow as this one did.",
+        (*_GROUP, "peak_per_s", "week_ms", "per_member_per_s", "members", "headroom", "next_per_s"),
+        "No group with members received records.",
+    ),
+    Section(
+        "changes_by_group",
         "Rebalances and members",
         "A rebalance is a new epoch (generation) of the group.",
-        (Picture("changes", pictures.draw_changes),),
-        (("changes_by_group", "rebalances and members by group", (*_GROUP, "rebalances", "joined", "left")),),
+        (*_GROUP, "rebalances", "joined", "left"),
         "No group rebalanced, and no member joined or left, in this period.",
+        charts.chart_changes,
         _describe_others("changes", "changes", "changes"),
     ),
     Section(
-        "resets",
+        "resets_by_group",
         "Rewinds and resets",
         "A rewind is a commit of a lower offset than the commit before it. A skip is a commit of a higher "
         "offset while the group had no members, for example because the group's offsets were reset by hand.",
-        (Picture("resets", pictures.draw_resets),),
-        (
-            (
-                "resets_by_group",
-                "rewinds and resets by group, in records",
-                (*_GROUP, "events", "rewound", "skipped", "recreated", "last_ms"),
-            ),
-        ),
+        (*_GROUP, "rewound", "skipped", "events", "recreated", "last_ms"),
         "No group was rewound or reset in this period.",
+        charts.chart_resets,
         _describe_others("resets", "events", "rewinds or resets"),
     ),
     Section(
-        "lost",
+        "lost_by_group",
         "Records lost to retention",
         "Records that retention deleted in this period before the group had committed them.",
-        (Picture("lost", pictures.draw_lost),),
-        (
-            (
-                "lost_by_group",
-                "lost records by group",
-                (*_GROUP, "lost", "first_ms", "last_ms", "partitions"),
-            ),
-        ),
+        (*_GROUP, "lost", "first_ms", "last_ms", "partitions"),
         "Retention overtook no group in this period.",
+        charts.chart_lost,
         _describe_other_losing_groups,
     ),
     Section(
@@ -154,14 +163,7 @@ SECTIONS = (
         "Time until retention overtakes a group",
         "The time until the log start offset passes the group's commits, if both continue at the speed of "
         "the last day.",
-        (Picture("retention", pictures.draw_retention),),
-        (
-            (
-                "retention",
-                "hours left",
-                (*_GROUP, "hours", "topic", "partition", "records_left", "partitions"),
-            ),
-        ),
+        (*_GROUP, "hours", "topic", "partition", "records_left", "partitions"),
         f"At the speed of the last day, retention overtakes no group within {RETENTION_DAYS} days.",
     ),
     Section(
@@ -169,44 +171,23 @@ SECTIONS = (
         "Groups that are dead or never committed",
         "Groups that were deleted in this period, that have lag and no members, that have lag and made no "
         f"commit for {SILENT_H} hours (silent), or that have no commit at all.",
-        (Picture("idle", pictures.draw_idle),),
-        (
-            (
-                "idle",
-                "dead and silent groups",
-                (*_GROUP, "kind", "type", "state", "members", "lag", "commit_ms", "changed_ms", "silent_h"),
-            ),
-        ),
+        (*_GROUP, "silent_h", "kind", "type", "state", "members", "lag", "commit_ms", "changed_ms"),
         "All groups are alive and commit.",
-        _describe_other_idle,
+        describe_rest=_describe_other_idle,
     ),
     Section(
-        "hot",
+        "hot_partitions",
         "Hot partitions",
-        "The busiest partition of each topic, compared with the mean of the topic's partitions.",
-        (Picture("hot-partitions", pictures.draw_hot_partitions),),
-        (
-            (
-                "hot_partitions",
-                "busiest partitions",
-                ("cluster", "topic", "partition", "produced", "topic_produced", "partitions", "times_mean"),
-            ),
-        ),
+        "The busiest partition of each topic, as a multiple of the mean of the topic's partitions.",
+        ("cluster", "topic", "partition", "times_mean", "produced", "topic_produced", "partitions"),
         "No topic with more than one partition received records in this period.",
     ),
     Section(
-        "skew",
+        "skewed_groups",
         "Skewed lag",
         "Groups in which one partition has more than 1.5 times the mean lag of the topic's partitions. More "
         "consumers do not help there.",
-        (Picture("skew", pictures.draw_skew),),
-        (
-            (
-                "skewed_groups",
-                "lag in one partition",
-                (*_GROUP, "topic", "partition", "lag", "topic_lag", "partitions", "share"),
-            ),
-        ),
+        (*_GROUP, "topic", "partition", "share", "lag", "topic_lag", "partitions"),
         "No group has much more lag in one partition than in the others.",
     ),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from koff.spark.report.charts import Numbers, clean_name, format_count, format_duration
 from koff.spark.report.history import Row
+from koff.spark.report.words import Numbers, clean_name, format_count, name_group
+from koff.view.wording import show_duration
 
 TREND_PART = 8
 """The trend compares the end with the time before it that is this part of the sampled time: an eighth."""
@@ -27,9 +28,9 @@ def describe_period(numbers: Numbers) -> list[str]:
         row = numbers["retention"][0]
         if row["hours"]:
             when = f"in {row['hours']:,.0f} h, at the speed of the last day"
-            sentences.append(f"Retention will overtake {_name(row, numbers)} {when}.")
+            sentences.append(f"Retention will overtake {name_group(row, numbers)} {when}.")
         else:
-            sentences.append(f"Retention has already overtaken {_name(row, numbers)}.")
+            sentences.append(f"Retention has already overtaken {name_group(row, numbers)}.")
     return sentences
 
 
@@ -37,7 +38,7 @@ def _describe_worst(numbers: Numbers) -> str:
     if not numbers["worst_by_lag"]:
         return f"None of {format_count(numbers['summary'][0]['groups'])} groups had lag."
     row = numbers["worst_by_lag"][0]
-    text = f"{_name(row, numbers)} had the largest lag: {format_count(row['largest_lag'])} records"
+    text = f"{name_group(row, numbers)} had the largest lag: {format_count(row['largest_lag'])} records"
     if row["last_lag"] is None:
         return f"{text}. At the end its lag was not known."
     trend = describe_trend(row, numbers)
@@ -46,7 +47,7 @@ def _describe_worst(numbers: Numbers) -> str:
     )
     if row["longest_s"] is None:
         return f"{text}. Its time lag is not known."
-    return f"{text}. Its longest time lag was {format_duration(row['longest_s'])}."
+    return f"{text}. Its longest time lag was {show_duration(row['longest_s'])}."
 
 
 def describe_trend(row: Row, numbers: Numbers) -> str:
@@ -74,9 +75,3 @@ def name_clusters(numbers: Numbers) -> str:
         return ""
     more = f" and {summary['clusters'] - 3} more" if summary["clusters"] > 3 else ""
     return f"Cluster{'s' * (summary['clusters'] > 1)} {clean_name(summary['cluster_names'])}{more}"
-
-
-def _name(row: Row, numbers: Numbers) -> str:
-    name = clean_name(str(row["group"]))
-    several = (numbers["summary"][0]["clusters"] or 0) > 1
-    return f"{name} of {clean_name(str(row['cluster']))}" if several else name

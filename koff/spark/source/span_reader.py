@@ -114,12 +114,9 @@ class _PendingSpans:
         if origin.fail_on_data_loss:
             # After a truncation, tables with rows of the old log would count them for the new one.
             truncated = log_start is not None and log_start <= span.start
-            cure = (
-                "read it under another name of the cluster, or into new tables"
-                if truncated
-                else "read from earliest with a new checkpoint, or continue without them: --ignore-data-loss "
-                "(the source: failOnDataLoss=false)"
-            )
+            cure = "read it under another name of the cluster, or into new tables"
+            if not truncated:
+                cure += ", or continue without them: --ignore-data-loss (the source: failOnDataLoss=false)"
             raise DataLost(
                 f"cluster {origin.cluster}: partition {lost.partition} of {origin.topic} {loss}; {cure}"
             )

@@ -1,4 +1,4 @@
-"""Settings of a Spark session that hold for a while."""
+"""Sessions with the settings of another one, and settings that hold for a while."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def clone_session(spark: SparkSession) -> SparkSession:
+    """A session with the same settings and sources, whose settings may be changed. It need not be stopped."""
+    from pyspark.sql import SparkSession
+
+    # `newSession` knows no sources in Python, and cannot get them: Spark finds those of the first session.
+    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
 @contextmanager

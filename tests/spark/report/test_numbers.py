@@ -15,7 +15,7 @@ from koff.errors import ConfigError, KoffError
 from koff.spark import report as reports
 from koff.spark.report.history import History
 from koff.spark.report.period import Period, format_iso
-from koff.spark.report.queries import LagNumbers
+from koff.spark.report.queries import TABLES
 from koff.spark.report.sections import SECTIONS
 from tests.spark.report import week
 from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
@@ -45,10 +45,6 @@ def _lags(rows: list[week.Row]) -> dict[str, dict[int, int]]:
         if row.get("lag") is not None:
             lags[row["group"]][row["number"]] += row["lag"]
     return lags
-
-
-def test_each_table_of_the_report_has_a_name_for_people_in_the_order_of_the_steps(found: Numbers) -> None:
-    assert list(reports.STEPS) == list(found)
 
 
 def test_the_worst_groups_are_those_with_the_largest_sums(found: Numbers, lag_rows: list[week.Row]) -> None:
@@ -132,9 +128,8 @@ def test_what_was_lost_before_the_period_is_not_counted_again(
     halves = (Period(SINCE_MS, middle), Period(middle, UNTIL_MS))
     lost = []
     for period in halves:
-        numbers = LagNumbers(History(spark, folder, period, "archive"), worst=1)
-        lost.append(numbers.lost_by_group()[0]["lost"])
-        numbers.close()
+        with History(spark, folder, period, "archive") as history:
+            lost.append(reports.compute_numbers(history, worst=1)["lost_by_group"][0]["lost"])
     whole = found["lost_by_group"][0]["lost"]
     step = week.TOPICS["audit"] * 2 * 20_000  # what the start may move by between the two
     assert whole - step <= sum(lost) <= whole
@@ -199,6 +194,50 @@ def test_the_hot_partition_and_the_group_that_it_overwhelms_come_first(found: Nu
     assert skewed["share"] == pytest.approx(skewed["lag"] / (skewed["lag"] + 7 * 40))
 
 
+def test_error_budgets_count_the_time_in_which_a_partition_was_too_late(
+    found: Numbers, lag_rows: list[week.Row]
+) -> None:
+    late: dict[str, set[int]] = defaultdict(set)
+    for row in lag_rows:
+        if (row.get("time_lag_s") or 0) > row["allowance_s"]:
+            late[row["group"]].add(row["number"])
+    expected = sorted(((300.0 * len(samples), group) for group, samples in late.items()), reverse=True)
+    worst = {row["group"]: row["over_s"] for row in found["budget"]}
+    assert worst == {group: seconds for seconds, group in expected if group in worst}
+    assert min(worst.values()) >= sorted(worst.values(), reverse=True)[-1]
+    assert all(row["budget_left"] == pytest.approx(1 - 1000 * (1 - row["kept"])) for row in found["budget"])
+
+
+def test_groups_are_compared_before_and_after_a_deployment(found: Numbers, lag_rows: list[week.Row]) -> None:
+    longest: dict[tuple[str, bool], float] = defaultdict(float)
+    for row in lag_rows:
+        place = row["group"], row["number"] >= 4 * week.DAY
+        longest[place] = max(longest[place], row.get("time_lag_s") or 0.0)
+    assert len(found["deployment"]) == WORST
+    for row in found["deployment"]:
+        assert (row["before_s"], row["after_s"]) == (
+            longest[row["group"], False],
+            longest[row["group"], True],
+        )
+
+
+def test_capacity_compares_the_busiest_hour_with_what_members_consumed(found: Numbers) -> None:
+    life = next(life for life in week.LIVES if life.group == "archive")
+    week_ms = int(week.BEGIN.timestamp() * 1000)
+    rows = {row["group"]: row for row in found["capacity"]}
+    row, partitions = rows["archive"], range(week.TOPICS[life.topic])
+    ends, commits = (
+        [sum(offset(life.topic, p, sample) or 0 for p in partitions) for sample in range(1, week.SAMPLES, 2)]
+        for offset in (week.end, life.committed)
+    )
+    produced, consumed = ([b - a for a, b in pairwise(offsets)] for offsets in (ends, commits))
+    assert (row["week_ms"], row["members"]) == (week_ms, 2)
+    assert row["peak_per_s"] == pytest.approx(max(produced) / 3600)
+    assert row["per_member_per_s"] == pytest.approx(max(consumed) / 2 / 3600)
+    assert row["headroom"] == pytest.approx(max(consumed) / max(produced) - 1)
+    assert row["headroom"] < -0.5
+
+
 def test_hours_until_retention_follow_from_the_last_day(found: Numbers, lag_rows: list[week.Row]) -> None:
     hours = {row["group"]: row["hours"] for row in found["retention"]}
     assert set(hours) == {"archive", "ledger"}
@@ -214,10 +253,13 @@ def test_hours_until_retention_follow_from_the_last_day(found: Numbers, lag_rows
 
 def test_a_report_is_cut_to_its_groups_and_its_time(spark: SparkSession, folder: str) -> None:
     first_day = Period(SINCE_MS, SINCE_MS + 86_400_000)
-    rows = History(spark, folder, first_day, "vc-0[01]").read_period("lag")
-    assert {row["group"] for row in rows.select("group").distinct().collect()} == {"svc-00", "svc-01"}
-    assert rows.count() == 2 * week.TOPICS["payments"] * week.DAY
-    assert History(spark, folder, first_day, "^vc").read_period("lag").isEmpty()
+    counted = "SELECT [group], count(*) rows FROM lag GROUP BY [group] ORDER BY [group]"
+    with History(spark, folder, first_day, "vc-0[01]") as history:
+        rows = history.collect(counted)
+    of_a_group = week.TOPICS["payments"] * week.DAY
+    assert rows == [{"group": group, "rows": of_a_group} for group in ("svc-00", "svc-01")]
+    with History(spark, folder, first_day, "^vc") as history:
+        assert history.collect(counted) == []
 
 
 def test_json_and_csv_carry_the_numbers_of_the_page(found: Numbers, tmp_path: Path) -> None:
@@ -247,7 +289,7 @@ def test_a_folder_without_tables_is_refused_by_name(spark: SparkSession, tmp_pat
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"form": "pdf"}, "'pdf' is none of html, json, csv, png"),
+        ({"form": "pdf"}, "'pdf' is none of html, json, csv"),
         ({"until_ms": 0}, "check --from and --until"),
         ({"groups": "("}, "not a regular expression"),
         ({"groups": "(?P<kind>pay)"}, "not a regular expression of Java, which Spark matches with: [A-Z]"),
@@ -266,13 +308,12 @@ def test_an_empty_time_gives_a_report_that_says_so(
     spark: SparkSession, folder: str, found: Numbers, tmp_path: Path
 ) -> None:
     period = Period(0, 86_400_000)
-    lags = LagNumbers(History(spark, folder, period), worst=WORST)
-    nothing = {name: [{"groups": 0, "events": 0}] if name.endswith("s_total") else [] for name in found}
-    nothing |= {"summary": [lags.summary()], "worst_by_lag": lags.worst_by_lag()}
-    lags.close()
+    with History(spark, folder, period) as history:
+        nothing = reports.compute_numbers(history)
+    assert list(nothing) == list(found) == list(TABLES)
     [path] = reports.write_report(nothing, period, out=tmp_path / "report.html", form="html")
     page = path.read_text()
-    assert "<img" not in page
+    assert "<figure" not in page
     assert [line for line in page.splitlines() if "<section" in line] == [
         '<section id="nothing" aria-labelledby="nothing-title">'
     ]

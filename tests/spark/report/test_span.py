@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("matplotlib", reason="needs koff[spark]")
-
-from koff.spark.report import STEPS
-from koff.spark.report.charts import Numbers, find_data_span
+from koff.spark.report.charts import find_data_span
 from koff.spark.report.page import column_heading, render_page
 from koff.spark.report.period import Period
+from koff.spark.report.queries import TABLES
 from koff.spark.report.sections import SECTIONS
+from koff.spark.report.words import Numbers
 
 HOUR_MS = 3_600_000
 WEEK = Period(1_772_000_000_000 // HOUR_MS * HOUR_MS, 1_772_000_000_000 // HOUR_MS * HOUR_MS + 168 * HOUR_MS)
@@ -18,7 +17,7 @@ WEEK = Period(1_772_000_000_000 // HOUR_MS * HOUR_MS, 1_772_000_000_000 // HOUR_
 
 def make_numbers() -> Numbers:
     """The numbers of a report without any event."""
-    numbers: Numbers = {name: [] for name in STEPS}
+    numbers: Numbers = {name: [] for name in TABLES}
     totals = ("groups", "clusters", "largest_lag", "longest_s", "consumed", "lost", "losing_groups")
     numbers["summary"] = [dict.fromkeys(totals, 0)]
     numbers["changes_total"] = numbers["resets_total"] = [{"groups": 0, "events": 0}]
@@ -48,19 +47,17 @@ def test_the_time_axis_is_that_of_the_data() -> None:
         numbers["lag_over_time"].append(row)
     begin, end = find_data_span(numbers, WEEK)
     assert (begin - WEEK.since_ms, end - WEEK.since_ms) == (30 * HOUR_MS, 36 * HOUR_MS)
-    numbers["resets_over_time"].append({"at_ms": WEEK.until_ms - 1})
-    assert find_data_span(numbers, WEEK) == (begin, WEEK.until_ms)
 
 
 def test_sections_without_data_are_a_list_at_the_end() -> None:
     numbers = make_numbers()
     numbers["idle"] = [make_idle()]
-    page = render_page(numbers, {}, WEEK, title="t", made_ms=WEEK.until_ms)
-    assert [section.name for section in SECTIONS if f'<section id="{section.name}"' in page] == ["idle"]
+    page = render_page(numbers, WEEK, title="t", made_ms=WEEK.until_ms)
+    assert [section.table for section in SECTIONS if f'<section id="{section.table}"' in page] == ["idle"]
     assert page.count("<section") == 2
     nothing = page.partition('<section id="nothing"')[2]
-    assert nothing.count("<li>") == len({each.empty_text for each in SECTIONS if each.name != "idle"})
-    assert '<td class="n" data-v="36.0">36 h</td>' in page
+    assert nothing.count("<li>") == len({each.empty_text for each in SECTIONS if each.table != "idle"})
+    assert '<td class="n bar" data-v="36.0">1 d 12 h</td>' in page
     assert "2026-" in page
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from koff.spark.report import WORST
+from koff.spark.report import compute_numbers
 from koff.spark.report.history import History
 from koff.spark.report.page import render_page
 from koff.spark.report.period import Period
-from koff.spark.report.pictures import find_isolated
-from koff.spark.report.queries import LagNumbers
+from koff.spark.report.queries import TABLES
 from koff.spark.report.story import describe_period, describe_trend, name_clusters
 from koff.spark.tables.delta_tables import Tables
 from tests.spark.table_rows import append
@@ -63,7 +61,7 @@ def test_the_trend_compares_the_end_with_the_time_shortly_before(
 def test_the_sentences_name_the_worst_group_its_end_and_what_was_lost() -> None:
     assert describe_period(make_numbers(900, 500, 100, lost=12)) == [
         "payments had the largest lag: 900 records. At the end its lag was 100, and falling. "
-        "Its longest time lag was 90 s.",
+        "Its longest time lag was 1 min 30 s.",
         "Retention deleted 12 records that groups had not committed.",
     ]
     numbers = make_numbers(900, 100)
@@ -89,13 +87,6 @@ def test_clusters_are_named_up_to_three() -> None:
     assert name_clusters(numbers) == "Clusters a, b, c and 1 more"
 
 
-def test_a_value_without_neighbours_is_isolated() -> None:
-    nan = math.nan
-    assert find_isolated([1, nan, 2, 3, nan, 4]) == [0, 5]
-    assert find_isolated([nan, 1, 1]) == []
-    assert find_isolated([1]) == [0]
-
-
 def test_a_time_lag_of_zero_elsewhere_does_not_stand_for_one_that_is_not_known(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -116,33 +107,23 @@ def test_a_time_lag_of_zero_elsewhere_does_not_stand_for_one_that_is_not_known(
         sample("idle", 0, 0, 0.0, 1),
     )
     begin_ms = int(now.timestamp() * 1000)
-    numbers = LagNumbers(
-        History(spark, str(tmp_path / "t"), Period(begin_ms, begin_ms + 600_000)), worst=WORST
-    )
-    try:
-        assert numbers.worst_by_lag()[0]["longest_s"] is None
-        assert numbers.summary()["longest_s"] is None
-        assert numbers.summary()["cluster_names"] == "c"
-        append(tables, "lag", sample("unknown", 0, 5, 40.0, 2))
-    finally:
-        numbers.close()
-    numbers = LagNumbers(
-        History(spark, str(tmp_path / "t"), Period(begin_ms, begin_ms + 600_000)), worst=WORST
-    )
-    try:
-        assert numbers.summary()["longest_s"] == 40
-    finally:
-        numbers.close()
+    period = Period(begin_ms, begin_ms + 600_000)
+    with History(spark, tables.root, period) as history:
+        numbers = compute_numbers(history)
+    [summary] = numbers["summary"]
+    assert numbers["worst_by_lag"][0]["longest_s"] is None
+    assert (summary["longest_s"], summary["cluster_names"]) == (None, "c")
+    append(tables, "lag", sample("unknown", 0, 5, 40.0, 2))
+    with History(spark, tables.root, period) as history:
+        assert compute_numbers(history)["summary"][0]["longest_s"] == 40
 
 
 def test_the_page_says_unknown_where_no_time_lag_is_known() -> None:
     numbers = make_numbers(900, 500, 100, longest_s=None)
-    tables = ("worst_by_seconds", "lost_by_group", "hot_partitions", "skewed_groups", "idle")
-    numbers |= {name: [] for name in tables} | {"changes_by_group": [], "resets_by_group": []}
-    numbers["worst_by_lag"] = []
+    numbers = {name: [] for name in TABLES} | numbers | {"worst_by_lag": []}
     numbers |= {f"{name}_total": [{"groups": 0, "events": 0}] for name in ("changes", "resets")}
     numbers["summary"][0] |= {"losing_groups": 0}
-    page = render_page(numbers, {}, Period(0, 3_600_000), title="x", made_ms=0)
+    page = render_page(numbers, Period(0, 3_600_000), title="x", made_ms=0)
     assert "<li><b>unknown</b> the longest time lag</li>" in page
     assert "1970-01-01 00:00 UTC to 1970-01-01 01:00 UTC" in page
     assert "Cluster europe." in page

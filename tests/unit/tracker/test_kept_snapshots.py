@@ -110,3 +110,18 @@ def test_what_has_not_changed_is_shared() -> None:
     for shard, is_same in ((0, True), (1, False)):
         assert (after.shards[shard].committed is before.shards[shard].committed) is is_same
         assert after.shards[shard].groups is before.shards[shard].groups
+
+
+def test_a_copy_of_a_shard_never_has_the_lags_of_another_one_that_was_dropped() -> None:
+    """Python gives the id of an object that was dropped to the next one."""
+    tracker = Tracker()
+    for shard in range(SHARDS):
+        apply(*(commit(f"g{shard}", "t", n, n) for n in range(shard + 1)), shard=shard)(tracker)
+    snapshot = tracker.take_snapshot(NOW_MS)
+    shards = list(snapshot.shards.values())
+    assert len({len(each.committed) for each in shards}) == SHARDS
+    for each in shards:
+        size = len(each.committed)
+        assert len(snapshot.lags(dataclasses.replace(each)).known) == size
+        assert len(snapshot.statuses(dataclasses.replace(each))) == size
+        assert len(snapshot.catch_ups(dataclasses.replace(each)).seconds) == size
