@@ -20,7 +20,19 @@ from koff.cli.standard_streams import set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
-COMMANDS = ("config", "decode", "demo", "doctor", "group", "health", "lag", "monitor", "pipeline", "printer")
+COMMANDS = (
+    "config",
+    "decode",
+    "demo",
+    "doctor",
+    "group",
+    "health",
+    "lag",
+    "monitor",
+    "offsets",
+    "pipeline",
+    "printer",
+)
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")
 """Options that all commands take from the same variable, unless the command's own is set: KOFF_BROKERS."""
