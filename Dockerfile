@@ -45,12 +45,13 @@ ENTRYPOINT ["koff"]
 
 FROM runtime AS koff
 COPY --from=build /opt/koff /opt/koff
-# A container listens on all addresses: what it publishes is decided outside of it.
-ENV KOFF_MONITOR_LISTEN=:9850
+# A container listens on all addresses: what it publishes is decided outside of it. --listen, KOFF_MONITOR_LISTEN
+# and `listen` in koff.yaml come before it.
+ENV KOFF_DEFAULT_LISTEN=:9850
 # A number, so that Kubernetes' runAsNonRoot can check it.
 USER 65532:65532
 EXPOSE 9850
-HEALTHCHECK --interval=15s --timeout=5s --start-period=60s CMD ["koff", "health"]
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s CMD ["koff", "health", "--find"]
 CMD ["monitor"]
 
 FROM libraries AS build-spark

@@ -73,6 +73,11 @@ class Clusters:
                 kafka.stop()
             self._stop_down_to(MOST_IDLE)
 
+    def forget_admins(self) -> None:
+        """Closes the admin clients of all clusters: each is made anew at its next use."""
+        for kafka in (*self.lent, *(kafka for _, kafka in self._idle)):
+            kafka.__dict__.pop("admin", None)
+
     def stop(self) -> None:
         """Stops the clusters that wait."""
         self._stop_down_to(0)

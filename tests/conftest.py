@@ -15,6 +15,7 @@ from tests.clusters import CLUSTERS, lend_kafka
 from tests.distributions import Distributions, build_distributions
 from tests.left_behind import LeftBehind
 from tests.sharing import Scheduling, folder_order
+from tests.used_resources import expect_nothing_left
 
 # A shell's background job ignores SIGINT, and so would all processes that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -92,6 +93,13 @@ def _reset_log() -> Iterator[None]:
     """A command that runs in a test sets the log of the whole process: that ends with the test."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """Threads, open files and connections are back to what they were, when all is closed."""
+    with expect_nothing_left():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.serve.metrics.exposition import Exposition
+from koff.tracker import PartitionLag
 from koff.view.cluster_view import ClusterView
 from koff.view.wording import count, show
 
@@ -63,7 +64,7 @@ def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
     except KoffError as error:
         yield Check(Level.FAILURE, "connect", str(error))
         return
-    yield from _check_groups(conf, timeout_s)
+    yield from _check_groups(conf, timeout_s, metadata)
 
 
 def _check_addresses(conf: ClusterConf) -> Iterator[Check]:
@@ -129,13 +130,24 @@ def _check_internal_topics(
         replicas = min((len(partition.replicas) for partition in partitions), default=0)
         text = f"{count(len(partitions), 'partition')}, {count(replicas, 'replica')}"
         if leaderless:
-            cure = "lags of the groups in these partitions are withheld until they have a leader"
-            yield Check(Level.WARNING, topic, f"{text}; {leaderless} without a leader", cure)
+            text += f"; {leaderless} without a leader: the lags of their groups are withheld"
+            yield Check(Level.WARNING, topic, text, _find_leader_cure(metadata, [topic]))
         elif behind:
             yield Check(Level.WARNING, topic, f"{text}; {behind} with replicas that are not in sync")
         else:
             yield Check(Level.OK, topic, text)
         yield from _check_policy(cluster, topic)
+
+
+def _find_leader_cure(metadata: Metadata, topics: Iterable[str]) -> str:
+    """What gives the leaderless partitions of these topics a leader."""
+    partitions = (each for topic in topics for each in metadata.topics.get(topic, ()) if each.leader < 0)
+    absent = {replica for each in partitions for replica in each.replicas} - {n.id for n in metadata.brokers}
+    if absent:
+        return (
+            f"start the brokers that have the replicas: {_list([str(number) for number in sorted(absent)])}"
+        )
+    return "all brokers with replicas are there: look into their logs for a failed disk or controller"
 
 
 def _check_policy(cluster: Cluster, topic: str) -> Iterator[Check]:
@@ -216,7 +228,7 @@ def _check_settings(cluster: Cluster, metadata: Metadata) -> Iterator[Check]:
         yield Check(Level.OK, "retention", text)
 
 
-def _check_groups(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
+def _check_groups(conf: MonitorConf, timeout_s: float, metadata: Metadata) -> Iterator[Check]:
     """Reads everything once, as `koff monitor` would at its start."""
     began_s = time.monotonic()
     try:
@@ -243,14 +255,29 @@ def _check_groups(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
             f"{count(view.stats.undecodable, 'record')} cannot be decoded",
             "koff printer shows them, with the reason: please report them",
         )
-    unknown = sorted({show(row.topic) for row in rows if row.committed is not None and row.end is None})
-    if unknown:
-        cure = "they are deleted, or this user may not describe them: " + _format_acls(
-            conf.cluster, "--topic '*'", ["DESCRIBE"]
-        )
-        yield Check(Level.WARNING, "topics", f"end offsets of {_list(unknown)} are not known", cure)
+    yield from _check_ends(conf.cluster, metadata, rows)
     yield from _check_clock(view)
     yield _estimate_cost(view, len(rows))
+
+
+def _check_ends(conf: ClusterConf, metadata: Metadata, rows: Iterable[PartitionLag]) -> Iterator[Check]:
+    """Topics whose end offsets are not known, by the reason."""
+    unknown = {row.topic for row in rows if row.committed is not None and row.end is None}
+    leaderless = {topic for topic in unknown if any(at.leader < 0 for at in metadata.topics.get(topic, ()))}
+    hidden = unknown - metadata.topics.keys()
+    acls = _format_acls(conf, "--topic '*'", ["DESCRIBE"])
+    for topics, why, cure in (
+        (leaderless, ": partitions have no leader", _find_leader_cure(metadata, leaderless)),
+        (hidden, "", f"they are deleted, or this user may not describe them: {acls}"),
+        (
+            unknown - leaderless - hidden,
+            "",
+            "their leaders do not respond in time: a longer --timeout may help",
+        ),
+    ):
+        if topics:
+            text = f"end offsets of {_list(sorted(map(show, topics)))} are not known{why}"
+            yield Check(Level.WARNING, "topics", text, cure)
 
 
 def _check_clock(view: ClusterView) -> Iterator[Check]:

@@ -28,10 +28,12 @@ COMMANDS = (
     "group",
     "health",
     "lag",
+    "mcp",
     "monitor",
     "offsets",
     "pipeline",
     "printer",
+    "push",
 )
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")

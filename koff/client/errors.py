@@ -15,6 +15,10 @@ class NoDataInTime(NoData):
     """No message came within the `timeout_s` of the call. The partition may have more messages."""
 
 
+class Woken(NoDataInTime):
+    """Another thread has ended the wait, by `wake`."""
+
+
 class MxClosed(Closed):
     """The merged stream is closed, or all of its consumers have ended."""
 

@@ -40,6 +40,7 @@ from koff.client.errors import OffsetOutOfRange as OffsetOutOfRange
 from koff.client.errors import ProduceError as ProduceError
 from koff.client.errors import TopicRecreated as TopicRecreated
 from koff.client.errors import UnknownTopic as UnknownTopic
+from koff.client.errors import Woken as Woken
 from koff.client.feed.source import FeedConf as FeedConf
 from koff.client.key_hashes import crc32_partition as crc32_partition
 from koff.client.key_hashes import fnv1a_partition as fnv1a_partition

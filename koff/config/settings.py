@@ -8,6 +8,7 @@ values by the names of their fields (`koff.config.monitors`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def _mask_properties(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: MASK if is_secret(name) else str(value) for name, value in texts.items()}
 
 
-ADDRESSES = kinds.checked("HOST:PORT[,...]", check_addresses)
+ADDRESSES = replace(kinds.checked("HOST:PORT[,...]", check_addresses), joined=True)
 EXPRESSION = kinds.text("REGEX", compile_expression)
 FAMILIES = kinds.checked("NAMES", lambda given: check_families(given.split(",")))
 FILE, FOLDER = kinds.text("FILE", Path), kinds.text("DIR", Path)
@@ -85,7 +86,7 @@ NAMING_SETTINGS = (
     Setting(
         "brokers",
         ADDRESSES,
-        "Brokers to connect to first.",
+        "Brokers to connect to first. In koff.yaml also a list of them.",
         example="kafka-1:9092,kafka-2:9092",
         required=True,
         one_cluster=True,
@@ -263,7 +264,7 @@ PROCESS_SETTINGS = (
     _of_process(
         "listen",
         LISTEN,
-        "The address to serve on; `:9850` is all IPv4 and IPv6 addresses.",
+        "The address to serve on; `:9850` is all IPv4 and IPv6 addresses, and the default of the image.",
         DEFAULT_LISTEN,
         example=":9850",
     ),
@@ -299,8 +300,8 @@ PROCESS_SETTINGS = (
     _of_process(
         "wait",
         kinds.BOOLEAN,
-        "Keep trying if the only cluster cannot be reached at the start (for sidecars).",
-        False,
+        "Keep trying if the only cluster cannot be reached at the start. Otherwise koff ends with code 1.",
+        True,
     ),
     _of_process(
         "families",
@@ -331,13 +332,18 @@ PROCESS_SETTINGS = (
     ),
     _of_process("webhooks", WEBHOOK_SETTINGS, "Where to send events.", many=True, reload="at once"),
     _of_process(
-        "log_level", kinds.choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"
+        "log_level",
+        kinds.choice("debug", "info", "warning", "error"),
+        "The lowest level to log.",
+        "info",
+        reload="at once",
     ),
     _of_process(
         "log_format",
         kinds.choice("auto", "text", "json"),
         "The format of the log. auto is text on a terminal, else JSON.",
         "auto",
+        reload="at once",
     ),
 )
 """Of the whole process."""

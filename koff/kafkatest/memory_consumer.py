@@ -11,7 +11,7 @@ from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.broker.consumer import check_timeout
 from koff.client.closing import Closing
-from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated
+from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated, Woken
 from koff.client.message import Message
 from koff.client.start_offset import StartOffset
 from koff.errors import Closed, ConfigError
@@ -44,7 +44,7 @@ class MemoryConsumer(Closing):
         self._broker = broker
         self._next = start
         self._log = broker.find_log(conf.topic, conf.partition)
-        self._closed = False
+        self._closed = self._is_woken = False
         self._waiting_since: float | None = None
         """Since when calls wait in vain, one after another: `NoData` comes after their time together."""
 
@@ -52,6 +52,12 @@ class MemoryConsumer(Closing):
     def closed(self) -> bool:
         """Whether the consumer or its broker was closed."""
         return self._closed or self._broker.closed
+
+    def wake(self) -> None:
+        """Makes a call of another thread that waits for messages raise `Woken`, or else the next wait."""
+        with self._broker.clock.changed:
+            self._is_woken = True
+            self._broker.clock.changed.notify_all()
 
     def close(self) -> None:
         """Makes every call raise `Closed`, also the calls that wait. Safe to call twice."""
@@ -84,8 +90,12 @@ class MemoryConsumer(Closing):
             until = clock.now_s + (float("inf") if timeout_s is None else timeout_s)
             no_data_at = float("inf") if self.conf.retry_limit < 0 else since + self.conf.no_data_after_s
             while True:
-                ready = clock.wait_for(self._is_ready, max(min(until, no_data_at) - clock.now_s, 0.0))
+                wait_s = max(min(until, no_data_at) - clock.now_s, 0.0)
+                ready = clock.wait_for(lambda: self._is_woken or self._is_ready(), wait_s)
                 self._check_open()
+                if self._is_woken and not self._is_ready():
+                    self._is_woken = False
+                    raise Woken(f"the wait for messages of {self.topic}/{self.partition} was ended by wake")
                 if not ready and until < no_data_at:
                     self._waiting_since = since
                     raise NoDataInTime(

@@ -15,6 +15,7 @@ import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +33,7 @@ from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
 from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost, raise_close_errors
 from koff.client.zookeeper.znodes import Registration, assign_partitions
-from koff.errors import KoffError
+from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
 from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
@@ -168,23 +169,33 @@ class MemoryConsumerGroup(Closing):
         """The messages of this member's partitions, as they arrive; ends when `close` is called."""
         self._iterating.add(threading.get_ident())
         try:
-            while True:
-                found: list[Message] = []
-
-                def look(found: list[Message] = found) -> bool:
-                    if not self._closing:
-                        self._advance()
-                        found.extend(filter(None, [self._delivery.poll_message()]))
-                    return bool(found) or self._closing
-
-                self._clock.wait_for(look)
-                if not found:
-                    break
-                yield found[0]
+            with suppress(Closed):
+                while self.wait_for_message():
+                    message = self.poll_message()
+                    if message is not None:
+                        yield message
         finally:
             self._iterating.discard(threading.get_ident())
             if self._closing:
                 self._shut_down()
+
+    def poll_message(self) -> Message | None:
+        """The next message, None if there is none now. Raises `Closed` once the shutdown has begun."""
+        with self._clock.changed:
+            if self._closing:
+                raise Closed(f"the consumer group {self.name} is closed")
+            self._advance()
+            return self._delivery.poll_message()
+
+    def wait_for_message(self, timeout_s: float | None = None) -> bool:
+        """Waits until `poll_message` has a message or raises. Returns whether it does after `timeout_s`."""
+
+        def look() -> bool:
+            if not self._closing:
+                self._advance()
+            return self._closing or self._delivery.has_message()
+
+        return self._clock.wait_for(look, float("inf") if timeout_s is None else timeout_s)
 
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed."""

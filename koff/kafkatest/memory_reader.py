@@ -61,18 +61,15 @@ class _MemoryInbox(Inbox):
         self.lock, self._changed, self._room_freed = clock.lock, clock.changed, clock.changed
         self._clock, self._streams = clock, streams
 
-    def take_messages(self, timeout_s: float | None, *, commit: bool = False) -> list[Message]:
+    def wait_for_messages(self, timeout_s: float | None) -> bool:
         """As of a real inbox, in the time of the clock."""
-        found: list[Message] = []
 
         def look() -> bool:
             for stream in () if self.closed else dict.fromkeys(self._streams.values()):
                 stream.fetch_once()
-            found.extend(self.poll_messages(commit=commit))
-            return bool(found)
+            return self._is_ready()
 
-        self._clock.wait_for(look, float("inf") if timeout_s is None else timeout_s)
-        return found
+        return self._clock.wait_for(look, float("inf") if timeout_s is None else timeout_s)
 
 
 class _MemoryStream:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from koff.client.closing import Closing
 from koff.client.message import Message
 from koff.client.message_check import find_fault
 from koff.client.multicluster.balancers import Balancer, choose_partition, payload_bytes
 from koff.client.multicluster.conf import RWMode, WriterConf
-from koff.client.multicluster.errors import WriteError, WriteErrors
+from koff.client.multicluster.errors import WriteError
+from koff.client.multicluster.pending_writes import WriteCall
 from koff.client.multicluster.stats import NO_VALUES, ClientStats, ClusterWrites, WriterStats
 from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
@@ -49,6 +50,13 @@ class MemoryWriter(Closing):
         """
         if not messages:
             return
+        failed = self.begin_write(messages, timeout_s).build_errors()
+        if failed is not None and not self._conf.asynchronous:
+            raise failed
+
+    def begin_write(self, messages: Sequence[Message], timeout_s: float | None = None) -> WriteCall:
+        """A call of `write_messages` that is done, with its errors."""
+        call = WriteCall(messages, 0.0, timeout_s)
         with self._clock.changed:
             if self._closed:
                 raise Closed("the writer is closed")
@@ -57,15 +65,17 @@ class MemoryWriter(Closing):
             began_s = self._clock.now_s
             limit_s = self._conf.give_up_after_s
             limit_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
-            errors = [self._write(message, turn, began_s, limit_s) for message in messages]
-        failed = WriteErrors(errors) if any(errors) else None
+            call.errors = [self._write(message, turn, began_s, limit_s) for message in messages]
         if self._conf.on_completion is not None:
             try:
-                self._conf.on_completion(messages, failed)
+                self._conf.on_completion(messages, call.build_errors())
             except Exception:
                 log.exception("on_completion raised an error", messages=len(messages))
-        if failed is not None and not self._conf.asynchronous:
-            raise failed
+        call.done.set_result(None)
+        return call
+
+    def give_up(self, call: WriteCall, why: str) -> None:
+        """No call waits."""
 
     def stats(self) -> WriterStats:
         """The statistics since the writer was made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -14,6 +15,7 @@ from koff.client.cluster import Cluster
 from koff.errors import ConnectError, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.loop import Loop
+from koff.monitor.repeated_failure import RepeatedFailure
 from koff.monitor.requests import Display
 from koff.monitor.state import StateDir
 from koff.monitor.watch import Watch, limit_requests
@@ -22,7 +24,6 @@ from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
 
 log = structlog.get_logger(component="monitor")
-RETRY_S = 1.0
 SHOW_S = 2.0
 
 
@@ -43,6 +44,7 @@ class Monitor(Closing):
             raise
         self._loop: Loop | None = None  # None until the cluster was reached
         self._failure: str | None = None
+        self._attempts = RepeatedFailure()
         self._was_ready = False
         self._empty: ClusterView | None = None
         self._is_stopping = False
@@ -150,9 +152,10 @@ class Monitor(Closing):
         if self._is_stopping or not self.conf.wait:
             return False
         self._failure = str(failure)
-        log.warning("waiting", why=str(failure))
+        if self._attempts.note(time.monotonic()):
+            log.warning("waiting", why=str(failure), attempts=self._attempts.count)
         with suppress(Empty):
-            self._wakes.get(timeout=RETRY_S)
+            self._wakes.get(timeout=self._attempts.retry_s)
         return not self._is_stopping
 
     def _should_stop(self) -> bool:

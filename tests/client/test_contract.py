@@ -35,12 +35,12 @@ from koff.kafkatest.doubles import MemoryBroker, MemoryOffsetCoordinator, Memory
 from koff.kafkatest.memory_consumer import MemoryConsumer
 
 
-def test_all_parts_keep_their_protocols(world):
-    topic = world.make_topic()
-    assert isinstance(world.client, Client)
-    assert isinstance(world.client.producer(), Producer)
-    assert isinstance(world.consumer(topic), Consumer)
-    assert isinstance(world.client.offset_coordinator(OffsetCoordinatorConf("g")), OffsetCoordinator)
+def test_all_parts_keep_their_protocols(blocking_world):
+    topic = blocking_world.make_topic()
+    assert isinstance(blocking_world.client, Client)
+    assert isinstance(blocking_world.client.producer(), Producer)
+    assert isinstance(blocking_world.consumer(topic), Consumer)
+    assert isinstance(blocking_world.client.offset_coordinator(OffsetCoordinatorConf("g")), OffsetCoordinator)
 
 
 PAIRS = [
@@ -278,7 +278,6 @@ def test_a_producer_and_a_coordinator_may_be_closed_by_themselves(world):
         closed.close()
     for call in (
         lambda: producer.produce(topic, 0, Message(b"x")),
-        lambda: producer.produce_async(topic, 0, Message(b"x")),
         lambda: coordinator.commit(topic, 0, 1),
         lambda: coordinator.offset(topic, 0),
         coordinator.offsets,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from koff import aio
 from koff.client import Closed, ClusterConf, Message, StartOffset
 from koff.client.multicluster import (
     CommitError,
@@ -25,6 +27,8 @@ from koff.client.multicluster import (
 from koff.errors import ConfigError, ConnectError
 from koff.kafkatest import wait_until
 from koff.kafkatest.doubles import MemoryClusters, MemoryWriter
+from tests.client.blocking import open_in_loop, run_loop
+from tests.client.conftest import ALL_SIDES
 
 
 @dataclass
@@ -51,29 +55,36 @@ class World:
             writer.write_messages(*map(Message, values))
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(params=ALL_SIDES)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    if request.param == "memory":
-        clusters = MemoryClusters("east:9092")
-        broker, names = clusters["east:9092"], iter(range(1000))
-        yield World(
-            "east:9092",
-            lambda partitions=1: broker.create_topic(f"t-{next(names)}", partitions),
-            clusters.reader,
-            clusters.writer,
-            broker.create_topic,
-            broker.delete_before,
-        )
-    else:
-        kafka = request.getfixturevalue("kafka")
-        yield World(
-            kafka.bootstrap,
-            lambda partitions=1: kafka.create_topic(partitions=partitions),
-            Reader,
-            Writer,
-            kafka.create_topic_again,
-            kafka.delete_before,
-        )
+    with ExitStack() as opened:
+        if request.param.endswith("memory"):
+            clusters = MemoryClusters("east:9092")
+            broker, names = clusters["east:9092"], iter(range(1000))
+            made = World(
+                "east:9092",
+                lambda partitions=1: broker.create_topic(f"t-{next(names)}", partitions),
+                clusters.reader,
+                clusters.writer,
+                broker.create_topic,
+                broker.delete_before,
+            )
+        else:
+            kafka = request.getfixturevalue("kafka")
+            made = World(
+                kafka.bootstrap,
+                lambda partitions=1: kafka.create_topic(partitions=partitions),
+                Reader,
+                Writer,
+                kafka.create_topic_again,
+                kafka.delete_before,
+            )
+        if request.param.startswith("aio"):
+            loop = opened.enter_context(run_loop())
+            make_reader, make_writer = made.make_reader, made.make_writer
+            made.make_reader = lambda at, conf: open_in_loop(loop, lambda: aio.Reader(at, conf, make_reader))
+            made.make_writer = lambda at, conf: open_in_loop(loop, lambda: aio.Writer(at, conf, make_writer))
+        yield made
 
 
 def read(reader: Any, count: int, call: str = "fetch_message") -> list[Message]:
@@ -235,7 +246,7 @@ def test_closing_ends_a_wait_and_refuses_calls(world):
         with pytest.raises(Closed, match="the reader is closed"):
             call()
     writer = world.writer(topic)
-    writer.close()
+    writer.close(timeout_s=0)
     writer.close()
     with pytest.raises(Closed):
         writer.write_messages(Message(b"a"))

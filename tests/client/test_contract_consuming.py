@@ -19,8 +19,9 @@ from koff.client import (
     StartOffset,
     TopicRecreated,
     UnknownTopic,
+    Woken,
 )
-from koff.errors import ConfigError
+from koff.errors import ConfigError, KoffError
 from koff.kafkatest import wait_until
 
 
@@ -222,6 +223,30 @@ def test_a_call_with_a_timeout_ends_without_a_message_and_the_next_one_goes_on(w
         assert consumer.consume(timeout_s=60).value == b"later"
         with pytest.raises(ConfigError, match="timeout_s"):
             consumer.consume(timeout_s=-1)
+
+
+def test_a_wait_is_ended_by_wake_and_the_next_one_goes_on(blocking_world):
+    topic = blocking_world.make_topic()
+    with blocking_world.consumer(topic, retry_limit=-1) as consumer:
+        ended: list[BaseException | None] = []
+        waiting = threading.Thread(target=lambda: ended.append(raised_by(consumer.consume)))
+        waiting.start()
+        consumer.wake()
+        waiting.join(60)
+        assert isinstance(ended[0], Woken)
+        consumer.wake()  # nobody waits: it is for the next one who does
+        with pytest.raises(Woken, match=topic):
+            consumer.consume_batch()
+        blocking_world.produce(topic, b"a")
+        assert consumer.consume().value == b"a"
+
+
+def raised_by(call: Callable[[], object]) -> BaseException | None:
+    try:
+        call()
+    except KoffError as error:
+        return error
+    return None
 
 
 def test_calls_with_short_timeouts_find_the_end_of_the_data_too(world):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import pytest
 
+from koff import aio
 from koff.client import Client, ClusterConf, ConsumerConf, Message, dial
 from koff.client.zookeeper import (
     AlreadyClosing,
@@ -27,6 +28,8 @@ from koff.client.zookeeper import (
 from koff.errors import ConfigError, KoffError
 from koff.kafkatest import wait_until
 from koff.kafkatest.doubles import MemoryBroker, MemoryConsumerGroup, MemoryZooKeeper
+from tests.client.blocking import open_in_loop, run_loop
+from tests.client.conftest import ALL_SIDES, SIDES
 
 
 @dataclass
@@ -48,37 +51,50 @@ class World:
         self.client.producer().produce(topic, partition, *map(Message, values))
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
+@contextmanager
+def make_world(side: str, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A world of one of `ALL_SIDES`."""
+    with ExitStack() as opened:
+        if side.endswith("memory"):
+            memory, names = MemoryBroker(), iter(range(1000))
+            client: Any = memory
+            cluster, hosts, create_again = "memory:9092", "memory", memory.create_topic
+            join: Callable[..., Any] = MemoryZooKeeper(memory).join_consumer_group
+
+            def make_topic(partitions: int = 1) -> str:
+                return memory.create_topic(f"t-{next(names)}", partitions)
+
+        else:
+            kafka, hosts = request.getfixturevalue("kafka"), request.getfixturevalue("koff_zookeeper").hosts
+            client, join = dial(kafka.bootstrap), join_consumer_group
+            cluster, create_again = kafka.bootstrap, kafka.create_topic_again
+
+            def make_topic(partitions: int = 1) -> str:
+                return str(kafka.create_topic(partitions=partitions))
+
+        loop = opened.enter_context(run_loop()) if side.startswith("aio") else None
+
+        def join_group(name: str, topics: Sequence[str], options: Mapping[str, Any]) -> Any:
+            conf = ConsumerGroupConf(cluster=ClusterConf(cluster), **options)
+            if loop is None:
+                return join(name, topics, hosts, conf)
+            return open_in_loop(loop, lambda: aio.join_consumer_group(name, topics, hosts, conf, join))
+
+        opened.enter_context(client)
+        yield World(client, cluster, make_topic, join_group, f"g-{uuid.uuid4().hex[:8]}", create_again)
+
+
+@pytest.fixture(params=ALL_SIDES)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    group = f"g-{uuid.uuid4().hex[:8]}"
-    if request.param == "memory":
-        with MemoryBroker() as memory:
-            names = iter(range(1000))
-            zookeeper = MemoryZooKeeper(memory)
-            yield World(
-                memory,
-                "memory:9092",
-                lambda partitions=1: memory.create_topic(f"t-{next(names)}", partitions),
-                lambda name, topics, conf: zookeeper.join_consumer_group(
-                    name, topics, "memory", ConsumerGroupConf(**conf)
-                ),
-                group,
-                memory.create_topic,
-            )
-    else:
-        kafka = request.getfixturevalue("kafka")
-        hosts = request.getfixturevalue("koff_zookeeper").hosts
-        with dial(kafka.bootstrap) as broker:
-            yield World(
-                broker,
-                kafka.bootstrap,
-                lambda partitions=1: kafka.create_topic(partitions=partitions),
-                lambda name, topics, conf: join_consumer_group(
-                    name, topics, hosts, ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap), **conf)
-                ),
-                group,
-                kafka.create_topic_again,
-            )
+    with make_world(request.param, request) as made:
+        yield made
+
+
+@pytest.fixture(params=SIDES)
+def blocking_world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """For what has another rule for tasks: see tests/client/test_aio.py."""
+    with make_world(request.param, request) as made:
+        yield made
 
 
 def take(group: Any, count: int) -> list[Message]:
@@ -181,10 +197,10 @@ def test_a_topic_that_is_created_again_is_read_from_its_start(world):
     assert len(old) == 50
 
 
-def test_close_in_the_loop_ends_it_and_the_last_offset_is_committed(world):
-    topic = world.make_topic()
-    world.produce(topic, b"a", b"b")
-    with world.join_group(topic) as group:
+def test_close_in_the_loop_ends_it_and_the_last_offset_is_committed(blocking_world):
+    topic = blocking_world.make_topic()
+    blocking_world.produce(topic, b"a", b"b")
+    with blocking_world.join_group(topic) as group:
         for message in group.messages():
             group.commit_up_to(message)
             if message.offset == 1:
@@ -192,8 +208,8 @@ def test_close_in_the_loop_ends_it_and_the_last_offset_is_committed(world):
     assert group.wait_closed(60)
     with pytest.raises(AlreadyClosing):
         group.close()
-    world.produce(topic, b"c")
-    with world.join_group(topic) as group:
+    blocking_world.produce(topic, b"c")
+    with blocking_world.join_group(topic) as group:
         assert [message.value for message in take(group, 1)] == [b"c"]
 
 

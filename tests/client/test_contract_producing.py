@@ -130,9 +130,9 @@ def test_what_is_produced_comes_back_whole(world, compression, acks):
     assert got[0].timestamp_ms == 1_234
 
 
-def test_produce_async_gives_the_offset_later_and_keeps_the_order(world):
-    topic = world.make_topic()
-    producer = world.client.producer()
+def test_produce_async_gives_the_offset_later_and_keeps_the_order(blocking_world):
+    topic = blocking_world.make_topic()
+    producer = blocking_world.client.producer()
     done: list[int | None] = []
     messages = [Message(b"%d" % number) for number in range(50)]
     calls = [
@@ -143,24 +143,24 @@ def test_produce_async_gives_the_offset_later_and_keeps_the_order(world):
     assert [message.offset for message in messages] == list(range(50))
     wait_until(lambda: len(done) == 50, what="the callbacks")
     assert done == list(range(50))
-    with world.consumer(topic) as consumer:
+    with blocking_world.consumer(topic) as consumer:
         assert [message.value for message in consumer] == [message.value for message in messages]
 
 
-def test_produce_async_checks_the_messages_and_the_place_first(world):
-    topic = world.make_topic()
-    producer = world.client.producer()
+def test_produce_async_checks_the_messages_and_the_place_first(blocking_world):
+    topic = blocking_world.make_topic()
+    producer = blocking_world.client.producer()
     bad: Any = Message("text")  # type: ignore[arg-type]  # that is the test
     with pytest.raises(InvalidMessage):
         producer.produce_async(topic, 0, Message(b"a"), bad)
     with pytest.raises(UnknownTopic):
         producer.produce_async(topic, 7, Message(b"a"))
-    assert world.client.offset_latest(topic, 0) == 0
+    assert blocking_world.client.offset_latest(topic, 0) == 0
 
 
-def test_a_callback_of_produce_async_that_fails_disturbs_nothing(world, caplog):
-    topic = world.make_topic()
-    producer = world.client.producer()
+def test_a_callback_of_produce_async_that_fails_disturbs_nothing(blocking_world, caplog):
+    topic = blocking_world.make_topic()
+    producer = blocking_world.client.producer()
 
     def fail(future: Future[int | None]) -> None:
         raise RuntimeError("of the test")
@@ -171,11 +171,12 @@ def test_a_callback_of_produce_async_that_fails_disturbs_nothing(world, caplog):
     assert producer.produce(topic, 0, Message(b"c")) == 2
 
 
-def test_after_close_each_future_is_done_and_new_calls_are_refused(world):
-    topic = world.make_topic()
-    producer = world.client.producer()
+@pytest.mark.parametrize("part", ["producer", "client"])
+def test_after_close_each_future_is_done_and_new_calls_are_refused(blocking_world, part):
+    topic = blocking_world.make_topic()
+    producer = blocking_world.client.producer()
     calls = [producer.produce_async(topic, 0, Message(b"x" * 1000)) for _ in range(200)]
-    world.client.close()
+    (producer if part == "producer" else blocking_world.client).close()
     for call in calls:
         error = call.exception(60)
         assert error is None or isinstance(error, ProduceError)
@@ -183,14 +184,14 @@ def test_after_close_each_future_is_done_and_new_calls_are_refused(world):
         producer.produce_async(topic, 0, Message(b"a"))
 
 
-def test_a_hash_producer_puts_each_message_where_its_key_belongs(world):
-    topic = world.make_topic(partitions=4)
+def test_a_hash_producer_puts_each_message_where_its_key_belongs(blocking_world):
+    topic = blocking_world.make_topic(partitions=4)
     keys = [b"key-%d" % (number % 10) for number in range(40)]
     messages = [Message(b"v%d" % number, key) for number, key in enumerate(keys)]
-    offset = HashProducer(world.client.producer(), 4).distribute(topic, *messages)
+    offset = HashProducer(blocking_world.client.producer(), 4).distribute(topic, *messages)
     assert offset == messages[0].offset == 0
     homes = {message.key: message.partition for message in messages}
     assert len(set(homes.values())) > 1
-    got = list(merge(*(world.consumer(topic, partition) for partition in range(4))))
+    got = list(merge(*(blocking_world.consumer(topic, partition) for partition in range(4))))
     assert len(got) == 40
     assert all(homes[message.key] == message.partition for message in got)

@@ -88,7 +88,7 @@ def test_the_examples_run(more_kafka, capsys):
     kafka = more_kafka()
     for topic, partitions in (("my-messages", 1), ("fruits", 3), ("vegetables", 1)):
         kafka.create_topic(topic, partitions)
-    assert len(EXAMPLES) == 18
+    assert len(EXAMPLES) == 19
     with LocalZooKeeper() as zookeeper:
         for example in EXAMPLES:
             real = example.replace("localhost:9092", kafka.bootstrap).replace(

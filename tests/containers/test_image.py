@@ -23,7 +23,7 @@ def koff(koff_image: str, kafka: DockerContainer, cluster: KafkaCluster) -> Iter
     container = (
         DockerContainer(koff_image)
         .with_env("KOFF_BROKERS", "localhost:9092")
-        .with_command("monitor --wait")
+        .with_command("monitor")
         .with_kwargs(
             network_mode=f"container:{kafka.get_wrapped_container().id}",
             read_only=True,

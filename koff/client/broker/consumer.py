@@ -13,7 +13,7 @@ from koff.client.broker.conf import ConsumerConf
 from koff.client.calls import get_result
 from koff.client.closing import Closing
 from koff.client.cluster_conf import Isolation, OffsetSpec
-from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated
+from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated, Woken
 from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
@@ -32,9 +32,9 @@ LEAST_WAIT_S = 0.001
 class PartitionConsumer(Closing):
     """Reads one partition in order. A `Consumer`, a context manager and an iterator.
 
-    Only one thread may read at a time; any thread may close it. When a broker restarts or the leader changes,
-    the consumer waits and then continues. After `ConnectError`, `NoData` or `OffsetOutOfRange` the next call
-    resumes at the same offset.
+    Only one thread may read at a time; any thread may wake or close it. When a broker restarts or the leader
+    changes, the consumer waits and then continues. After `ConnectError`, `NoData` or `OffsetOutOfRange` the
+    next call resumes at the same offset.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PartitionConsumer(Closing):
         self._unread: Iterator[Message] = iter(())
         self.skipped = 0
         """How many offsets `on_out_of_range` has skipped."""
-        self._has_timed_out = False
+        self._has_timed_out = self._is_woken = False
         self._told_offset: int | None = None
         """The offset of the last `OffsetOutOfRange` that the consumer raised."""
         self._failing_since: float | None = None
@@ -77,6 +77,10 @@ class PartitionConsumer(Closing):
             warning = f"{self!r} was not closed"
             self.feed.abandon_buffer(buffer)
             warnings.warn(warning, ResourceWarning, source=self, stacklevel=2)
+
+    def wake(self) -> None:
+        """Makes a call of another thread that waits for messages raise `Woken`, or else the next wait."""
+        self._is_woken = True
 
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
@@ -126,6 +130,9 @@ class PartitionConsumer(Closing):
             batch = self.poll_batch(max_messages)
             if batch is not None:
                 return batch
+            if self._is_woken:
+                self._is_woken = False
+                raise Woken(f"the wait for messages of {self.topic}/{self.partition} was ended by wake")
             left_s = until - time.monotonic()
             if left_s <= 0 and has_waited:
                 self._has_timed_out = True

@@ -91,6 +91,9 @@ class Consumer(Protocol):
     def seek(self, offset: int) -> None:
         """Continues at that offset, StartOffset.OLDEST or NEWEST."""
 
+    def wake(self) -> None:
+        """Makes a call of another thread that waits for messages raise `Woken`, or else the next wait."""
+
     def close(self) -> None:
         """Stops reading. Safe to call twice."""
 

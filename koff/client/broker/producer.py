@@ -73,12 +73,7 @@ class PartitionProducer(Closing):
         `ProduceError` unless all messages were written, `InvalidMessage` (then nothing was written),
         `UnknownTopic`, `ConnectError` and `Closed`.
         """
-        producer, call = self._queue_call(topic, partition, messages)
-        # `flush` sends without waiting for the linger time, and runs the delivery callbacks of all calls,
-        # also of other threads. So one thread may complete the call of another.
-        while not call.done:
-            call.flush(producer)
-        return self._finish_call(producer, call)
+        return self._finish_call(*self._queue_call(topic, partition, messages))
 
     def produce_async(
         self, topic: str, partition: int, *messages: Message, on_done: OnDone | None = None
@@ -111,10 +106,15 @@ class PartitionProducer(Closing):
         return producer, call
 
     def _finish_call(self, producer: Any, call: ProduceCall) -> int | None:
-        """The result of a call that is done. Replaces a client that cannot be used any more."""
+        """The result of the call, once it is done. Replaces a client that cannot be used any more."""
+        # `flush` sends without waiting for the linger time, and runs the delivery callbacks of all calls,
+        # also of other threads. So one thread may complete the call of another.
+        while not call.done:
+            call.flush(producer)
         errors = call.match_reports()
         if any(error.fatal() for error in errors) or (errors and has_no_broker(producer, call.topic)):
             self._replace_client(producer)
+        del producer  # a caller may keep the error, with a traceback that has the variables of this function
         return call.settle(acknowledged=self.conf.required_acks is not RequiredAcks.NONE)
 
     def _refresh_partition_count(self, topic: str, partition: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -151,21 +150,28 @@ class Inbox:
         `ReadErrors` if all subscriptions have failed, and once also while others can be read if some have
         ended. Raises `Closed`.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self.lock:
-            while not (messages := self.poll_messages(commit=commit)):
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    return []
-                self._changed.wait(left_s)
-            return messages
+            self.wait_for_messages(timeout_s)
+            return self.poll_messages(commit=commit)
+
+    def wait_for_messages(self, timeout_s: float | None) -> bool:
+        """Waits until `poll_messages` has messages or an error; returns whether it has after `timeout_s`."""
+        with self.lock:
+            return self._changed.wait_for(self._is_ready, timeout_s)
+
+    def _is_ready(self) -> bool:
+        has_messages = any(not batch.is_paused for batch in self._batches)
+        return self.closed or has_messages or bool(self._find_failed())
 
     def poll_messages(self, *, commit: bool) -> list[Message]:
         """The next messages of one cluster; [] if there are none now. Raises what `take_messages` does."""
         with self.lock:
             self.check_open()
             batches = self._pop_batches(commit=commit)
-            if not batches and (errors := self._take_errors()):
+            if not batches and (failed := self._find_failed()):
+                for each in failed:
+                    each.is_reported = True
+                errors = [each.failure for each in failed if each.failure is not None]
                 raise ReadErrors(errors, readers=len(self._subscriptions))
             return [message for batch in batches for message in batch.messages]
 
@@ -199,8 +205,8 @@ class Inbox:
             self._room_freed.notify_all()
             return not was_closed
 
-    def _take_errors(self) -> list[KoffError]:
-        """The errors of all subscriptions if all have failed, or else of those that have ended, once."""
+    def _find_failed(self) -> list[ReaderSubscription]:
+        """Whose errors are to be raised: all if all have failed, or else those that have ended, once."""
         failed = [
             each for each in self._subscriptions if each.ended or (each.failure and not each.is_reported)
         ]
@@ -208,9 +214,7 @@ class Inbox:
             failed = [each for each in failed if each.ended]
             if all(each.is_reported for each in failed):
                 return []
-        for each in failed:
-            each.is_reported = True
-        return [each.failure for each in failed if each.failure is not None]
+        return failed
 
     def _pop_batches(self, *, commit: bool) -> list[InboxBatch]:
         """The first batches that are not paused, up to the first batch of another cluster."""

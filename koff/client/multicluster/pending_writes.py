@@ -6,6 +6,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -27,7 +28,7 @@ class WriteCall:
     timeout_s: float | None
     given_up: str = ""
     writes: Sequence[PendingWrite] = ()
-    done: threading.Event = field(default_factory=threading.Event)
+    done: Future[None] = field(default_factory=Future)
     errors: list[WriteError | None] = field(init=False)
     unsettled: int = field(init=False)
 

@@ -80,6 +80,11 @@ class Reader(Closing):
         self.check_process()
         return self._inbox.take_messages(timeout_s, commit=False)
 
+    def wait_for_messages(self, timeout_s: float | None = None) -> bool:
+        """Waits until `read_message` returns or raises at once. Returns whether it does after `timeout_s`."""
+        self.check_process()
+        return self._inbox.wait_for_messages(timeout_s)
+
     def commit_messages(self, *messages: Message, timeout_s: float = PATIENCE_S) -> None:
         """Commits the offsets after these messages, for the groups that read them.
 

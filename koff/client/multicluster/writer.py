@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from contextlib import suppress
 from typing import Any
 
@@ -83,20 +84,29 @@ class Writer(Closing):
         self.check_process()
         if not messages:
             return
-        call = WriteCall(messages, time.monotonic(), timeout_s)
-        self._admit_call(call)
+        call = self.begin_write(messages, timeout_s)
+        if self._conf.asynchronous:
+            return
         try:
-            self._send_writes(call.writes, call.left_s())
-            if self._conf.asynchronous:
-                return
-            if not call.done.wait(call.left_s()):
-                self._give_up(call, f"timeout_s ({timeout_s:g} s) has passed")
-        except BaseException as error:  # `close` would wait for ever for messages that nobody sends
-            self._give_up(call, f"interrupted by {error!r}")
+            if futures.wait([call.done], call.left_s()).not_done:
+                self.give_up(call, f"timeout_s ({timeout_s:g} s) has passed")
+        except BaseException as error:
+            self.give_up(call, f"interrupted by {error!r}")
             raise
         errors = call.build_errors()
         if errors is not None:
             raise errors
+
+    def begin_write(self, messages: Sequence[Message], timeout_s: float | None = None) -> WriteCall:
+        """Sends the messages, after waiting for room. The call is `done` later: see its `build_errors`."""
+        call = WriteCall(messages, time.monotonic(), timeout_s)
+        self._admit_call(call)
+        try:
+            self._send_writes(call.writes, call.left_s())
+        except BaseException as error:  # `close` would wait for ever for messages that nobody sends
+            self.give_up(call, f"interrupted by {error!r}")
+            raise
+        return call
 
     def _admit_call(self, call: WriteCall) -> None:
         """Waits for room for the call's messages. Raises `Closed`, and `WriteErrors` if there is none."""
@@ -121,7 +131,7 @@ class Writer(Closing):
                 for index, message in enumerate(call.messages)
             ]
 
-    def _give_up(self, call: WriteCall, why: str) -> None:
+    def give_up(self, call: WriteCall, why: str) -> None:
         """Settles all messages of the call now. After that, none of them is sent that is not in flight."""
         with self._lock:
             call.given_up = call.given_up or why
@@ -157,7 +167,7 @@ class Writer(Closing):
             for call in left:
                 call.given_up = call.given_up or "the writer was closed"
         for call in left:
-            self._give_up(call, "the writer was closed")
+            self.give_up(call, "the writer was closed")
         self._retries.stop()
         for target in self._targets:
             target.close()
@@ -289,7 +299,7 @@ class Writer(Closing):
         finally:
             if finished:
                 call.writes = ()  # they refer to the call: Python frees both sooner
-                call.done.set()
+                call.done.set_result(None)
             # Do this last: `close` returns when nothing is in flight, and then `on_completion` must have run.
             with self._lock:
                 if finished:

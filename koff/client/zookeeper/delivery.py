@@ -118,6 +118,26 @@ class Delivery:
                 self._lock.wait(_CHECK_S)
             return None
 
+    def wait_for_message(self, timeout_s: float | None = None) -> bool:
+        """Waits until there is a message, or `close`. Returns whether there is one after `timeout_s`."""
+        until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        with self._lock:
+            while not (self._closed or self.has_message()):
+                left_s = until - time.monotonic()
+                if left_s <= 0:
+                    return False
+                self._lock.wait(min(left_s, _CHECK_S))
+            return True
+
+    def has_message(self) -> bool:
+        """Whether there is a message that may be handed out now."""
+        now = self._clock()
+        with self._lock:
+            return any(
+                self._is_trusted(claim) and (claim.buffered or any(due <= now for due, _ in claim.delayed))
+                for claim in self._turns
+            )
+
     def poll_message(self) -> Message | None:
         """The next message. None if there is none now."""
         with self._lock:

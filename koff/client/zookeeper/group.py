@@ -29,7 +29,7 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths, new_member_id
-from koff.errors import ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
 from koff.logs import get_logger
 
 _RETRY_S = 0.5
@@ -170,6 +170,17 @@ class ConsumerGroup(Closing):
                 yield message
         finally:
             self._iterating.pop(iterator, None)
+
+    def poll_message(self) -> Message | None:
+        """The next message, None if there is none now. Raises `Closed` once the shutdown has begun."""
+        self.check_process()
+        if self._stopping.is_set():
+            raise Closed(f"the consumer group {self.name} is closed")
+        return self._delivery.poll_message()
+
+    def wait_for_message(self, timeout_s: float | None = None) -> bool:
+        """Waits until `poll_message` has a message or raises. Returns whether it does after `timeout_s`."""
+        return self._delivery.wait_for_message(timeout_s)
 
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed.

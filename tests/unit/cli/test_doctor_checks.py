@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from koff.cli import doctor_checks
 from koff.cli.doctor_checks import Level
 from koff.client.cluster_conf import ClusterConf
-from koff.client.metadata import Metadata, Node
+from koff.client.metadata import Metadata, Node, PartitionMetadata
 
 CLUSTER: Any = None
 METADATA = Metadata("c", 1, (Node(1, "b", 9092),), {})
@@ -45,3 +46,15 @@ def test_the_retention_is_said_only_if_the_broker_says_it(monkeypatch, settings,
 
 def test_one_broker_is_one_broker():
     assert "1 broker, 0 topics that" in doctor_checks._describe_cluster(METADATA).text
+
+
+def test_leaderless_partitions_are_cured_by_the_brokers_that_have_their_replicas():
+    partitions = (PartitionMetadata(0, 1, (1, 2)), PartitionMetadata(1, -1, (2, 3)))
+    metadata = Metadata("c", 1, (Node(1, "b", 9092),), {"t": partitions, "gone": partitions[:1]})
+    rows: Any = [SimpleNamespace(topic=topic, committed=5, end=None) for topic in ("t", "hidden", "gone")]
+    checks = list(doctor_checks._check_ends(ClusterConf("b:9092"), metadata, rows))
+    said = {check.text: check.cure for check in checks}
+    leaderless = said["end offsets of t are not known: partitions have no leader"]
+    assert leaderless == "start the brokers that have the replicas: 2, 3"
+    assert "kafka-acls.sh" in said["end offsets of hidden are not known"]
+    assert "longer --timeout" in said["end offsets of gone are not known"]

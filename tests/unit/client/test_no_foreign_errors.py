@@ -145,7 +145,7 @@ MAKE_NO_CALL = {
     "Batch.drain Batch.drain_pieces Batch.keys Batch.offsets Batch.values",
     "Broker.close Cluster.close",
     "Feed.close Feed.note_response GroupCoordinator.close Message.ack Message.nack Metadata.leader Mx.close",
-    "PartitionConsumer.close PartitionConsumer.start_waiting PartitionProducer.close",
+    "PartitionConsumer.close PartitionConsumer.start_waiting PartitionConsumer.wake PartitionProducer.close",
     "FeedConf.librdkafka_properties BrokerConf.cluster_conf",
     "ClusterConf.librdkafka_properties ClusterConf.read_properties",
     "crc32_partition fnv1a_partition murmur2_partition",

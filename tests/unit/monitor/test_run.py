@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from koff.client import ClusterConf
 from koff.errors import ConnectError
 from koff.kafkatest import free_ports, wait_until
-from koff.monitor import run as run_module
 from koff.monitor.conf import MonitorConf
+from koff.monitor.repeated_failure import RepeatedFailure
 from koff.monitor.requests import Display
 from koff.monitor.run import Monitor
 from koff.serve.accepted import PROMETHEUS_TEXT
@@ -37,7 +37,7 @@ def test_a_cluster_that_is_not_there_ends_the_monitor_unless_it_waits() -> None:
 
 
 def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "RETRY_S", 3600.0)
+    monkeypatch.setattr(RepeatedFailure, "retry_s", 3600.0)
     monitor = make_monitor(wait=True)
     assert monitor.take_view().readiness.text.startswith("not ready: connecting to 127.0.0.1:")
     with capture_logs():
@@ -71,7 +71,7 @@ def test_a_monitor_that_was_stopped_before_does_not_connect() -> None:
 
 
 def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "RETRY_S", 3600.0)
+    monkeypatch.setattr(RepeatedFailure, "retry_s", 3600.0)
     monitor = make_monitor(wait=True)
 
     is_handled: list[bool] = []  # an Event is not for signal handlers
@@ -100,6 +100,20 @@ def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyP
         sender.join(60)
         signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - began_s < 120
+
+
+def test_a_cluster_that_was_never_reached_has_a_line_with_the_number_of_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RepeatedFailure, "retry_s", 0.0)
+    monitor = make_monitor(wait=True)
+    with capture_logs() as logs:
+        thread = threading.Thread(target=monitor.run)
+        thread.start()
+        wait_until(lambda: monitor._attempts.count >= 3, what="three attempts", every_s=0.01)
+        monitor.stop()
+        thread.join(60)
+    assert [(line["event"], line["attempts"]) for line in logs] == [("waiting", 1)]
 
 
 def test_what_is_shown_has_changed_when_show_returns() -> None:

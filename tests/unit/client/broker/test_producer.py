@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,3 +129,24 @@ def test_close_fails_the_futures_of_messages_that_nobody_reports(monkeypatch):
         assert isinstance(error, ProduceError)
         assert error.unknown == (0,)
     assert not other.cancel()
+
+
+class RefusesAll(Silent):
+    """A librdkafka producer that reports each message as too large."""
+
+    def produce_batch(self, topic: str, messages: list[Any], **options: Any) -> int:
+        for fields in messages:
+            error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+            options["on_delivery"](error, Report(fields["value"], None))
+        return len(messages)
+
+
+def test_an_error_that_is_kept_does_not_keep_the_client_of_a_producer_that_is_closed(monkeypatch):
+    monkeypatch.setattr("koff.client.broker.producer.new_client", lambda *_, **__: RefusesAll())
+    producer = PartitionProducer(ClusterConf("a:1"), ProducerConf(), lambda topic, partition: None)
+    client = weakref.ref(producer._producer)
+    with pytest.raises(ProduceError) as caught:
+        producer.produce("t", 0, Message(b"a"))
+    producer.close()
+    assert client() is None
+    assert caught.value.failed == (0,)

@@ -18,6 +18,7 @@ from koff.tracker import Tracker
 from koff.view.cluster_view import (
     ClusterFacts,
     ClusterView,
+    LastReload,
     MonitorStats,
     PipelineStats,
     StoredTable,
@@ -79,6 +80,7 @@ def render_everything(form: Format) -> bytes:
     view = ClusterView("c", snapshot, READY, stats, facts, expected_groups={"g": True})
     source = Source(judge(view))
     source.tables = {"lag": StoredTable(3, 1_000)}
+    source.reload = LastReload(successful=True, success_s=1_000.0)
     return b"".join(Renderer(source, EVERYTHING).render(form).inflate())
 
 

@@ -1,0 +1,46 @@
+"""Threads, open files and connections of this process: after a test they are what they were before it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from koff.kafkatest import GUARD, free_ports
+from tests.clusters import CLUSTERS
+
+PATIENCE_S = 10.0
+"""Threads of librdkafka end a little after `close` has returned: 2 s, and more on a busy machine."""
+_THREADS, _FILES = Path("/proc/self/task"), Path("/proc/self/fd")
+
+
+@contextmanager
+def expect_nothing_left() -> Iterator[None]:
+    """Fails if there is more after the block than before it: a thread, an open file or a connection."""
+    GUARD.unregister("folder", "none")  # the test kit's watcher has a file from its first use on,
+    free_ports(1)  # and its search for ports a socket
+    CLUSTERS.forget_admins()
+    before = count_used()
+    yield
+    CLUSTERS.forget_admins()
+    deadline = time.monotonic() + PATIENCE_S
+    while left := count_used() - before:
+        if time.monotonic() > deadline:
+            pytest.fail(f"the test leaves behind: {dict(left)}", pytrace=False)
+        time.sleep(0.02)
+
+
+def count_used() -> Counter[str]:
+    """How many threads there are by name, files by path, and connections."""
+    used: Counter[str] = Counter()
+    for thread in _THREADS.iterdir():
+        with suppress(OSError):  # it has ended
+            used[f"thread {(thread / 'comm').read_text().strip()}"] += 1
+    for file in _FILES.iterdir():
+        with suppress(OSError):  # it was closed
+            used[str(file.readlink()).split(":")[0]] += 1
+    return used
