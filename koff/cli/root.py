@@ -34,6 +34,7 @@ COMMANDS = (
     "pipeline",
     "printer",
     "push",
+    "unused",
 )
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")
