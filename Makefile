@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all kerberos test-unit test-long test-versions test-benches test-installs check lint format \
-  lock lock-jars bench jars audit dist release-check sbom clean check-python
+  docs lock lock-jars bench jars audit dist release-check sbom clean check-python
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,7 +76,12 @@ lock: ## resolve the dependencies anew (needs uv)
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --extra spark --constraint requirements-dev.lock \
 	  --output-file requirements-spark.lock
 	$(COMPILE) --group build --constraint requirements-dev.lock --output-file requirements-build.lock
+	$(COMPILE) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 	$(COMPILE) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
+
+docs: .venv-docs/.installed ## the site of docs/, in build/docs; a link to nothing is an error
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	@echo "build/docs/index.html"
 
 audit: .venv-audit/.installed ## look for known vulnerabilities of what the lock files pin (needs the package index)
 	@for lock in *.lock; do \

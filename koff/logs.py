@@ -7,10 +7,14 @@ gets them from Python's `logging`, below the logger `koff`.
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
 from contextlib import suppress
 from typing import Any
 
 import structlog
+
+from koff.errors import copy_error
 
 logging.getLogger("koff").addHandler(logging.NullHandler())
 
@@ -58,6 +62,20 @@ class Logger:
         logger = logging.getLogger(f"koff.{self._component}")
         number = logging.getLevelNamesMapping()[level.upper()]
         if logger.isEnabledFor(number):
-            error = fields.pop("exc_info", None)
+            error = _detach(fields.pop("exc_info", None))
             shown = " ".join(f"{name}={value}" for name, value in {**self._values, **fields}.items())
             logger.log(number, "%s", f"{event} {shown}".rstrip(), exc_info=error, stacklevel=3)
+
+
+def _detach(error: BaseException | bool | None) -> BaseException | None:
+    """A copy of the error, with its traceback and causes as text.
+
+    A handler may keep the error, and with a traceback all variables of the functions: clients, sockets.
+    """
+    if error is True:
+        error = sys.exception()
+    if not isinstance(error, BaseException):
+        return None
+    detached = copy_error(error)
+    detached.__notes__ = ["".join(traceback.format_exception(error)).rstrip()]
+    return detached

@@ -7,9 +7,9 @@ OpenTelemetry has no names of its own for the lag of consumer groups. Its names 
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import time
-from collections.abc import Iterable, Iterator
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -33,14 +33,13 @@ from koff.errors import KoffError
 from koff.version import VERSION
 
 _MOST_BYTES = 1 << 30
-_POINTS_AT_ONCE = 20_000
+_POINTS_AT_ONCE, _FAMILIES_AT_ONCE = 20_000, 20
 _ATTRIBUTES = {
     "group": "messaging.consumer.group.name",
     "topic": "messaging.destination.name",
     "partition": "messaging.destination.partition.id",
 }
 _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1"}
-_STARTED = "process_start_time_seconds"
 
 
 class Pusher:
@@ -63,17 +62,28 @@ class Pusher:
         """Sends the numbers of now; returns how many. Raises `KoffError` if that fails."""
         text = self._client.get(
             "/metrics", accept="text/plain", authorization=authorization, most_bytes=_MOST_BYTES
-        )
-        families = list(text_string_to_metric_families(text.decode()))
-        metrics = list(convert(families, time.time_ns()))
+        ).decode()
+        started = re.search(r"^process_start_time_seconds (\S+)$", text, re.MULTILINE)
+        started_ns = round(float(started[1]) * 1e9) if started else 0
+        waiting, count, now_ns = list[Metric](), 0, time.time_ns()
+        # A few families at a time: all points of a large cluster would take much memory.
+        for family in text_string_to_metric_families(text):
+            if family.samples:
+                waiting.append(convert(family, started_ns, now_ns))
+                count += len(family.samples)
+            if len(family.samples) >= _POINTS_AT_ONCE or len(waiting) >= _FAMILIES_AT_ONCE:
+                self._send(waiting)
+                waiting.clear()
+        self._send(waiting)
+        return count
+
+    def _send(self, metrics: list[Metric]) -> None:
         scope = ScopeMetrics(InstrumentationScope("koff", VERSION), metrics, "")
-        self._errors.text = ""
         data = MetricsData([ResourceMetrics(self._resource, [scope], "")])
+        self._errors.text = ""
         if self._exporter.export(data, self._timeout_s * 1000) is not MetricExportResult.SUCCESS:
-            raise KoffError(
-                f"the receiver of OTLP did not take them: {self._errors.text or 'no reason given'}"
-            )
-        return sum(len(metric.data.data_points) for metric in metrics)
+            why = self._errors.text or "no reason given"
+            raise KoffError(f"the receiver of OTLP did not take the metrics: {why}")
 
 
 class _LastError(logging.Handler):
@@ -85,26 +95,21 @@ class _LastError(logging.Handler):
         self.text = record.getMessage()
 
 
-def convert(families: Iterable[Family], now_ns: int) -> Iterator[Metric]:
-    """The families as metrics of OTLP: counters since the start of koff monitor, and gauges."""
-    families = list(families)
-    started_s = next((family.samples[0].value for family in families if family.name == _STARTED), 0.0)
-    for family in families:
-        is_counter = family.type == "counter"
-        start_ns = round(started_s * 1e9) if is_counter else 0
-        points = [
-            NumberDataPoint(
-                {_ATTRIBUTES.get(name, name): value for name, value in sample.labels.items()},
-                start_ns,
-                now_ns,
-                sample.value,
-            )
-            for sample in family.samples
-        ]
-        if points:
-            name = family.samples[0].name
-            data = Sum(points, AggregationTemporality.CUMULATIVE, True) if is_counter else Gauge(points)
-            yield Metric(name, family.documentation, _find_unit(name), data)
+def convert(family: Family, started_ns: int, now_ns: int) -> Metric:
+    """The family as a metric of OTLP: a counter since the start of koff monitor, or a gauge."""
+    is_counter = family.type == "counter"
+    points = [
+        NumberDataPoint(
+            {_ATTRIBUTES.get(name, name): value for name, value in sample.labels.items()},
+            started_ns if is_counter else 0,
+            now_ns,
+            sample.value,
+        )
+        for sample in family.samples
+    ]
+    name = family.samples[0].name
+    data = Sum(points, AggregationTemporality.CUMULATIVE, True) if is_counter else Gauge(points)
+    return Metric(name, family.documentation, _find_unit(name), data)
 
 
 def _find_unit(name: str) -> str:

@@ -21,12 +21,14 @@ from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
 COMMANDS = (
+    "completion",
     "config",
     "decode",
     "demo",
     "doctor",
     "group",
     "health",
+    "help",
     "lag",
     "mcp",
     "monitor",
@@ -34,7 +36,9 @@ COMMANDS = (
     "pipeline",
     "printer",
     "push",
+    "quickstart",
     "unused",
+    "version",
 )
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")

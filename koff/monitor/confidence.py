@@ -199,12 +199,9 @@ def _describe_missing(facts: ViewFacts) -> Iterator[str]:
 
 
 def _describe_denied(facts: ViewFacts) -> str:
-    """A sentence about the groups that koff may not DESCRIBE any more; "" if there are none."""
-    return (
-        f"koff may not DESCRIBE {facts.logs.denied_groups} groups any more"
-        if facts.logs.denied_groups
-        else ""
-    )
+    """A sentence about the groups that koff may not DESCRIBE; "" if there are none."""
+    count = facts.logs.denied_groups
+    return f"koff may not DESCRIBE {count} {'group' if count == 1 else 'groups'}" if count else ""
 
 
 def measure_held_back_s(log: FollowedLog, now: Moment) -> float:

@@ -14,7 +14,7 @@ import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ TOLD_S = 90.0
 
 
 class Alerting:
-    """A Prometheus that scrapes one koff, an Alertmanager, and who is told."""
+    """A Prometheus that scrapes koff, an Alertmanager, and who is told."""
 
     def __init__(self, prometheus: str, alertmanager: str) -> None:
         self._prometheus, self._alertmanager = prometheus, alertmanager
@@ -112,7 +112,7 @@ def running(log: Path, *command: str) -> Iterator[None]:
             process.wait(60)
 
 
-Watch = Callable[[Monitor], Alerting]
+Watch = Callable[..., Alerting]
 
 
 @pytest.fixture
@@ -120,12 +120,13 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
     """Starts Prometheus and Alertmanager, with the rules and the inhibition of deploy/."""
     with ExitStack() as open_:
 
-        def start(monitor: Monitor) -> Alerting:
+        def start(*monitors: Monitor) -> Alerting:
             ports = free_ports(3)
             prometheus, alertmanager = (f"127.0.0.1:{port}" for port in ports[:2])
             alerting = Alerting(f"http://{prometheus}", f"http://{alertmanager}")
             hook = open_.enter_context(receiving(alerting))
-            write_files(tmp_path, urllib.parse.urlsplit(monitor.url).netloc, alertmanager, hook)
+            koffs = [urllib.parse.urlsplit(each.url).netloc for each in monitors]
+            write_files(tmp_path, koffs, alertmanager, hook)
             open_.enter_context(
                 running(
                     tmp_path / "alertmanager.log",
@@ -146,7 +147,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
                 )
             )
             wait_until(
-                lambda: [value for _, value in alerting.query("koff_up")] == ["1"],
+                lambda: [value for _, value in alerting.query("koff_up")] == ["1"] * len(monitors),
                 timeout_s=TOLD_S,
                 what="Prometheus to scrape koff",
             )
@@ -155,11 +156,11 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
         yield start
 
 
-def write_files(folder: Path, koff: str, alertmanager: str, hook: str) -> None:
+def write_files(folder: Path, koffs: list[str], alertmanager: str, hook: str) -> None:
     """The configuration of deploy/, with other addresses, and without patience."""
     rules = re.sub(r"\b(for|keep_firing_for): \w+", r"\1: 1s", RULES.read_text())
     (folder / "rules.yml").write_text(rules)
-    scrape = {"job_name": "koff", "static_configs": [{"targets": [koff]}]}
+    scrape = {"job_name": "koff", "static_configs": [{"targets": koffs}]}
     prometheus = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yml"],
@@ -220,3 +221,31 @@ def test_a_reload_that_failed_is_told_in_the_channel_until_the_file_is_right(
         file.write_text(right)
         monitor.process.send_signal(signal.SIGHUP)
         alerting.wait_for({})
+
+
+@pytest.mark.parametrize(
+    ("options", "states"),
+    [
+        ((), {"KoffInstanceDown warning": "active"}),
+        (("--shard",), {"KoffShardAbsent critical": "active", "KoffInstanceDown warning": "suppressed"}),
+    ],
+    ids=["replica", "shard"],
+)
+def test_of_two_koffs_that_share_the_work_or_not_one_is_killed(
+    options: tuple[str, ...], states: dict[str, str], kafka: KafkaCluster, watch: Watch
+) -> None:
+    def monitor(number: int) -> AbstractContextManager[Monitor]:
+        shard = [word for option in options for word in (option, f"{number}/2")]
+        return monitoring(kafka.bootstrap, "--cluster-name", "east", *shard)
+
+    with monitor(0) as first, monitor(1) as second:
+        first.wait_until_ready()
+        second.wait_until_ready()
+        alerting = watch(first, second)
+        second.process.send_signal(signal.SIGKILL)
+        second.process.wait(60)
+        alerting.wait_for(states)
+        told = "KoffShardAbsent" if options else "KoffInstanceDown"
+        wait_until(lambda: alerting.told, timeout_s=TOLD_S, what="the message")
+        assert {each["alertname"] for each in alerting.told} == {told}
+        assert bool(alerting.pages) == bool(options)

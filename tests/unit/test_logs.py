@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -39,6 +40,28 @@ def test_logging_gets_the_events_with_their_fields(caplog: pytest.LogCaptureFixt
     ]
     assert caplog.records[0].funcName == "write_all"
     assert "ValueError: a bug" in caplog.text
+
+
+def test_an_error_that_a_handler_keeps_has_its_traceback_as_text_and_keeps_no_variables(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Client:
+        pass
+
+    def fail() -> weakref.ref[Client]:
+        client = Client()
+        try:
+            try:
+                raise OSError("the cause")
+            except OSError as error:
+                raise ValueError("a bug") from error
+        except ValueError:
+            log.exception("the callback raised")
+        return weakref.ref(client)
+
+    assert fail()() is None
+    for text in ("OSError: the cause", "ValueError: a bug", "in fail"):
+        assert text in caplog.text
 
 
 def test_structlog_gets_them_where_it_is_configured(capfd: pytest.CaptureFixture[str]) -> None:

@@ -264,7 +264,10 @@ class Session(Closing):
     def wait_for_result(self, pending: Any) -> Any:
         """The result of a request of `submit`. Raises as `call` does."""
         with self._map_errors():
-            return pending.get(timeout=self.timeout_s)
+            pending.wait(self.timeout_s)
+            if pending.exception is not None:
+                raise copy_error(pending.exception)  # `pending` keeps the other
+            return pending.get_nowait()
 
     @contextmanager
     def _map_errors(self) -> Iterator[None]:

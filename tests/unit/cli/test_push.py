@@ -107,15 +107,14 @@ def test_a_receiver_gets_every_series_with_its_labels_and_its_kind(url: str, rec
     assert counter.is_monotonic
     assert counter.aggregation_temporality == 2  # cumulative
     assert 0 < counter.data_points[0].start_time_unix_nano < counter.data_points[0].time_unix_nano
-    (resource,) = [each.resource for each in receiver.received]
-    about = {each.key: each.value.string_value for each in resource.attributes}
+    about = {each.key: each.value.string_value for each in receiver.received[-1].resource.attributes}
     assert about["service.name"] == "koff"
     assert about["service.instance.id"].endswith(url)
 
 
 def test_a_receiver_that_refuses_is_named_with_its_reason(url: str, receiver: Receiver) -> None:
     receiver.status = 400
-    with pytest.raises(KoffError, match=r"did not take them: .*400"):
+    with pytest.raises(KoffError, match=r"did not take the metrics: .*400"):
         Pusher(MonitorClient(url), receiver.endpoint, 5.0).push(None)
 
 

@@ -1,0 +1,42 @@
+"""A thread, a file or a connection that a test leaves open fails it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.used_resources import expect_nothing_left
+
+
+def open_thread(_: Path) -> Callable[[], object]:
+    done = threading.Event()
+    threading.Thread(target=done.wait, daemon=True).start()
+    return done.set
+
+
+def open_file(folder: Path) -> Callable[[], object]:
+    return (folder / "left").open("w").close
+
+
+def open_connection(_: Path) -> Callable[[], object]:
+    return socket.socket().close
+
+
+@pytest.mark.parametrize(
+    ("open_one", "what"), [(open_thread, "thread"), (open_file, "left"), (open_connection, "socket")]
+)
+def test_what_is_left_open_is_named_and_what_is_closed_soon_is_not(
+    open_one: Callable[[Path], Any], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with expect_nothing_left():
+        open_one(tmp_path)()
+    monkeypatch.setattr("tests.used_resources.PATIENCE_S", 0.05)
+    left = []
+    with pytest.raises(pytest.fail.Exception, match=what), expect_nothing_left():
+        left.append(open_one(tmp_path))
+    left[0]()
