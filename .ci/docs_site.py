@@ -26,7 +26,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
             return found[0]
         if not (root / path).exists():
             raise FileNotFoundError(f"{page.file.src_uri} links to {path}, which is not there")
-        text = found[1].strip("`")
+        text = found[1].strip("`").rstrip("/")
         return f"`{path}`" if text in path else f"{found[1]} (`{path}` in the repository)"
 
     return _LINK.sub(replace, markdown)

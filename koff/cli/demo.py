@@ -326,7 +326,7 @@ def _format_introduction(brokers: str, monitor: DemoMonitor, groups: dict[str, s
     return f"""
   Kafka         {brokers}
   page          {url}/
-  metrics       {url}/metrics
+  metrics       {url}/metrics (alert on koff_group_status{{status="ERR"}} == 1)
   API           {url}/api
   ready         {url}/readyz
 

@@ -14,7 +14,7 @@ from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf
 from koff.client.metadata import Metadata, Node
 from koff.client.rights import Rights, fetch_broker_settings, fetch_rights
-from koff.client.wire.connection import Connection
+from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
@@ -22,6 +22,7 @@ from koff.records.topics import SHARE_STATE_TOPIC
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import PartitionLag
 from koff.view.cluster_view import ClusterView
+from koff.view.managed_services import find_service
 from koff.view.wording import count, show
 
 _MOST_NAMED = 5
@@ -51,11 +52,15 @@ class Check:
 
 def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
     """The checks, in the order in which one depends on the other. Ends at the first that ends all others."""
+    named = list(_name_service(host for host, _ in parse_addresses(conf.cluster.brokers)))
+    yield from named
     yield from _check_addresses(conf.cluster)
     try:
         with Cluster(conf.cluster).connect() as cluster:
             metadata = cluster.fetch_metadata()
             yield _describe_cluster(metadata)
+            if not named:
+                yield from _name_service((node.host for node in metadata.brokers), metadata.cluster_id)
             yield from _check_listeners(metadata.brokers)
             rights = _fetch_rights(conf, cluster)
             yield from _check_internal_topics(conf, cluster, metadata, rights)
@@ -65,6 +70,11 @@ def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
         yield Check(Level.FAILURE, "connect", str(error))
         return
     yield from _check_groups(conf, timeout_s, metadata)
+
+
+def _name_service(hosts: Iterable[str], cluster_id: str = "") -> Iterator[Check]:
+    if (service := find_service(hosts, cluster_id)) is not None:
+        yield Check(Level.NOTE, "service", f"{service.name}: {service.expect}", f"see {service.page}")
 
 
 def _check_addresses(conf: ClusterConf) -> Iterator[Check]:
@@ -111,7 +121,7 @@ def _check_listeners(brokers: Iterable[Node]) -> Iterator[Check]:
 def _fetch_rights(conf: MonitorConf, cluster: Cluster) -> Rights | None:
     try:
         return fetch_rights(cluster, [conf.offsets_topic, SHARE_STATE_TOPIC])
-    except ConnectError:
+    except (ConnectError, UnsupportedVersion):
         return None
 
 
@@ -153,8 +163,8 @@ def _find_leader_cure(metadata: Metadata, topics: Iterable[str]) -> str:
 def _check_policy(cluster: Cluster, topic: str) -> Iterator[Check]:
     try:
         policy = cluster.fetch_topic_configs(topic, "cleanup.policy").get("cleanup.policy", "")
-    except Denied:
-        return  # the rights say it
+    except (Denied, UnsupportedVersion):
+        return  # the rights say it, or the broker cannot
     if "compact" not in policy:
         cure = "koff expects compaction, as Kafka sets it: offsets that are deleted are lost for groups, too"
         yield Check(Level.WARNING, topic, f"cleanup.policy is {policy}", cure)
@@ -207,7 +217,7 @@ def _check_settings(cluster: Cluster, metadata: Metadata) -> Iterator[Check]:
         return
     try:
         settings = fetch_broker_settings(cluster, metadata.brokers[0].id)
-    except ConnectError as error:
+    except (ConnectError, UnsupportedVersion) as error:
         yield Check(Level.NOTE, "retention", f"the settings of a broker are not known: {error}")
         return
     if settings is None:

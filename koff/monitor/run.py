@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
+from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.errors import ConnectError, KoffError
@@ -22,6 +23,7 @@ from koff.monitor.watch import Watch, limit_requests
 from koff.tracker import Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
+from koff.view.managed_services import find_service
 
 log = structlog.get_logger(component="monitor")
 SHOW_S = 2.0
@@ -135,6 +137,7 @@ class Monitor(Closing):
 
     def _connect(self) -> bool:
         """Connects to the cluster. Returns False if the monitor is stopped meanwhile."""
+        is_named = self._name_service()  # first: it may be why koff cannot connect
         try:
             self._cluster.connect(wait=self._wait, should_stop=self._should_stop)
         except ConnectError:
@@ -145,7 +148,17 @@ class Monitor(Closing):
         self._failure = None
         name = self.conf.cluster_name or self._cluster.id
         log.info("connected", brokers=self.conf.cluster.brokers, cluster=name, id=self._cluster.id)
+        if not is_named:
+            self._name_service()
         return True
+
+    def _name_service(self) -> bool:
+        """Logs what to expect of a managed service. Returns False if it is not known that this is one."""
+        hosts = (host for host, _ in parse_addresses(self.conf.cluster.brokers))
+        service = find_service(hosts, self._cluster.id)
+        if service is not None:
+            log.info("managed service", service=service.name, expect=service.expect, see=service.page)
+        return service is not None
 
     def _wait(self, failure: ConnectError) -> bool:
         """Whether to try again to connect."""

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_met
 from structlog.testing import capture_logs
 
 from koff.client import ClusterConf
+from koff.client.cluster import Cluster
 from koff.errors import ConnectError
 from koff.kafkatest import free_ports, wait_until
 from koff.monitor.conf import MonitorConf
@@ -49,6 +50,31 @@ def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.Mon
         monitor.stop()
         thread.join(60)
     assert not thread.is_alive()
+
+
+def test_a_managed_service_is_named_once_also_if_koff_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectError("not there")
+
+    monkeypatch.setattr(Cluster, "connect", refuse)
+    conf = MonitorConf(ClusterConf("a.confluent.cloud:9092,b.confluent.cloud:9092"))
+    with capture_logs() as logs, pytest.raises(ConnectError, match="not there"):
+        Monitor(conf).run()
+    (line,) = [line for line in logs if line["event"] == "managed service"]
+    assert (line["service"], line["see"]) == ("Confluent Cloud", "docs/managed/confluent-cloud.md")
+    assert "koff asks the coordinators" in line["expect"]
+
+
+@pytest.mark.parametrize(("cluster_id", "named"), [("redpanda.1", ["Redpanda"]), ("abc", [])])
+def test_the_id_of_the_cluster_may_name_the_service(
+    monkeypatch: pytest.MonkeyPatch, cluster_id: str, named: list[str]
+) -> None:
+    monkeypatch.setattr(Cluster, "connect", lambda cluster, **_: setattr(cluster, "id", cluster_id))
+    with Monitor(MonitorConf(ClusterConf("127.0.0.1:9"))) as monitor, capture_logs() as logs:
+        assert monitor._connect()
+    events = [line["event"] for line in logs]
+    assert events == ["connected", *["managed service"] * len(named)]
+    assert [line["service"] for line in logs if line["event"] == "managed service"] == named
 
 
 @pytest.mark.parametrize("name", ["", "east"])
