@@ -22,7 +22,7 @@ class Batch(Sequence[Message]):
     without `messages`: they become `Message`s of that `cluster` on first use.
     """
 
-    __slots__ = ("_cluster", "_messages", "_raw", "partition", "topic")
+    __slots__ = ("_cluster", "_messages", "partition", "raw", "topic")
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Batch(Sequence[Message]):
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self._messages, self._raw, self._cluster = messages, raw, cluster
+        self._messages, self.raw, self._cluster = messages, raw, cluster
 
     @property
     def next_offset(self) -> int:
@@ -59,7 +59,7 @@ class Batch(Sequence[Message]):
         # A caller may change the key and value of a `Message` in place. Once the messages are built, columns
         # therefore come from them.
         if self._messages is None:
-            return list(map(getattr(confluent_kafka.Message, name), self._raw[start:]))
+            return list(map(getattr(confluent_kafka.Message, name), self.raw[start:]))
         return list(map(attrgetter(name), self._messages[start:]))
 
     def drain(self) -> Iterator[Message]:
@@ -70,7 +70,7 @@ class Batch(Sequence[Message]):
         """The messages, built some at a time, which is faster. Only for a batch that nobody else has."""
         if self._messages is not None:
             return iter([self._messages])
-        raw, count = self._raw, _DRAINED_MESSAGES
+        raw, count = self.raw, _DRAINED_MESSAGES
         return (
             _build_messages(self._cluster, self.topic, self.partition, raw[start : start + count])
             for start in range(0, len(raw), count)
@@ -78,11 +78,11 @@ class Batch(Sequence[Message]):
 
     def _get_messages(self) -> list[Message]:
         if self._messages is None:
-            self._messages = _build_messages(self._cluster, self.topic, self.partition, self._raw)
+            self._messages = _build_messages(self._cluster, self.topic, self.partition, self.raw)
         return self._messages
 
     def __len__(self) -> int:
-        return len(self._raw if self._messages is None else self._messages)
+        return len(self.raw if self._messages is None else self._messages)
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._get_messages())

@@ -14,7 +14,6 @@ from koff.client.cluster_conf import (
     TOPIC_PROPAGATION_S,
     ClusterConf,
     Isolation,
-    ListedOffset,
     OffsetSpec,
     TopicInfo,
     TopicPartition,
@@ -85,23 +84,28 @@ class Cluster(Closing):
         """
         until = time.monotonic() + patience_s
         while True:
-            described = self.describe_topics([name]).get(name)
-            if described or time.monotonic() >= until:
-                return described
+            for topic in self._fetch_named([name]):
+                match error_name(topic.error_code):
+                    case "":
+                        return TopicInfo(name, len(topic.partitions), _format_id(topic))
+                    case str(error) if error == _DENIED:
+                        raise make_denied_error(name, self.conf.brokers, "DESCRIBE")
+                    case str(error) if error != _ABSENT:
+                        raise ConnectError(f"topic {name} cannot be described: {error}")
+            if time.monotonic() >= until:
+                return None
             time.sleep(TOPIC_PROPAGATION_S / 5)
 
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """The named topics that exist, with their ids, by name. Raises `Denied`."""
-        described = {}
-        for topic in self._fetch_named(names):
-            match error_name(topic.error_code):
-                case "" if topic.name is not None:
-                    described[topic.name] = TopicInfo(topic.name, len(topic.partitions), _format_id(topic))
-                case str(error) if error == _DENIED:
-                    raise make_denied_error(topic.name or "", self.conf.brokers, "DESCRIBE")
-                case str(error) if error not in ("", _ABSENT):
-                    raise ConnectError(f"topic {topic.name} cannot be described: {error}")
-        return described
+    def lacks_partition(self, at: TopicPartition, reason: str) -> bool:
+        """Whether the partition does not exist.
+
+        `reason` is the name of the error that the request for its offset returned. Sends a request only if
+        this error may mean that the partition does not exist.
+        """
+        if reason != _ABSENT:
+            return False
+        topic = self.fetch_topic(at.topic, patience_s=TOPIC_PROPAGATION_S)
+        return topic is None or not 0 <= at.partition < topic.partitions
 
     def find_denied_topics(self, names: Iterable[str]) -> set[str]:
         """Those of the named topics that this user may not DESCRIBE, whether they exist or not."""
@@ -112,13 +116,6 @@ class Cluster(Closing):
         """The ids of those of the named topics that exist and that this user may DESCRIBE."""
         fetched = self._fetch_named(names)
         return {topic.name: _format_id(topic) for topic in fetched if topic.name and not topic.error_code}
-
-    def fetch_partition_counts(self) -> dict[str, int]:
-        """The partition count of each topic that this user may describe, by topic name, in one request.
-
-        Topics for which the broker returned an error are left out.
-        """
-        return {name: len(partitions) for name, partitions in self.fetch_metadata().topics.items()}
 
     def fetch_metadata(self) -> Metadata:
         """The brokers, and the topics that this user may describe with their leaders, in one request."""
@@ -147,20 +144,9 @@ class Cluster(Closing):
         *,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int | str]:
-        """The offsets that `list_offsets` returns, without leader epochs."""
-        listed = self.list_offsets(partitions, spec, isolation, timeout_s=timeout_s)
+        """The offsets that `OffsetLister.list_offsets` returns, without leader epochs."""
+        listed = self.lister.list_offsets(partitions, spec, isolation, timeout_s=timeout_s)
         return {at: found if isinstance(found, str) else found.offset for at, found in listed.items()}
-
-    def list_offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        spec: OffsetSpec | int = OffsetSpec.LATEST,
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
-        *,
-        timeout_s: float | None = None,
-    ) -> dict[TopicPartition, ListedOffset | str]:
-        """`OffsetLister.list_offsets`."""
-        return self.lister.list_offsets(partitions, spec, isolation, timeout_s=timeout_s)
 
     def find_address(self, broker: int) -> Address:
         """The address of a broker. Raises `ConnectError` if no broker has that id."""

@@ -18,48 +18,28 @@ from koff.client.batches import Batches, RecordRun
 from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
 from koff.client.cluster_conf import TopicPartition
-from koff.client.fetch_messages import FETCH_VERSIONS, FetchedPartition, FetchResponse, encode_fetch
+from koff.client.fetch_messages import FetchedPartition
 from koff.client.foreign_errors import make_denied_error
 from koff.client.leader_epochs import EpochEnd, fetch_epoch_ends
+from koff.client.log_leader import LONG_AGO, LogLeader, LogPartition
 from koff.client.offsets.lister import OffsetLister
-from koff.client.offsets.messages import choose_version
-from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
 from koff.errors import ConnectError, KoffError, LogInRefused, copy_error
 from koff.logs import get_logger
 from koff.proto.primitives import Malformed
-from koff.proto.requests import Api, error_name
+from koff.proto.requests import error_name
 
 log = get_logger("client.log_reader")
 
-PARTITION_BYTES = 1 << 20
-"""The most bytes of one partition in a response, unless its first batch is larger."""
-RESPONSE_BYTES = 1 << 20
-"""The same for the whole response. Larger responses are slower to decode: they do not fit the CPU caches."""
-LEAST_BYTES, RECORD_BYTES = 16 << 10, 160
-"""The least that is requested of a partition, and the assumed size of a record, for those with an `until`."""
-BEHIND_AT_ONCE = 4
-"""So many partitions with more to read are requested at once, in turn. A long one fills the response."""
-WAIT_MS = 500
-"""How long a broker waits for a record, if there is none."""
-FIRST_WAIT_MS, FIRST_S = 50, 2.0
-"""The same in the first seconds of a partition: then `koff monitor` needs watermarks soon."""
-RESPONSE_S = 5.0
-"""A broker that does not respond, or cannot be connected to, within this time is given up."""
 SEEK_S = 10.0
 """How long leaders are sought."""
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
 """The pause before they are sought again. It doubles each time, until none was due for `MOST_PAUSE_S`."""
-IDLE_S = 10.0
-"""How long a connection is kept for which there is nothing to read."""
-MOST_THROTTLE_S = 10.0
-"""The longest that koff waits because a broker says that it sends too much. Quotas have windows of 11 s."""
 GONE_S = 5.0
 """A partition that brokers say for so long not to exist does not exist: the first may have old metadata."""
 _POLL_S = 0.02
 _ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID", "INVALID_TOPIC_EXCEPTION"})
 _OUT_OF_RANGE, _DENIED = "OFFSET_OUT_OF_RANGE", "TOPIC_AUTHORIZATION_FAILED"
-_LONG_AGO = float("-inf")
 
 
 class LogStart(NamedTuple):
@@ -110,28 +90,6 @@ class LogRead:
         return bool(self.runs or self.positions or self.lost)
 
 
-@dataclass(slots=True)
-class _Partition:
-    position: int
-    read_epoch: int
-    """The leader epoch of the last batch that was read."""
-    until: int = 1 << 63
-    leader_epoch: int = -1
-    """The leader's epoch as metadata gave it."""
-    is_behind: bool = True
-    """Whether there is more to read, as far as is known."""
-    is_first: bool = False
-    """Whether it must be the first of a request: a broker returns a batch without room for it only there."""
-    is_confirmed: bool = False
-    """Whether a response has shown that there is nothing more to read."""
-    added_s: float = field(default_factory=time.monotonic)
-    absent_since_s: float | None = None
-    leader: Address | None = None
-    """The leader, while a follower in the same rack is read (KIP-392)."""
-    leader_due_s: float = _LONG_AGO
-    """When the leader is due again."""
-
-
 class LogReader(Closing):
     """Reads the committed records of partitions, from now on. A context manager, for one thread.
 
@@ -145,12 +103,12 @@ class LogReader(Closing):
     ) -> None:
         self.topic, self.unreachable, self._gather_s, self._ends_s = topic, None, gather_s, ends_s
         self._lister, self._rack = lister, lister.conf.properties.get("client.rack", "")
-        self._partitions: dict[int, _Partition] = {}
-        self._leaders: dict[Address, _Leader] = {}
+        self._partitions: dict[int, LogPartition] = {}
+        self._leaders: dict[Address, LogLeader] = {}
         self._without_leader: set[int] = set()
         self._seeking: futures.Future[dict[TopicPartition, _Found]] | None = None
-        self._sought: dict[int, _Partition] = {}
-        self._seek_due_s, self._pause_s = _LONG_AGO, FIRST_PAUSE_S
+        self._sought: dict[int, LogPartition] = {}
+        self._seek_due_s, self._pause_s = LONG_AGO, FIRST_PAUSE_S
         self._failure: KoffError | None = None
 
     unreachable: ConnectError | None
@@ -164,9 +122,9 @@ class LogReader(Closing):
         """Begins to read these partitions."""
         self.remove(starts)
         for partition, start in starts.items():
-            self._partitions[partition] = _Partition(*start)
+            self._partitions[partition] = LogPartition(*start)
         self._without_leader.update(starts)
-        self._seek_due_s = _LONG_AGO
+        self._seek_due_s = LONG_AGO
 
     def remove(self, partitions: Iterable[int]) -> None:
         """Reads these partitions no more."""
@@ -240,7 +198,7 @@ class LogReader(Closing):
             else:
                 self._settle_failure(at.partition, part, result, read)
 
-    def _settle_partition(self, number: int, part: _Partition, found: EpochEnd, read: LogRead) -> None:
+    def _settle_partition(self, number: int, part: LogPartition, found: EpochEnd, read: LogRead) -> None:
         if part.read_epoch >= 0 and found.end_offset < part.position:
             why = f"truncated to {found.end_offset}" if found.end_offset >= 0 else "created again"
             self._lose(number, f"the log was {why}, and offset {part.position} was read next", read)
@@ -249,13 +207,13 @@ class LogReader(Closing):
         self._settle_at(found.address, number, part)
         self._without_leader.discard(number)
 
-    def _settle_at(self, address: Address, number: int, part: _Partition) -> None:
+    def _settle_at(self, address: Address, number: int, part: LogPartition) -> None:
         if address not in self._leaders:
-            self._leaders[address] = _Leader(self._lister, address, self.topic, self._rack)
+            self._leaders[address] = LogLeader(self._lister, address, self.topic, self._rack)
         self._leaders[address].left[number] = part
         part.is_behind = True
 
-    def _settle_failure(self, number: int, part: _Partition, why: str | KoffError, read: LogRead) -> None:
+    def _settle_failure(self, number: int, part: LogPartition, why: str | KoffError, read: LogRead) -> None:
         if why in _ABSENT:
             now_s = time.monotonic()
             part.absent_since_s = now_s if part.absent_since_s is None else part.absent_since_s
@@ -266,13 +224,13 @@ class LogReader(Closing):
         elif isinstance(why, KoffError):
             self._note_error(why)
 
-    def _guard(self, leader: _Leader, work: Callable[[], None]) -> None:
+    def _guard(self, leader: LogLeader, work: Callable[[], None]) -> None:
         try:
             work()
         except KoffError as error:
             self._note_failure(leader, error)
 
-    def _note_failure(self, leader: _Leader, error: KoffError) -> None:
+    def _note_failure(self, leader: LogLeader, error: KoffError) -> None:
         """Seeks the leaders of all partitions of this one again."""
         self._drop(leader)
         log.debug("a leader is sought again", topic=self.topic, leader=leader.name, why=str(error))
@@ -287,11 +245,11 @@ class LogReader(Closing):
             self._failure = copy_error(error) if is_refused else self._failure
             self.unreachable = None if is_refused else ConnectError(str(error))
 
-    def _drop(self, leader: _Leader) -> None:
+    def _drop(self, leader: LogLeader) -> None:
         self._leave(leader, list(leader.left))
         self._close(leader)
 
-    def _leave(self, leader: _Leader, partitions: Sequence[int]) -> None:
+    def _leave(self, leader: LogLeader, partitions: Sequence[int]) -> None:
         """Seeks the leaders of these partitions again: this one does not lead them, or does not respond."""
         self._lister.doubt(TopicPartition(self.topic, number) for number in partitions)
         for number in partitions:
@@ -300,7 +258,7 @@ class LogReader(Closing):
                 part.leader = None
                 self._without_leader.add(number)
 
-    def _close(self, leader: _Leader) -> None:
+    def _close(self, leader: LogLeader) -> None:
         self._leaders.pop(leader.address, None)
         leader.close()
 
@@ -310,13 +268,13 @@ class LogReader(Closing):
 
     # --- Records --------------------------------------------------------------------------------------------
 
-    def _wait(self, timeout_s: float) -> list[_Leader]:
+    def _wait(self, timeout_s: float) -> list[LogLeader]:
         """The leaders from which a response, or an error, begins to come."""
         waiting = [leader for leader in self._leaders.values() if leader.is_waiting]
         others = [leader for leader in self._leaders.values() if not leader.is_waiting]
         if self._seeking is not None or others:
-            due_s = min((leader.due_s for leader in others), default=_LONG_AGO)
-            due_s = _LONG_AGO if self._seeking is not None else due_s
+            due_s = min((leader.due_s for leader in others), default=LONG_AGO)
+            due_s = LONG_AGO if self._seeking is not None else due_s
             timeout_s = min(timeout_s, max(_POLL_S, due_s - time.monotonic()))
         elif self._without_leader:
             timeout_s = min(timeout_s, self._seek_due_s - time.monotonic())
@@ -330,7 +288,7 @@ class LogReader(Closing):
         ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}
         return [leader for leader in waiting if leader.fileno() in ready]
 
-    def _receive(self, leader: _Leader, read: LogRead) -> None:
+    def _receive(self, leader: LogLeader, read: LogRead) -> None:
         """Reads a response, sends the next request, and decodes the response while the broker works."""
         moved: list[_Moved] = []
 
@@ -345,7 +303,7 @@ class LogReader(Closing):
         for each in moved:  # also after a failure: the positions have moved past these batches
             self._decode(each, read)
 
-    def _note(self, leader: _Leader, fetched: FetchedPartition, moved: list[_Moved], read: LogRead) -> None:
+    def _note(self, leader: LogLeader, fetched: FetchedPartition, moved: list[_Moved], read: LogRead) -> None:
         """Moves the position past the batches of the response."""
         number, part = fetched.partition, leader.left[fetched.partition]
         match error_name(fetched.error_code):
@@ -405,7 +363,7 @@ class _Moved(NamedTuple):
     """Batches that were passed, and their partition as it was then."""
 
     batches: Batches
-    part: _Partition
+    part: LogPartition
 
 
 _Found = EpochEnd | str | KoffError
@@ -432,111 +390,3 @@ def _find_leaders(
         return fetch_epoch_ends(lister, address, own, deadline)
 
     return dict(lister.request_from_leaders(epochs, send, deadline))
-
-
-class _Leader:
-    """The partitions of one broker. It has at most one request under way."""
-
-    def __init__(self, lister: OffsetLister, address: Address, topic: str, rack: str) -> None:
-        self.address, self.name = address, f"Kafka at {address[0]}:{address[1]}"
-        self.left: dict[int, _Partition] = {}
-        self._topic, self._rack = topic, rack
-        self._connecting = call_in_thread(lambda: lister.brokers.connect(address, timeout_s=RESPONSE_S))
-        self._connection: Connection | None = None
-        self._response: Callable[[], FetchResponse] | None = None
-        self._requested: dict[int, int] = {}
-        """The offset that was requested of each partition."""
-        self.requested_s = time.monotonic()
-        """When the connection, or the newest response, was requested."""
-        self.due_s = _LONG_AGO
-        """When the next request may be sent."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a response is under way."""
-        return self._response is not None
-
-    def is_late(self, now_s: float) -> bool:
-        """Whether the broker has not responded in time."""
-        is_due = self._connection is None or self.is_waiting
-        return is_due and now_s >= self.requested_s + RESPONSE_S + WAIT_MS / 1000
-
-    def is_idle(self, now_s: float) -> bool:
-        """Whether there was nothing to read for `IDLE_S`."""
-        return not self.left and not self.is_waiting and now_s >= self.requested_s + IDLE_S
-
-    def fileno(self) -> int:
-        """For `poll`."""
-        assert self._connection is not None
-        return self._connection.fileno()
-
-    def close(self) -> None:
-        """Closes the connection, also one that is not open yet."""
-        self._response = None
-        if self._connection is not None:
-            self._connection.close()
-        else:
-            self._connecting.add_done_callback(_close_late)
-
-    def advance(self) -> None:
-        """Does what needs no waiting: uses the connection once it is open, and sends the next request."""
-        if self._connection is None and self._connecting.done():
-            self._connection = get_result(self._connecting)
-            choose_version(self._connection, Api.FETCH, FETCH_VERSIONS)
-        if self._connection is not None and self._response is None and time.monotonic() >= self.due_s:
-            self._send(self._connection)
-
-    def _send(self, connection: Connection) -> None:
-        """Sends the next request. One for partitions that have no more to read lets the broker wait."""
-        wanted = {number: part for number, part in self.left.items() if part.position < part.until}
-        behind = [number for number, part in wanted.items() if part.is_behind][:BEHIND_AT_ONCE]
-        # Those that have caught up come first: a long log must not take all of the room.
-        chosen = [number for number, part in wanted.items() if not part.is_behind] + behind
-        chosen.sort(key=lambda number: not wanted[number].is_first)
-        if not chosen:
-            return
-        for number in behind:  # to the end: no partition may stand still for long
-            self.left[number] = self.left.pop(number)
-        positions = {n: (self.left[n].position, self.left[n].leader_epoch) for n in chosen}
-        newest_s = max(wanted[number].added_s for number in chosen)
-        wait_ms = WAIT_MS if time.monotonic() > newest_s + FIRST_S else FIRST_WAIT_MS
-        longest = max(wanted[number].until - wanted[number].position for number in chosen)
-        request = encode_fetch(
-            {self._topic: positions},
-            read_committed=True,
-            partition_bytes=min(PARTITION_BYTES, max(LEAST_BYTES, RECORD_BYTES * longest)),
-            response_bytes=RESPONSE_BYTES,
-            wait_ms=0 if behind else wait_ms,
-            rack=self._rack,
-        )
-        self._requested = {number: offset for number, (offset, _) in positions.items()}
-        self.requested_s = time.monotonic()
-        connection.deadline = self.requested_s + RESPONSE_S
-        self._response = connection.post_request(request)
-
-    def pause(self, seconds: float) -> None:
-        """Sends the next request after that time."""
-        self.due_s = max(self.due_s, time.monotonic() + seconds)
-
-    def receive(self) -> list[FetchedPartition]:
-        """The response: what it has of the partitions that are still read, at the positions it was for."""
-        response, self._response = self._response, None
-        assert response is not None
-        assert self._connection is not None
-        self._connection.deadline = time.monotonic() + RESPONSE_S
-        fetched = response()
-        self.pause(min(fetched.throttle_time_ms / 1000, MOST_THROTTLE_S))
-        if fetched.error_code:
-            raise ConnectError(error_name(fetched.error_code))
-        requested, self._requested = self._requested, {}
-        return [part for topic in fetched.topics for part in topic.partitions if self._is_of(part, requested)]
-
-    def _is_of(self, part: FetchedPartition, requested: dict[int, int]) -> bool:
-        """Whether this is the first response for the position of a partition that is still read."""
-        offset, known = requested.pop(part.partition, None), self.left.get(part.partition)
-        return offset is not None and known is not None and known.position == offset
-
-
-def _close_late(connecting: futures.Future[Connection]) -> None:
-    if connecting.exception() is None:
-        connecting.result().close()

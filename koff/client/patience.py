@@ -1,9 +1,14 @@
-"""How long a call is tried again while the cluster does not respond: one rule for all calls."""
+"""How long a call is tried again while the cluster does not respond: one rule and one loop for all calls."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
+from koff.errors import ConnectError, Denied, KoffError
+
+T = TypeVar("T")
 PATIENCE_S = 30.0
 """By default a call gives up after this time. Leaders and coordinators have moved before that."""
 
@@ -24,3 +29,24 @@ class Patience:
             return time.monotonic() + wait_s < self.until
         self._left -= 1
         return self._left >= 0
+
+    def retry(
+        self,
+        call: Callable[[], T],
+        wait_s: float,
+        wait: Callable[[float], object] = time.sleep,
+        errors: tuple[type[KoffError], ...] = (ConnectError,),
+    ) -> T:
+        """The result of `call`, which is made again after these errors, but not after `Denied`.
+
+        Raises the last error when the patience is over. `wait` makes the pause, and may raise an error.
+        """
+        while True:
+            try:
+                return call()
+            except Denied:
+                raise
+            except errors:
+                if not self.allows_retry(wait_s):
+                    raise
+            wait(wait_s)

@@ -15,28 +15,25 @@ import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-import confluent_kafka
-
 from koff.client.closing import Closing
 from koff.client.cluster_conf import TopicPartition
-from koff.client.message import Message, read_timestamp
-from koff.client.redelivery.conf import RedeliveryCounts
-from koff.client.redelivery.dead_letters import build_headers
-from koff.client.redelivery.errors import ErrorQueue, PartitionError
+from koff.client.delivery.conf import FailureRule, RedeliveryCounts
+from koff.client.delivery.dead_letters import build_dead_letter
+from koff.client.delivery.errors import ErrorQueue, PartitionError
+from koff.client.delivery.partition import PartitionState
+from koff.client.message import Message
 from koff.client.start_offset import StartOffset
-from koff.client.zookeeper.claims import Claim, ClaimState
+from koff.client.zookeeper.claims import Claim, find_claim
 from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
-from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost, raise_close_errors
 from koff.client.zookeeper.znodes import Registration, assign_partitions
 from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
+from koff.kafkatest.memory_delivery import Cursor, MemoryDelivery
 from koff.kafkatest.memory_log import PartitionLog
-from koff.kafkatest.virtual_clock import VirtualClock
 
 
 class MemoryZooKeeper:
@@ -93,18 +90,6 @@ class MemoryZooKeeper:
         self.broker.clock.changed.notify_all()
 
 
-class _VirtualDelivery(Delivery):
-    """A `Delivery` on the time of a clock, which learns when a failed message is due again."""
-
-    def __init__(self, clock: VirtualClock, conf: ConsumerGroupConf, **options: Any) -> None:
-        super().__init__(conf, clock=lambda: clock.now_s, lock=clock.changed, **options)
-        self._virtual_clock = clock
-
-    def _delay(self, claim: Claim, raw: Any, delay_s: float) -> None:
-        super()._delay(claim, raw, delay_s)
-        self._virtual_clock.call_later(delay_s, lambda: None)
-
-
 class MemoryConsumerGroup(Closing):
     """One member of a group, with the interface of `koff.client.zookeeper.ConsumerGroup`."""
 
@@ -120,8 +105,7 @@ class MemoryConsumerGroup(Closing):
         self._clock = zookeeper.broker.clock
         self._claims: dict[TopicPartition, Claim] = {}
         self._processed: dict[Claim, int] = {}
-        self._logs: dict[Claim, PartitionLog] = {}
-        """The log that each claim reads: another one means that the topic was created again."""
+        self._cursors: dict[Claim, Cursor] = {}
         self._errors = ErrorQueue()
         self._close_errors: list[KoffError] = []
         self._iterating: set[int] = set()
@@ -129,16 +113,16 @@ class MemoryConsumerGroup(Closing):
         self._closing = self._closed = False
         self._drain_timeout_s = conf.processing_timeout_s
         self._committed_at_s = self._clock.now_s
-        dead_letters = self._write_dead_letter if conf.redelivery.dead_letter_topic else None
-        self._delivery = _VirtualDelivery(
+        self._rule = FailureRule(conf.redelivery, conf.max_redeliveries)
+        if conf.redelivery.dead_letter_topic:
+            self._rule.write_dead_letter = self._write_dead_letter
+        self._delivery: MemoryDelivery[Claim] = MemoryDelivery(
             self._clock,
-            conf,
-            is_trusted=lambda claim: claim.state is ClaimState.READING,
+            self._advance,
+            is_ready=lambda claim: claim.state is PartitionState.READING,
             on_processed=self._processed.__setitem__,
             on_error=self._report_error,
-            write_dead_letter=dead_letters,
         )
-        self._delivery.cluster_name = self._broker.name
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
@@ -163,17 +147,16 @@ class MemoryConsumerGroup(Closing):
     def claims(self) -> dict[TopicPartition, int]:
         """The partitions that this member owns, each with the number of its claim: later claims have more."""
         with self._clock.changed:
-            return {partition: claim.czxid for partition, claim in self._claims.items()}
+            return {partition: claim.assignment for partition, claim in self._claims.items()}
 
     def messages(self) -> Iterator[Message]:
         """The messages of this member's partitions, as they arrive; ends when `close` is called."""
         self._iterating.add(threading.get_ident())
         try:
-            with suppress(Closed):
-                while self.wait_for_message():
-                    message = self.poll_message()
-                    if message is not None:
-                        yield message
+            while True:
+                yield from self._delivery.take(1)
+        except Closed:
+            return
         finally:
             self._iterating.discard(threading.get_ident())
             if self._closing:
@@ -185,17 +168,11 @@ class MemoryConsumerGroup(Closing):
             if self._closing:
                 raise Closed(f"the consumer group {self.name} is closed")
             self._advance()
-            return self._delivery.poll_message()
+            return next(iter(self._delivery.poll(1)), None)
 
     def wait_for_message(self, timeout_s: float | None = None) -> bool:
         """Waits until `poll_message` has a message or raises. Returns whether it does after `timeout_s`."""
-
-        def look() -> bool:
-            if not self._closing:
-                self._advance()
-            return self._closing or self._delivery.has_message()
-
-        return self._clock.wait_for(look, float("inf") if timeout_s is None else timeout_s)
+        return self._delivery.wait_for_messages(timeout_s)
 
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed."""
@@ -205,11 +182,12 @@ class MemoryConsumerGroup(Closing):
     @property
     def redelivery_counts(self) -> RedeliveryCounts:
         """How often this member delivered a message again after `nack`, and passed one over."""
-        return self._delivery.counts
+        return self._rule.counts
 
     def commit_up_to(self, message: Message) -> None:
         """Marks the message, and all before it in its partition, as processed. Raises `ClaimLost`."""
-        self._delivery.mark_processed_up_to(message)
+        with self._clock.changed:
+            self._delivery.mark_processed_up_to(find_claim(self._claims, message), message.offset)
 
     def flush_offsets(self) -> None:
         """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
@@ -230,7 +208,7 @@ class MemoryConsumerGroup(Closing):
             if self._closing:
                 raise AlreadyClosing(f"the consumer group {self.name} is already shutting down")
             self._closing = True
-            self._clock.changed.notify_all()
+            self._delivery.close()
         if threading.get_ident() not in self._iterating:
             self._shut_down()
             raise_close_errors(self.name, self._close_errors)
@@ -238,13 +216,15 @@ class MemoryConsumerGroup(Closing):
     def release_claims(self) -> None:
         """Drains the claims that are not assigned any more, and releases those that are drained."""
         for claim in list(self._claims.values()):
-            if claim.state is ClaimState.READING and claim.partition not in self.assigned.get(
+            if claim.state is PartitionState.READING and claim.partition not in self.assigned.get(
                 claim.topic, ()
             ):
                 claim.deadline = self._clock.now_s + self.conf.processing_timeout_s
-                self._delivery.change_state(claim, ClaimState.DRAINING)
+                self._delivery.change_state(claim, PartitionState.DRAINING)
                 self._clock.call_later(self.conf.processing_timeout_s, lambda: None)
-            if claim.state is ClaimState.DRAINING and (claim.drained or self._clock.now_s >= claim.deadline):
+            if claim.state is PartitionState.DRAINING and (
+                claim.drained or self._clock.now_s >= claim.deadline
+            ):
                 self._end_claim(claim)
 
     def claim_partitions(self) -> None:
@@ -254,14 +234,15 @@ class MemoryConsumerGroup(Closing):
                 key = (self.name, topic, number)
                 if key not in self._zookeeper.owners and not self._closing:
                     self._zookeeper.owners[key] = self
-                    claim = Claim(topic, number, 0, next(self._zookeeper.transactions), initialized=True)
-                    claim.position = self._find_start(key)
+                    czxid, cluster = next(self._zookeeper.transactions), self._broker.name
+                    claim = Claim(topic, number, czxid, cluster, self._rule, session_number=0)
+                    self._cursors[claim] = Cursor(self._broker.find_log(topic, number), self._find_start(key))
                     self._claims[claim.topic_partition] = claim
 
     def lose_claims(self) -> None:
         """Ends all claims without a commit, as the end of the session does."""
         for claim in list(self._claims.values()):
-            self._delivery.change_state(claim, ClaimState.LOST)
+            self._delivery.change_state(claim, PartitionState.LOST)
             self._forget(claim)
         self._report_error(ZooKeeperLost("the session with ZooKeeper has ended, and all claims with it"))
 
@@ -278,7 +259,7 @@ class MemoryConsumerGroup(Closing):
         """What a real member's threads do: releases and claims partitions, fetches, commits."""
         self._zookeeper.rebalance(self.name)
         for claim in list(self._claims.values()):
-            if claim.state is ClaimState.READING:
+            if claim.state is PartitionState.READING:
                 self._fetch(claim)
         if self._processed and self._clock.now_s >= self._committed_at_s + self.conf.commit_interval_s:
             try:
@@ -287,31 +268,28 @@ class MemoryConsumerGroup(Closing):
                 self._report_error(error)
 
     def _fetch(self, claim: Claim) -> None:
-        log, position = self._broker.find_log(claim.topic, claim.partition), claim.position or 0
-        if log is not self._logs.setdefault(claim, log):
+        log, cursor = self._broker.find_log(claim.topic, claim.partition), self._cursors[claim]
+        if log is not cursor.log:
             if not claim.drained:
                 return
-            self._restart(claim, log)
-            position = log.start
-        if not log.start <= position <= log.end:
-            start = min(max(position, log.start), log.end)
-            self._report_error(
-                PartitionError(claim.topic, claim.partition, f"offset {position} is not there: see {start}")
-            )
-            position = start
-        fetched = log.read(position, max(self._delivery.room(claim), 0))
-        claim.position = position + len(fetched)
-        self._delivery.put_messages(claim, [_make_raw(message) for message in fetched])
+            cursor = self._restart(claim, log)
+        if not log.start <= cursor.offset <= log.end:
+            start = min(max(cursor.offset, log.start), log.end)
+            text = f"offset {cursor.offset} is not there: see {start}"
+            self._report_error(PartitionError(claim.topic, claim.partition, text))
+            cursor.offset = start
+        room = self.conf.buffer_messages - claim.waiting
+        self._delivery.put(claim, cursor.read(claim.topic, claim.partition, room))
 
-    def _restart(self, claim: Claim, log: PartitionLog) -> None:
+    def _restart(self, claim: Claim, log: PartitionLog) -> Cursor:
         """Reads the log of a topic that was created again, once the messages of the old one are processed."""
-        self._logs[claim] = log
-        self._delivery.drop_messages(claim)
-        self._delivery.forget_delivered(claim)
+        cursor = self._cursors[claim] = Cursor(log, log.start)
+        claim.forget()
         self._processed.pop(claim, None)
         self._zookeeper.offsets[self.name, claim.topic, claim.partition] = log.start
         text = "the topic was deleted and created again: reading resumes at its start"
         self._report_error(PartitionError(claim.topic, claim.partition, text))
+        return cursor
 
     def _commit(self, claims: list[Claim]) -> None:
         """Commits what was processed under these claims."""
@@ -339,13 +317,13 @@ class MemoryConsumerGroup(Closing):
                 )
         except KoffError as error:
             self._report_error(error)
-        self._delivery.change_state(claim, ClaimState.LOST)
+        self._delivery.change_state(claim, PartitionState.LOST)
         self._forget(claim)
 
     def _forget(self, claim: Claim) -> None:
         self._claims.pop(claim.topic_partition, None)
         self._processed.pop(claim, None)
-        self._logs.pop(claim, None)
+        self._cursors.pop(claim, None)
         self._zookeeper.owners.pop((self.name, claim.topic, claim.partition), None)
 
     def _shut_down(self) -> None:
@@ -354,7 +332,7 @@ class MemoryConsumerGroup(Closing):
                 return
             for claim in self._claims.values():
                 claim.deadline = self._clock.now_s + self._drain_timeout_s
-                self._delivery.change_state(claim, ClaimState.DRAINING)
+                self._delivery.change_state(claim, PartitionState.DRAINING)
             self._clock.wait_for(
                 lambda: all(claim.drained for claim in self._claims.values()), self._drain_timeout_s
             )
@@ -374,19 +352,5 @@ class MemoryConsumerGroup(Closing):
             self._close_errors.append(error)
 
     def _write_dead_letter(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
-        headers = build_headers(self.name, raw, deliveries, cause)
-        letter = Message(raw.value(), raw.key(), headers=headers, timestamp_ms=read_timestamp(raw))
+        letter = build_dead_letter(self.name, raw, deliveries, cause)
         self._broker.producer().produce(self.conf.redelivery.dead_letter_topic, 0, letter)
-
-
-def _make_raw(message: Message) -> Any:
-    """The message as librdkafka would return it, for `Delivery`."""
-    return confluent_kafka.Message(
-        topic=message.topic,
-        partition=message.partition,
-        offset=message.offset,
-        key=message.key,
-        value=message.value,
-        headers=list(message.headers),
-        timestamp=(confluent_kafka.TIMESTAMP_CREATE_TIME, message.timestamp_ms or 0),
-    )

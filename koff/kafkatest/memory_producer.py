@@ -50,13 +50,11 @@ class WrittenBroker(Protocol):
     def add_unfinished(self, future: Future[int | None], place: str, count: int) -> None: ...
 
 
-class MemoryProducer(Closing):
-    """A `Producer`."""
+class _UntilClosed(Closing):
+    """What is open until `close`. `name` is for the error."""
 
-    def __init__(self, broker: WrittenBroker, conf: ProducerConf) -> None:
-        self.conf = conf
-        self._broker = broker
-        self._closed = False
+    def __init__(self, name: str) -> None:
+        self._name, self._closed = name, False
 
     def close(self) -> None:
         """Makes every call raise `Closed`. Safe to call twice."""
@@ -64,7 +62,16 @@ class MemoryProducer(Closing):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("the producer is closed")
+            raise Closed(f"{self._name} is closed")
+
+
+class MemoryProducer(_UntilClosed):
+    """A `Producer`."""
+
+    def __init__(self, broker: WrittenBroker, conf: ProducerConf) -> None:
+        super().__init__("the producer")
+        self.conf = conf
+        self._broker = broker
 
     def produce(self, topic: str, partition: int, *messages: Message) -> int | None:
         """The offset of the first message; None with required acks NONE."""
@@ -121,21 +128,13 @@ class MemoryProducer(Closing):
         return future
 
 
-class MemoryOffsetCoordinator(Closing):
+class MemoryOffsetCoordinator(_UntilClosed):
     """An `OffsetCoordinator`."""
 
     def __init__(self, broker: WrittenBroker, conf: OffsetCoordinatorConf) -> None:
+        super().__init__(f"the coordinator of {conf.consumer_group}")
         self.conf = conf
         self._broker = broker
-        self._closed = False
-
-    def close(self) -> None:
-        """Makes every call raise `Closed`. Safe to call twice."""
-        self._closed = True
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed(f"the coordinator of {self.conf.consumer_group} is closed")
 
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Commits the group's offset of the partition. Raises `UnknownTopic`, `ConfigError` below 0."""

@@ -86,6 +86,7 @@ class Core:
             self._receive_topics,
             now,
             has_coordinators=conf.offsets_topic == OFFSETS_TOPIC,
+            may_hide=conf.source != "log" and conf.only is None,
         )
         self._share_lags = ShareLags(self.logs.share, self.logs.offsets, *given, may_ask=conf.source != "log")
         self._ends = EndOffsets(

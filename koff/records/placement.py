@@ -21,6 +21,11 @@ def group_partition(group: str, partitions: int) -> int:
     return _hash(group) % partitions
 
 
+def has_other_places(cluster_id: str) -> bool:
+    """Whether the cluster finds the partition of a group by another hash, as Redpanda does."""
+    return cluster_id.startswith("redpanda.")
+
+
 def hash_groups(groups: Sequence[str]) -> NDArray[np.int64]:
     """The hashes of many names. The remainder by the partition count is the `group_partition`."""
     if len(groups) <= _FEW:

@@ -60,8 +60,8 @@ SERVICES = (
     ManagedService(
         "Redpanda",
         "redpanda.md",
-        "koff needs 26.1, and shows all groups only if it may not DESCRIBE __consumer_offsets, because"
-        " Redpanda puts groups into other partitions than Apache Kafka does",
+        "koff needs 26.1, and asks the coordinators, because Redpanda puts groups into other partitions of"
+        " __consumer_offsets than Apache Kafka does: commit times and rates are not known",
         r"\.cloud\.redpanda\.com\Z",
         r"\Aredpanda\.",
     ),

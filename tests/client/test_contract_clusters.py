@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -131,8 +133,22 @@ def test_a_reader_continues_where_it_is_told(world):
         assert read(reader, 1)[0].offset == 0
         with pytest.raises(ValueError, match="no offset"):
             reader.set_offset(0, -7)
+        assert (reader.offset(0) + reader.lag(0), reader.read_lag(0)) == (5, reader.lag(0))
         with pytest.raises(Unavailable):
             reader.commit_messages(Message(topic=topic, cluster="east", offset=0, partition=0))
+
+
+def test_a_reader_continues_at_the_first_message_of_a_time_or_at_the_end(world):
+    topic = world.make_topic()
+    with world.writer(topic) as writer:
+        writer.write_messages(*(Message(b"v", timestamp_ms=1_000_000 + number) for number in range(0, 10, 2)))
+    with world.reader(topic) as reader:
+        reader.set_offset_at(0, datetime.fromtimestamp(1000.003, UTC))
+        first = read(reader, 3)[0]
+        assert (first.offset, first.timestamp_ms) == (2, 1_000_004)
+        reader.set_offset_at(0, datetime.now(UTC).timestamp())
+        assert (reader.offset(0), reader.lag(0), reader.read_lag(0)) == (5, -1, 0)
+        assert reader.read_message(0.3) == []
 
 
 def test_the_last_offset_is_the_end_at_the_moment_of_the_call(world):
@@ -185,6 +201,24 @@ def test_a_group_whose_commit_left_the_log_says_what_it_skipped(world, caplog, s
         assert reader.stats(0).skipped == skipped
     assert "is not in the log: reading continues elsewhere" in caplog.text
     assert resumed - 1 == skipped
+
+
+@pytest.mark.parametrize("group", ["", "g"])
+def test_a_reader_that_retention_overtakes_says_what_it_skipped(world, caplog, group):
+    topic = world.make_topic()
+    with world.writer(topic) as writer:  # more than the reader and its client fetch ahead
+        for number in range(50):
+            writer.write_messages(Message(b"%0500000d" % number))
+    conf = {"queue_capacity": 1, **({"group_id": f"{group}-{topic}"} if group else {})}
+    with world.reader(topic, **conf) as reader:
+        offsets = [message.offset for message in read(reader, 1)]
+        world.delete_before(topic, 0, 45)
+        while offsets[-1] < 49:
+            offsets += [message.offset for message in reader.fetch_message(timeout_s=60)]
+        gaps = [after - before - 1 for before, after in itertools.pairwise(offsets) if after > before + 1]
+        assert gaps == [reader.stats(0).skipped]
+        assert (offsets[0], offsets[-5:]) == (0, [45, 46, 47, 48, 49])
+    assert "is not in the log: reading continues elsewhere" in caplog.text
 
 
 def test_small_fetches_are_no_error(world):

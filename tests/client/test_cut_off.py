@@ -25,7 +25,6 @@ from koff.client import (
     librdkafka,
 )
 from koff.client.cluster import Cluster
-from koff.client.feed.feed import Feed
 from koff.client.librdkafka import has_no_broker
 from koff.client.multicluster import Reader, ReaderConf, Writer, WriterConf
 from koff.errors import ConnectError, KoffError
@@ -101,40 +100,10 @@ def test_a_cluster_is_asked_again(starting, topic):
         assert cluster.fetch_offsets([at]) == {at: 5}
         starting.forgets = True
         with pytest.raises(ConnectError, match="knows no brokers yet"):
-            cluster.fetch_partition_counts()
+            cluster.fetch_metadata()
         starting.forgets = False
         assert cluster.fetch_offsets([at]) == {at: 5}
-        assert cluster.fetch_partition_counts()[topic] == 1
-
-
-def read(feed: Feed, until: int) -> list[int]:
-    """The offsets that come, up to that one."""
-    offsets: list[int] = []
-
-    def enough() -> bool:
-        offsets.extend(run.next_offset - 1 for run in feed.fetch(1, 0.1).runs)
-        return offsets[-1:] == [until]
-
-    wait_until(enough, what=f"offset {until}")
-    return offsets
-
-
-@pytest.mark.parametrize("first", [0, 3])
-def test_a_feed_reads_on_where_it_was(kafka, starting, topic, first):
-    with Feed(conf(starting), topic) as feed:
-        feed.add({0: first})
-        assert read(feed, 4) == list(range(first, 5))
-        forget(starting, topic)
-        produce(kafka, topic, 5)
-        assert read(feed, 9) == [5, 6, 7, 8, 9]
-
-
-def test_a_feed_to_which_nothing_has_come_begins_where_it_was_to(kafka, starting, topic):
-    with Feed(conf(starting), topic) as feed:
-        feed.add({0: 5})
-        forget(starting, topic)
-        produce(kafka, topic, 2)
-        assert read(feed, 6) == [5, 6]
+        assert len(cluster.fetch_metadata().topics[topic]) == 1
 
 
 def test_consumers_that_share_a_client_read_on(kafka, starting):
@@ -143,11 +112,13 @@ def test_consumers_that_share_a_client_read_on(kafka, starting):
         produce(kafka, each, 5)
     with dial(starting.bootstrap, BrokerConf(properties=UNLUCKY)) as broker:
         consumers = [broker.consumer(ConsumerConf(each, start_offset=0)) for each in topics]
+        at_the_end = broker.consumer(ConsumerConf(kafka.create_topic()))  # nothing has come to it
         assert [[each.consume().offset for _ in range(5)] for each in consumers] == [[0, 1, 2, 3, 4]] * 3
         forget(starting, topics[0])
-        for each in topics:
+        for each in (*topics, at_the_end.topic):
             produce(kafka, each, 2)
         assert [[each.consume().offset for _ in range(2)] for each in consumers] == [[5, 6]] * 3
+        assert [at_the_end.consume().offset for _ in range(2)] == [0, 1]
 
 
 def test_a_producer_writes_again_after_a_call_that_failed(kafka, starting, topic):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,17 @@ from koff.kafkatest import LocalZooKeeper
 
 DOC = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
-SECTIONS = dict(re.findall(r"\| \*\*(\w+): [^*]*\*\* \|  ?\|\n(.*?)(?=\| \*\*|\Z)", DOC, re.DOTALL))
+SECTIONS = dict(re.findall(r"### (\w+): [^\n]*\n\n(\| Go \| koff \|.*?)(?=\n### |\Z)", DOC, re.DOTALL))
 
 EXPORTED = {
+    "koff": """NewConsumer Consumer Consumer.Close Consumer.Messages Decode Message Message.Consumer
+        Message.OffsetMessage Message.GroupMessage OffsetMessage OffsetMessage.Topic OffsetMessage.Partition
+        OffsetMessage.Offset OffsetMessage.Metadata OffsetMessage.CommittedAt OffsetMessage.ExpiresAt
+        GroupMessage GroupMessage.ProtocolType GroupMessage.GenerationID GroupMessage.LeaderID
+        GroupMessage.Protocol GroupMessage.Members GroupMessage.Complete GroupMember GroupMember.ID
+        GroupMember.ClientID GroupMember.ClientHost GroupMember.SessionTimeout GroupMember.RebalanceTimeout
+        GroupMember.Subscription GroupMember.Assignment TopicAndPartition TopicAndPartition.Topic
+        TopicAndPartition.Partition cmd/printer""",
     "consumer": """Consumer.Close Consumer.Name Consumer.Topics Consumer.Errors Consumer.Closed
         Consumer.Messages Consumer.CommitUpTo Message Message.Key Message.Value Message.Topic
         Message.Partition Message.Offset Message.Ack Message.Nack Message.Cluster""",
@@ -54,6 +64,11 @@ def rows(section: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("section", EXPORTED)
+def test_below_each_table_is_an_example(section):
+    assert len(re.findall("```python\n", SECTIONS[section])) == 1
+
+
+@pytest.mark.parametrize("section", EXPORTED)
 def test_every_name_of_the_go_library_is_in_the_table(section):
     assert set(EXPORTED[section].split()) - set(rows(section)) == set()
 
@@ -84,11 +99,14 @@ def found(name: str) -> object:
 
 
 @pytest.mark.kafka
-def test_the_examples_run(more_kafka, capsys):
+def test_the_examples_run(more_kafka, capsys, monkeypatch):
     kafka = more_kafka()
     for topic, partitions in (("my-messages", 1), ("fruits", 3), ("vegetables", 1)):
         kafka.create_topic(topic, partitions)
-    assert len(EXAMPLES) == 19
+    assert len(EXAMPLES) == 24
+    handlers: dict[int, Callable[[], None]] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "raise_signal", lambda number: handlers[number]())
     with LocalZooKeeper() as zookeeper:
         for example in EXAMPLES:
             real = example.replace("localhost:9092", kafka.bootstrap).replace(

@@ -78,7 +78,7 @@ def test_every_public_call_has_a_contract_test_or_a_reason():
 PAIRS = [
     (Broker, aio.Broker, ""),
     (PartitionProducer, aio.Producer, "produce_async"),
-    (PartitionConsumer, aio.Consumer, "wake start_waiting poll_batch"),
+    (PartitionConsumer, aio.Consumer, "wake start_waiting poll_batch resume_at"),
     (GroupCoordinator, aio.OffsetCoordinator, "delete_offsets"),
     (multicluster.Reader, aio.Reader, "wait_for_messages"),
     (multicluster.Writer, aio.Writer, "begin_write give_up"),

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AclOperation, ResourceType, ScramMechanism
+from koff.client.feed.feed import Feed
 
 from koff.client import ClusterConf
-from koff.client.feed.feed import Feed
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups
 from koff.client.wire.credentials import check_properties

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import IsolationLevel
 from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import OffsetSpec as AdminSpec
 
 from koff.client import ClusterConf, Isolation, OffsetSpec, TopicPartition
-from koff.client.cluster import Cluster
 from koff.client.offsets.lister import OffsetLister
 
 
@@ -39,17 +40,27 @@ def open_transaction(kafka, written):
     producer.abort_transaction(60)
 
 
+def list_by_librdkafka(kafka, partitions, spec, isolation):
+    named = {OffsetSpec.LATEST: AdminSpec.latest(), OffsetSpec.EARLIEST: AdminSpec.earliest()}
+    wanted = named[spec] if isinstance(spec, OffsetSpec) else AdminSpec.for_timestamp(spec)
+    level = IsolationLevel[isolation.name]
+    listed = kafka.admin.list_offsets(
+        {KafkaPartition(*at): wanted for at in partitions}, isolation_level=level
+    )
+    return {TopicPartition(at.topic, at.partition): each.result(60).offset for at, each in listed.items()}
+
+
 SPECS: list[OffsetSpec | int] = [OffsetSpec.LATEST, OffsetSpec.EARLIEST, 0, 2**60]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
 def test_offsets_are_those_that_librdkafka_lists(kafka, written, open_transaction, isolation):
-    conf = ClusterConf(kafka.bootstrap)
     specs = [*SPECS, time.time_ns() // 1_000_000 - 1000]
-    with Cluster(conf) as cluster, OffsetLister(conf) as lister:
+    with OffsetLister(ClusterConf(kafka.bootstrap)) as lister:
         for spec in specs:
-            by_librdkafka = cluster.list_offsets(written, spec, isolation)
-            assert lister.list_offsets(written, spec, isolation) == by_librdkafka, spec
+            listed = lister.list_offsets(written, spec, isolation)
+            offsets = {at: each if isinstance(each, str) else each.offset for at, each in listed.items()}
+            assert offsets == list_by_librdkafka(kafka, written, spec, isolation), spec
         ends = lister.list_offsets(written, OffsetSpec.LATEST, isolation)
     first, *others = (each for each in ends.values() if not isinstance(each, str))
     assert [each.offset for each in others] == [0, 100]

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -17,8 +16,6 @@ from koff.client import cluster_conf
 from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
 from koff.client.multicluster import (
-    FIRST_OFFSET,
-    LAST_OFFSET,
     PartitionError,
     Reader,
     ReaderConf,
@@ -281,22 +278,6 @@ def test_only_the_message_that_every_cluster_refuses_has_an_error(two: Two):
     assert [message.offset >= 0 for message in messages] == [True, False, True]
 
 
-def test_a_balancer_that_fails_or_points_beyond_the_partitions_fails_its_message_alone(two: Two, topic: str):
-    class Lost:
-        def balance(self, message: Message, partitions: int) -> int:
-            chosen: dict[bytes | None, int] = {b"in": 0, b"out": partitions}
-            return chosen[message.key]
-
-    messages = [Message(b"1", b"in"), Message(b"2", b"out"), Message(b"3", b"?"), Message(b"4", b"in")]
-    with (
-        Writer(clusters(two), WriterConf(topic, balancer=Lost)) as writer,
-        pytest.raises(WriteErrors) as raised,
-    ):
-        writer.write_messages(*messages)
-    assert [error is None for error in raised.value] == [True, False, False, True]
-    assert "KeyError" in str(raised.value[2])
-
-
 def test_an_asynchronous_writer_tells_of_each_message_and_close_waits_for_all(two: Two, topic: str):
     told: list[tuple[int, bool]] = []
 
@@ -405,43 +386,6 @@ def test_when_all_readers_have_failed_the_errors_of_all_are_raised_and_reading_g
         read_until(reader, lambda: read.has("b", 3), read.take)
 
 
-def test_a_reader_goes_where_it_is_set(two: Two, topic: str):
-    fill(two[0], topic, range(200))  # 100 a partition
-    with Reader(clusters(two), confs(topic, start_offset=LAST_OFFSET, queue_capacity=30)) as reader:
-        wait_until(lambda: reader.offset(1) == 100, what="the end to be known")
-        assert (reader.read_lag(1), reader.lag(1)) == (0, -1)
-
-        def next_after(offset: int) -> int:
-            reader.set_offset(1, offset)
-            return wait_until(lambda: reader.read_message(0.1), what="a message")[0].offset
-
-        assert next_after(90) == 90
-        assert next_after(FIRST_OFFSET) == 0
-        assert (reader.offset(1) + reader.lag(1), reader.read_lag(1)) == (100, reader.lag(1))
-        reader.set_offset_at(1, datetime.fromtimestamp(1_000.151, UTC))  # partition 1 has the odd numbers
-        (first, *_) = wait_until(lambda: reader.read_message(0.1), what="a message")
-        assert (first.value, first.offset, first.timestamp_ms) == (b"151", 75, 1_000_151)
-        reader.set_offset_at(1, datetime.now(UTC).timestamp())
-        assert reader.offset(1) == 100
-        assert reader.read_message(0.3) == []
-        stats = reader.stats(1)
-        assert stats.messages > 0
-        assert reader.stats(1).messages == stats.messages  # counts stay
-        with pytest.raises(ValueError, match="no offset"):
-            reader.set_offset(1, -5)
-
-
-def test_offsets_beyond_the_log_are_told_and_those_deleted_are_counted(two: Two, topic: str):
-    fill(two[0], topic, range(200))
-    with Reader(only_a(two), ReaderConf(topic, start_offset=500)) as reader:
-        with pytest.raises(ReadErrors, match=r"offset 500 .* out of range, it has 0 to 100; set_offset"):
-            reader.read_message()
-        two[0].admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0)].result(60)
-        reader.set_offset(0, 10)
-        assert reader.read_message()[0].offset == 40
-        assert (reader.stats(0).skipped, reader.stats(0).failure) == (30, "")
-
-
 def committed(kafka: LocalKafka, group: str, topic: str) -> list[int]:
     consumer = kafka.consumer(group)
     try:
@@ -496,27 +440,6 @@ def test_a_message_that_fails_is_delivered_again_and_then_becomes_a_dead_letter(
     assert {message.cluster for message in failed if message} == {"a", "b"}
     for kafka in two:
         assert [*itertools.chain(*log_of(kafka, dead).values())] == [7]
-
-
-def test_a_reader_without_a_group_gets_failed_messages_again_until_its_offset_is_set(two: Two, topic: str):
-    fill(two[0], topic, range(10))
-    conf = ReaderConf(topic, redelivery=Redelivery(first_s=0.1))
-    with Reader(only_a(two), conf) as reader:
-        numbers: list[int] = []
-
-        def process(message: Message) -> None:
-            numbers.append(int(message.value or b""))
-            if message.offset == 2:
-                message.nack()
-            else:
-                message.ack()
-
-        read_until(reader, lambda: numbers.count(4) == 3, process)
-        assert (reader.offset(0), reader.lag(0)) == (5, 0)  # not moved back by a message that comes again
-        reader.set_offset(0, 3)
-        numbers.clear()
-        read_until(reader, lambda: 8 in numbers, process)
-        assert numbers == [6, 8]
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

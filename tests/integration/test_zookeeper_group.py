@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -13,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from kazoo.client import KazooClient
 
-from koff.client import ClusterConf, ConsumerConf, StartOffset, TopicPartition, dial
+from koff.client import ClusterConf, StartOffset, TopicPartition
 from koff.client.message import Message
 from koff.client.zookeeper import (
     ClaimLost,
@@ -21,7 +20,6 @@ from koff.client.zookeeper import (
     ConsumerGroupConf,
     KafkaOffsetManager,
     PartitionError,
-    Redelivery,
     UncleanClose,
     join_consumer_group,
 )
@@ -178,39 +176,6 @@ def test_a_hand_over_that_waited_long_enough_says_what_was_not_processed_and_the
     first.flush_offsets()
 
 
-def test_a_message_that_fails_for_good_is_a_dead_letter_before_it_is_passed_over(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
-    topic = make_topic()
-    dead = f"{topic}-dead"
-    produce(kafka, topic, 1)
-    redelivery = Redelivery(first_s=0.1, longest_s=0.2, dead_letter_topic=dead)
-    group = join(topic, max_redeliveries=1, redelivery=redelivery)
-
-    def fail_all() -> None:
-        for message in group.messages():
-            message.nack(ValueError("bad"))
-
-    worker = threading.Thread(target=fail_all)
-    worker.start()
-    # The topic does not exist yet: the message is kept.
-    assert f"cannot write to the dead-letter topic {dead}" in str(first_error(group))
-    group.flush_offsets()
-    assert stored(tree, topic) != b"1"
-    kafka.create_topic(dead)
-    wait_until(lambda: group.redelivery_counts.passed_over == 1, what="the message to be passed over")
-    group.flush_offsets()
-    assert stored(tree, topic) == b"1"
-    group.close()
-    worker.join(60)
-    with dial(kafka.bootstrap) as broker, broker.consumer(ConsumerConf(dead, retry_limit=1)) as consumer:
-        (letter,) = consumer
-    headers = dict(letter.headers)
-    assert headers["koff-topic"] == topic.encode()
-    assert (headers["koff-partition"], headers["koff-offset"]) == (b"0", b"0")
-    assert headers["koff-cause"] == b"ValueError('bad')"
-
-
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_group_that_begins_at_the_newest_gets_the_messages_of_open_transactions(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient, reset: bool
@@ -323,18 +288,6 @@ def test_an_offset_that_a_tool_set_while_consuming_is_overwritten_by_the_next_co
     group.commit_up_to(messages[3])
     group.flush_offsets()
     assert stored(tree, topic) == b"4"
-
-
-def test_records_that_left_the_log_are_named_and_reading_goes_on_behind_them(
-    kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
-    topic = make_topic()
-    produce(kafka, topic, 10)
-    kafka.admin.delete_records([KafkaTopicPartition(topic, 0, 6)])[KafkaTopicPartition(topic, 0)].result(60)
-    tree.create(f"/consumers/{NAME}/offsets/{topic}/0", b"2", makepath=True)
-    group = join(topic)
-    assert [m.offset for m in take(group, 4)] == [6, 7, 8, 9]
-    assert "offsets 2 to 5 left the log" in str(first_error(group))
 
 
 def test_partitions_that_come_later_are_read_too(

@@ -11,8 +11,8 @@ from koff.client.aio.async_closing import AsyncClosing, Attribute
 from koff.client.aio.clusters import carry_nack
 from koff.client.aio.turns import Items, Turns, iterate_in_thread
 from koff.client.cluster_conf import TopicPartition
+from koff.client.delivery.conf import RedeliveryCounts
 from koff.client.message import Message
-from koff.client.redelivery.conf import RedeliveryCounts
 from koff.errors import Closed, KoffError
 
 if TYPE_CHECKING:  # it needs kazoo, which is imported when a member joins

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,13 +19,13 @@ from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
-from koff.client.feed.shared_feed import SharedFeed, is_absent
+from koff.client.feed.shared_feed import SharedFeed
 from koff.client.feed.source import FeedConf
 from koff.client.metadata import Metadata
 from koff.client.patience import Patience
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
-from koff.errors import Closed, ConfigError, ConnectError, Denied
+from koff.errors import Closed, ConfigError, ConnectError
 
 T = TypeVar("T")
 
@@ -42,7 +41,6 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
     brokers = addresses if isinstance(addresses, str) else ",".join(addresses)
     check_addresses(brokers)
     cluster_conf = chosen.cluster_conf(brokers)
-    patience = Patience(chosen.patience_s, chosen.dial_retry_limit)
 
     def dial_once() -> Broker:
         cluster = Cluster(cluster_conf)
@@ -54,20 +52,7 @@ def dial(addresses: str | Sequence[str], conf: BrokerConf | None = None) -> Brok
             raise
         return Broker(cluster, chosen)
 
-    return _retry(dial_once, patience, chosen.dial_retry_wait_s, time.sleep)
-
-
-def _retry(call: Callable[[], T], patience: Patience, wait_s: float, wait: Callable[[float], object]) -> T:
-    """The result of `call`. After `ConnectError`, waits and calls again, as long as there is patience."""
-    while True:
-        try:
-            return call()
-        except Denied:
-            raise
-        except ConnectError:
-            if not patience.allows_retry(wait_s):
-                raise
-        wait(wait_s)
+    return Patience(chosen.patience_s, chosen.dial_retry_limit).retry(dial_once, chosen.dial_retry_wait_s)
 
 
 class Broker(Closing):
@@ -180,7 +165,7 @@ class Broker(Closing):
             offsets.update({p: offset for p, offset in results.items() if isinstance(offset, int)})
             missing = {p: reason for p, reason in results.items() if isinstance(reason, str)}
             for p, reason in missing.items():
-                if is_absent(self._cluster, p, reason):
+                if self._cluster.lacks_partition(p, reason):
                     raise UnknownTopic(f"there is no {p.topic}/{p.partition}: check topic and partition")
             # `_with_leader_retries` catches this error and calls again.
             if missing:
@@ -286,7 +271,7 @@ class Broker(Closing):
 
         self._check_open()
         patience = Patience(self.conf.patience_s, self.conf.leader_retry_limit)
-        return _retry(call, patience, self.conf.leader_retry_wait_s, wait)
+        return patience.retry(call, self.conf.leader_retry_wait_s, wait)
 
 
 def _build_feed_conf(conf: ConsumerConf) -> FeedConf:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 
@@ -12,13 +12,14 @@ from koff.client.batch import Batch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.calls import get_result
 from koff.client.closing import Closing
-from koff.client.cluster_conf import Isolation, OffsetSpec
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated, Woken
 from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
+from koff.client.patience import PATIENCE_S
 from koff.client.start_offset import StartOffset
-from koff.errors import Closed, ConfigError, ConnectError, Denied
+from koff.errors import Closed, ConfigError, ConnectError, Denied, copy_error
 from koff.logs import get_logger
 
 log = get_logger("client")
@@ -27,6 +28,8 @@ _WAIT_S = 0.1
 """How long a consumer waits for messages before it checks its timeouts again."""
 LEAST_WAIT_S = 0.001
 """How long a call without time waits: nothing is fetched while nobody waits."""
+_CHECK_WAIT_S = 0.01
+"""How long consumers wait for messages while the end of a partition is requested."""
 
 
 class PartitionConsumer(Closing):
@@ -44,6 +47,7 @@ class PartitionConsumer(Closing):
         conf: ConsumerConf,
         *,
         patience_s: float,
+        check_after_s: float = PATIENCE_S,
         owner: object = None,
     ) -> None:
         self.conf = conf
@@ -51,6 +55,9 @@ class PartitionConsumer(Closing):
         self.buffer = buffer
         self.topic, self.partition = buffer.topic, buffer.partition
         self._patience_s = patience_s
+        """How long the leader may be silent before `ConnectError` is raised."""
+        self._check_after_s = check_after_s
+        """The same for a partition at its end, before the leader is requested to respond."""
         self._owner = owner  # the connection, which would close itself without a reference
         self._unread: Iterator[Message] = iter(())
         self.skipped = 0
@@ -58,7 +65,8 @@ class PartitionConsumer(Closing):
         self._has_timed_out = self._is_woken = False
         self._told_offset: int | None = None
         """The offset of the last `OffsetOutOfRange` that the consumer raised."""
-        self._failing_since: float | None = None
+        self._fails_at: float | None = None
+        """When the leader's silence becomes an error (monotonic). None: it has responded."""
         self._check: Future[int] | None = None  # the end offset, requested from the leader
         self.start_waiting()
 
@@ -154,7 +162,7 @@ class PartitionConsumer(Closing):
         self._unread = iter(unread)
         position = unread[0].offset if unread else self.feed.find_position(self.buffer)
         if position == StartOffset.OLDEST:
-            return self.feed.fetch_offset(self.buffer, OffsetSpec.EARLIEST, self.conf.isolation)
+            return self._fetch_offset(OffsetSpec.EARLIEST, self.conf.isolation)
         return position
 
     def seek(self, offset: int) -> None:
@@ -166,13 +174,17 @@ class PartitionConsumer(Closing):
         self._check_open()
         old = self.buffer
         if offset == StartOffset.NEWEST:
-            offset = self.feed.fetch_offset(old, OffsetSpec.LATEST, self.conf.isolation)
+            offset = self._fetch_offset(OffsetSpec.LATEST, self.conf.isolation)
         elif offset < StartOffset.OLDEST:
             raise ConfigError(f"{offset} is no offset: use 0 or more, or a StartOffset")
         self.buffer = self.feed.open_buffer(old.topic, old.partition, offset)
         self.feed.close_buffer(old)
-        self._unread, self._check, self._failing_since = iter(()), None, None
+        self._unread, self._check, self._fails_at = iter(()), None, None
         self.start_waiting()
+
+    def _fetch_offset(self, spec: OffsetSpec, isolation: Isolation) -> int:
+        """The start or end offset of the partition now. Raises as `SharedFeed.fetch_offset` does."""
+        return self.feed.fetch_offset(TopicPartition(self.topic, self.partition), spec, isolation)
 
     def _check_open(self) -> None:
         self.check_process()
@@ -196,7 +208,7 @@ class PartitionConsumer(Closing):
             return Batch(buffer.topic, buffer.partition, unread[:max_messages])
         messages = self.feed.take_messages(buffer, max_messages)
         if messages:
-            self._failing_since, self._check = None, None
+            self._fails_at, self._check = None, None
             self.start_waiting()
             return Batch(buffer.topic, buffer.partition, raw=messages, cluster=self.feed.cluster_name)
         # Nothing was fetched: there is an error, the leader does not respond, or the partition is at its end.
@@ -215,15 +227,31 @@ class PartitionConsumer(Closing):
         """Whether a request to the leader is under way. `poll_batch` raises its error afterwards."""
         return self._check is not None
 
+    @property
+    def silent_since(self) -> float:
+        """Since when the caller waits for a response of the leader (monotonic)."""
+        return max(self._waiting_since, self.buffer.last_response_at)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the leader has not responded to the last request for the end offset."""
+        return self._fails_at is not None
+
+    @property
+    def end_reached(self) -> int | None:
+        """The end offset, if all before it was handed over. There may be control records before it."""
+        return None if self.buffer.is_ready else self.buffer.end_offset
+
     def _should_check_leader(self, now: float) -> bool:
         """Whether messages are overdue, or the partition has been at its end for `no_data_after_s`."""
         buffer, conf = self.buffer, self.conf
         # Not at the end: a fetch response is overdue after `retry_err_wait_s`.
-        if buffer.end_offset is None or self.feed.unreachable or self._failing_since is not None:
-            return now - max(self._waiting_since, buffer.last_response_at) >= conf.retry_err_wait_s
+        if buffer.end_offset is None or self.feed.unreachable or self.is_failing:
+            return now - self.silent_since >= conf.retry_err_wait_s
         # At the end: librdkafka repeats empty fetches itself, so `retry_limit` is turned into a time.
         at_end_since = max(self._waiting_since, buffer.end_seen_at)
-        return conf.retry_limit >= 0 and now - at_end_since >= conf.no_data_after_s
+        is_over = conf.retry_limit >= 0 and now - at_end_since >= conf.no_data_after_s
+        return is_over or now - self.silent_since >= self._check_after_s
 
     def _finish_check(self, check: Future[int]) -> None:
         """Raises `NoData` if the partition has no more messages, and the error if the request has failed.
@@ -248,7 +276,7 @@ class PartitionConsumer(Closing):
         except ConnectError as error:
             self._raise_after_patience(error)
         else:
-            self._failing_since = None
+            self._fails_at = None
             if end <= buffer.next_offset:
                 self._raise_no_data()
         self.start_waiting()
@@ -269,52 +297,95 @@ class PartitionConsumer(Closing):
         self._told_offset = error.offset
         if to is None:
             raise error
-        self.seek(error.earliest if to is StartOffset.OLDEST else StartOffset.NEWEST)
-        resumed_at = self.buffer.next_offset
-        is_recreated = isinstance(error, TopicRecreated)
+        self.resume_at(error.earliest if to is StartOffset.OLDEST else StartOffset.NEWEST, error)
+
+    def resume_at(self, offset: int, error: OffsetOutOfRange) -> int:
+        """Continues at that offset after the error, with a warning. Returns how many offsets it has skipped.
+
+        They are added to `skipped`. Of a topic that was created again, all in the new log before the offset
+        are skipped. Raises as `seek` does.
+        """
+        self.seek(offset)
+        resumed_at, is_recreated = self.buffer.next_offset, isinstance(error, TopicRecreated)
         skipped = max(resumed_at - (error.earliest if is_recreated else error.offset), 0)
         self.skipped += skipped
         log.warning(
             "the topic was deleted and created again: reading continues in its new log"
             if is_recreated
-            else "the partition does not have the next offset: reading continues elsewhere",
+            else "the next offset is not in the log: reading continues elsewhere",
             topic=error.topic,
             partition=error.partition,
+            cluster=self.feed.cluster_name,
             offset=error.offset,
             log_start=error.earliest,
             log_end=error.latest,
             resumed_at=resumed_at,
             skipped=skipped,
         )
+        return skipped
 
     def _raise_after_patience(self, error: ConnectError) -> None:
-        """Raises the error if the leader has not responded for `patience_s`."""
+        """Raises the error if the leader has not responded for `patience_s`, and again after that time."""
         now = time.monotonic()
-        self._failing_since = self._failing_since or now
-        if now - self._failing_since >= self._patience_s:
-            self._failing_since = None  # the next call has its full patience again
+        if self._fails_at is None:
+            self._fails_at = now + self._patience_s
+        if now >= self._fails_at:
+            self._fails_at = now + self._patience_s
             raise error
 
     def _handle_buffer_error(self) -> None:
         """Raises the buffer's error, or leaves the range. Clears it, so that the next call reads again."""
-        buffer, error, is_recreated = self.buffer, self.buffer.error, self.buffer.is_recreated
-        self.feed.clear_error(buffer)
-        if is_recreated:
-            self._leave_range(self._make_out_of_range(TopicRecreated))
-            return
-        if error is not None:
+        buffer, is_recreated = self.buffer, self.buffer.is_recreated
+        if buffer.error is not None:
+            error = buffer.error
+            self.feed.clear_error(buffer)
             raise error
-        found = self._make_out_of_range()
+        try:
+            found = self._make_out_of_range(TopicRecreated if is_recreated else OffsetOutOfRange)
+        except Denied:
+            raise
+        except ConnectError as failure:  # not cleared: the next call must not go on in the log of a new topic
+            self._raise_after_patience(failure)
+            time.sleep(_WAIT_S)
+            return
+        self.feed.clear_error(buffer)
         # librdkafka may report the failed fetch after koff has requested the end of the log: the consumer has
         # raised `OffsetOutOfRange` for that offset then, and the log has it now.
-        if found.offset != self._told_offset or not found.earliest <= found.offset <= found.latest:
+        is_in_log = found.earliest <= found.offset <= found.latest
+        if is_recreated or found.offset != self._told_offset or not is_in_log:
             self._leave_range(found)
 
     def _make_out_of_range(self, kind: type[OffsetOutOfRange] = OffsetOutOfRange) -> OffsetOutOfRange:
-        buffer = self.buffer
-        earliest = self.feed.fetch_offset(buffer, OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED)
-        latest = self.feed.fetch_offset(buffer, OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED)
-        return kind(buffer.topic, buffer.partition, buffer.next_offset, earliest, latest)
+        earliest = self._fetch_offset(OffsetSpec.EARLIEST, Isolation.READ_UNCOMMITTED)
+        latest = self._fetch_offset(OffsetSpec.LATEST, Isolation.READ_UNCOMMITTED)
+        return kind(self.topic, self.partition, self.buffer.position, earliest, latest)
+
+
+Read = tuple[PartitionConsumer, PartitionBuffer, Batch | Exception]
+"""What one consumer had: a batch or an error. It was moved since if it has another buffer."""
+
+
+def read_consumers(wanted: Mapping[PartitionConsumer, int], wait_s: float) -> list[Read]:
+    """The batches and errors of consumers that share a feed. `wanted`: the most messages of each.
+
+    If there are none, waits for messages, up to `wait_s`, and returns []. Raises what librdkafka refuses, and
+    `Closed` when the feed is closed.
+    """
+    read: list[Read] = []
+    for consumer, max_messages in wanted.items():
+        buffer = consumer.buffer  # `seek` replaces it
+        try:
+            batch = consumer.poll_batch(max_messages)
+        except Exception as error:
+            read.append((consumer, buffer, copy_error(error)))
+        else:
+            if batch is not None:
+                read.append((consumer, buffer, batch))
+    if not read and wanted:
+        if any(consumer.is_checking for consumer in wanted):
+            wait_s = min(wait_s, _CHECK_WAIT_S)
+        next(iter(wanted)).feed.wait_for_messages([consumer.buffer for consumer in wanted], wait_s)
+    return read
 
 
 def check_timeout(timeout_s: float | None) -> float:

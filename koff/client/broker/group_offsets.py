@@ -204,30 +204,35 @@ class GroupCoordinator(Closing):
         `ConnectError` when the retries are used up.
         """
         self.check_process()
-        last_error: KoffError | None = None
-        began, wait_s = time.monotonic(), self.conf.retry_err_wait_s
+        began = time.monotonic()
         patience = Patience(self._patience_s, self.conf.retry_err_limit)
-        is_last = False
-        while not is_last:
-            if last_error is not None:
-                futures.wait([self._closed], wait_s)
+
+        def request() -> T:
             try:
                 return read(self._send(api, fields, patience.until))
-            except Denied:
+            except (ConnectError, _RetriableError):
+                self._coordinator = None
                 raise
-            except (ConnectError, _RetriableError) as error:
-                last_error, self._coordinator = copy_error(error), None
-                is_last = not patience.allows_retry(wait_s)
             except UnknownTopic as error:
                 # A coordinator may learn of a new topic later than the broker that created it.
-                last_error = copy_error(error)
-                is_late = time.monotonic() >= began + TOPIC_PROPAGATION_S
-                if is_late or not patience.allows_retry(wait_s):
-                    raise
-        raise ConnectError(
-            f"the coordinator of group {self.conf.consumer_group} does not respond: {last_error}; check that "
-            "the brokers run"
-        ) from last_error
+                if time.monotonic() < began + TOPIC_PROPAGATION_S:
+                    raise _NewTopic(str(error)) from None
+                raise
+
+        try:
+            return patience.retry(
+                request, self.conf.retry_err_wait_s, self._pause, (ConnectError, _RetriableError, _NewTopic)
+            )
+        except Denied:
+            raise
+        except (ConnectError, _RetriableError) as error:
+            raise ConnectError(
+                f"the coordinator of group {self.conf.consumer_group} does not respond: {error}; check that "
+                "the brokers run"
+            ) from copy_error(error)
+
+    def _pause(self, wait_s: float) -> None:
+        futures.wait([self._closed], wait_s)
 
     def _send(self, api: Api, fields: Mapping[str, Any], until: float) -> Any:
         """The response to one request. Raises `Closed` as soon as the coordinator is closed."""
@@ -279,6 +284,10 @@ class GroupCoordinator(Closing):
 
 class _RetriableError(KoffError):
     """Another broker is the coordinator now, or the coordinator is not ready yet."""
+
+
+class _NewTopic(UnknownTopic):
+    """There is no such topic, as far as the coordinator knows yet."""
 
 
 def _build_struct(api: Api, kind: str, /, **fields: Any) -> Any:

@@ -8,13 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from koff.client.batch import Batch
-from koff.client.broker.consumer import LEAST_WAIT_S, PartitionConsumer, check_timeout
+from koff.client.broker.consumer import LEAST_WAIT_S, PartitionConsumer, check_timeout, read_consumers
 from koff.client.broker.interfaces import Consumer
 from koff.client.closing import Closing
 from koff.client.errors import MxClosed, MxError, NoData, NoDataInTime
@@ -27,10 +26,6 @@ _MAX_QUEUED = 4
 """While so many items wait for the caller, the threads read no more."""
 _WAIT_S = 0.1
 """How long one read waits for messages: `close` does not end a wait."""
-_CHECK_WAIT_S = 0.01
-"""The same while a request for the end of a partition."""
-
-
 _OPEN = SimpleNamespace(closed=False)
 """For consumers that do not tell whether they are closed: they raise `Closed` when they are read."""
 
@@ -230,54 +225,43 @@ def _read_alone(consumers: list[Any], wait_s: float) -> list[MergedItem]:
     """Waits until there are messages: the consumer may be a double, whose time is not the clock's."""
     (consumer,) = consumers
     source = consumer if hasattr(consumer, "closed") else _OPEN
-    has_batches = hasattr(consumer, "consume_batch")
-    read = consumer.consume_batch if has_batches else partial(_consume_one, consumer)
-    return _read_consumer(consumers, consumer, source, read)
-
-
-def _consume_one(consumer: Any, _max_messages: int) -> Batch:
-    """A batch of the next message of a consumer that has only `consume`."""
-    message = consumer.consume()
-    return Batch(message.topic, message.partition, [message])
+    try:
+        if hasattr(consumer, "consume_batch"):
+            return [ReadBatch(source, consumer.consume_batch(_BATCH_MESSAGES))]
+        message = consumer.consume()
+        return [ReadBatch(source, Batch(message.topic, message.partition, [message]))]
+    except Exception as error:
+        return _note_error(consumers, consumer, copy_error(error))
 
 
 def _read_shared(consumers: list[Any], wait_s: float) -> list[MergedItem]:
     """Batches and errors of `PartitionConsumer`s with the same feed. [] after `wait_s` without messages."""
     items: list[MergedItem] = []
-    for consumer in list(consumers):
-        # `seek` replaces the buffer: what was read before it is dropped.
-        items += _read_consumer(consumers, consumer, consumer.buffer, consumer.poll_batch)
-    if not items and consumers:
-        if any(consumer.is_checking for consumer in consumers):
-            wait_s = min(wait_s, _CHECK_WAIT_S)
-        try:
-            consumers[0].feed.wait_for_messages([consumer.buffer for consumer in consumers], wait_s)
-        except Exception as error:
-            items.append(_wrap_error(consumers[0], error))
-            if isinstance(error, Closed):  # the feed is closed, and with it all of these consumers
-                consumers.clear()
+    try:
+        read = read_consumers(dict.fromkeys(consumers, _BATCH_MESSAGES), wait_s)
+    except Exception as error:
+        items.append(_wrap_error(consumers[0], copy_error(error)))
+        if isinstance(error, Closed):  # the feed is closed, and with it all of these consumers
+            consumers.clear()
+        return items
+    for consumer, buffer, result in read:
+        if isinstance(result, Batch):
+            items.append(ReadBatch(buffer, result))
+        else:
+            items += _note_error(consumers, consumer, result)
     return items
 
 
-def _read_consumer(
-    consumers: list[Any], consumer: Consumer, source: Any, read: Callable[[int], Batch | None]
-) -> list[MergedItem]:
-    """The consumer's batch or error. Removes the consumer from `consumers` if it has ended."""
-    try:
-        batch = read(_BATCH_MESSAGES)
-    except NoData:
+def _note_error(consumers: list[Any], consumer: Any, error: Exception) -> list[MergedItem]:
+    """The error for the caller, none for `NoData`. Removes the consumer from `consumers` if it has ended."""
+    if isinstance(error, NoData | Closed):
         consumers.remove(consumer)
-        return []
-    except Exception as error:
-        if isinstance(error, Closed):
-            consumers.remove(consumer)
-        return [_wrap_error(consumer, error)]
-    return [ReadBatch(source, batch)] if batch is not None else []
+    return [] if isinstance(error, NoData) else [_wrap_error(consumer, error)]
 
 
-def _wrap_error(consumer: Consumer, error: Exception) -> MxError:
+def _wrap_error(consumer: Any, error: Exception) -> MxError:
     topic, partition = getattr(consumer, "topic", ""), getattr(consumer, "partition", -1)
     name = f"{topic}/{partition}" if topic else type(consumer).__name__
     wrapped = MxError(f"{name}: {error}", topic=topic, partition=partition)
-    wrapped.__cause__ = copy_error(error)
+    wrapped.__cause__ = error
     return wrapped

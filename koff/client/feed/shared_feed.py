@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Any
 
@@ -20,20 +20,20 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from koff.client.calls import call_in_thread
 from koff.client.cluster import Cluster
-from koff.client.cluster_conf import TOPIC_PROPAGATION_S, Isolation, OffsetSpec, TopicPartition
+from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.errors import UnknownTopic
-from koff.client.feed.feed import split_into_runs
 from koff.client.feed.offset_requests import OffsetRequests
 from koff.client.feed.partition_buffer import PartitionBuffer, SharedPartition
 from koff.client.feed.source import OFFSET_LOST_CODES, PARTITION_GONE_CODES, FeedConf, Source
 from koff.client.foreign_errors import make_denied_error
-from koff.client.topic_watch import TopicWatch
+from koff.client.topic_watch import TopicWatch, WatchedTopic
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
-_PERHAPS_ABSENT = frozenset({"UNKNOWN_TOPIC_OR_PARTITION"})
 _MAX_MESSAGES = 10_000  # of one fetch
 _OFFSET_TIMEOUT_S = 2.0
 """How long a leader may take to return the start or end offset of its partition."""
+_REFRESH_S = 1.0
+"""How long the metadata of a topic in doubt is waited for. Nothing is fetched meanwhile."""
 _FETCH_WAIT_S = 0.1
 """How long one fetch waits: a `close` by another thread has to wait for it."""
 
@@ -42,13 +42,18 @@ class SharedFeed(Source):
     """Reads partitions into `PartitionBuffer`s. Threads may share it.
 
     The client stops reading for a buffer that is full, until its consumer has taken all its messages.
-    `on_idle` is called when the last buffer was closed.
+    `on_idle` is called when the last buffer was closed. `make_callbacks` returns further callbacks of each
+    new client, by librdkafka's names.
     """
 
     def __init__(
-        self, cluster: Cluster, conf: FeedConf, on_idle: Callable[[SharedFeed], None] = lambda _: None
+        self,
+        cluster: Cluster,
+        conf: FeedConf,
+        on_idle: Callable[[SharedFeed], None] | None = None,
+        make_callbacks: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}")
+        super().__init__(cluster.conf, conf, f"the connection to {cluster.conf.brokers}", make_callbacks)
         self._on_idle = on_idle
         self._cluster = cluster
         self.cluster_name = cluster.conf.cluster_name
@@ -67,6 +72,8 @@ class SharedFeed(Source):
         """Partitions that have buffers without a turn."""
         self._keys_read: set[tuple[str, int]] = set()
         """Partitions that were assigned at any time: messages of others cannot come."""
+        self._doubted: set[str] = set()
+        """Topics of which a leader has not responded."""
         self._users = 0  # threads that use the client without the lock
         self._closing = False
 
@@ -81,13 +88,21 @@ class SharedFeed(Source):
             self._changed.wait_for(lambda: self._users == 0)
             super().close()
 
-    def open_buffer(self, topic: str, partition: int, offset: int) -> PartitionBuffer:
+    def watch_topic(self, topic: str) -> WatchedTopic:
+        """The topic, whose id is known as long as somebody keeps this object."""
+        return self._topic_watch.watch(topic)
+
+    def open_buffer(
+        self, topic: str, partition: int, offset: int, *, recreations: int | None = None
+    ) -> PartitionBuffer:
         """A new buffer for the partition, to be read from `offset`.
 
-        The client starts to read the partition at the first `wait_for_messages`.
+        The client starts to read the partition at the first `wait_for_messages`. `recreations` are those of
+        the topic when the offset was committed, if they are known.
         """
-        watched = self._topic_watch.watch(topic)
-        buffer = PartitionBuffer(topic, partition, offset, watched=watched, recreations=watched.recreations)
+        watched = self.watch_topic(topic)
+        known = watched.recreations if recreations is None else recreations
+        buffer = PartitionBuffer(topic, partition, offset, watched=watched, recreations=known)
         with self._changed:
             self._get_consumer()  # raises `Closed` after `close`
             self._close_abandoned()
@@ -107,7 +122,7 @@ class SharedFeed(Source):
                 if not partition.buffers:
                     del self._partitions[buffer.key]
             is_idle = self.is_idle
-        if is_idle:
+        if is_idle and self._on_idle is not None:
             call_in_thread(self._on_idle, self)  # not here: a caller may hold the lock
 
     @property
@@ -177,15 +192,21 @@ class SharedFeed(Source):
         """The end offset of the buffer's partition, as `fetch_offset` would return it. Does not wait."""
         return self._end_requests.request_offset(TopicPartition(*buffer.key))
 
-    def fetch_offset(self, buffer: PartitionBuffer, spec: OffsetSpec, isolation: Isolation) -> int:
-        """The start or end offset of the buffer's partition, as its leader returns it now.
+    def find_end(self, buffer: PartitionBuffer) -> int:
+        """The end offset that the last fetch response of the partition had; -1 if it is unknown."""
+        watermarks = None
+        with suppress(KoffError), self._hold_consumer() as consumer, self._map_errors():
+            watermarks = consumer.get_watermark_offsets(KafkaTopicPartition(*buffer.key), cached=True)
+        return int(watermarks[1]) if watermarks else -1
+
+    def fetch_offset(self, partition: TopicPartition, spec: OffsetSpec | int, isolation: Isolation) -> int:
+        """The offset of the partition that `spec` names, as its leader returns it now.
 
         The end is the high watermark, or with READ_COMMITTED the last stable offset. Raises `ConnectError`,
         `UnknownTopic`, `Denied`. The request goes over the `Cluster`'s connection: on the feed's own
         connection the broker would process it only after the fetches that came before.
         """
-        partition = TopicPartition(*buffer.key)
-        offset = self._fetch_offsets([partition], spec, isolation)[partition]
+        offset = self.fetch_offsets([partition], spec, isolation)[partition]
         if isinstance(offset, KoffError):
             raise copy_error(offset)
         return offset
@@ -193,17 +214,17 @@ class SharedFeed(Source):
     def _fetch_ends(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | KoffError]:
         # The end of the data is certain only if it is that of the same topic.
         self._topic_watch.check_now()
-        return self._fetch_offsets(partitions, OffsetSpec.LATEST, self._isolation)
+        return self.fetch_offsets(partitions, OffsetSpec.LATEST, self._isolation)
 
-    def _fetch_offsets(
-        self, partitions: list[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    def fetch_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec | int, isolation: Isolation
     ) -> dict[TopicPartition, int | KoffError]:
         """The offset or the error of each partition. Raises `ConnectError` if no leader responds."""
         requested_at = time.monotonic()
         try:
             fetched = self._cluster.fetch_offsets(partitions, spec, isolation, timeout_s=_OFFSET_TIMEOUT_S)
         except ConnectError:
-            self._refresh_leaders({partition.topic for partition in partitions})
+            self._doubted |= {partition.topic for partition in partitions}
             raise
         if any(isinstance(offset, int) for offset in fetched.values()):
             self.note_response(requested_at)
@@ -211,14 +232,14 @@ class SharedFeed(Source):
             partition: offset if isinstance(offset, int) else self._make_offset_error(partition, offset)
             for partition, offset in fetched.items()
         }
-        self._refresh_leaders({at.topic for at, each in results.items() if type(each) is ConnectError})
+        self._doubted |= {at.topic for at, each in results.items() if type(each) is ConnectError}
         return results
 
     def _make_offset_error(self, partition: TopicPartition, reason: str) -> KoffError:
         """The error for a partition without an offset. `reason` is the name of Kafka's error."""
         name = f"{partition.topic}/{partition.partition}"
         try:
-            if is_absent(self._cluster, partition, reason):
+            if self._cluster.lacks_partition(partition, reason):
                 return UnknownTopic(f"{name} does not exist any more")
         except KoffError as error:
             return copy_error(error)
@@ -246,6 +267,7 @@ class SharedFeed(Source):
 
     def _fetch(self, consumer: Consumer, timeout_s: float) -> None:
         """Moves what the client has fetched to the buffers. One thread at a time."""
+        self._refresh_leaders(consumer)
         messages, events = self._consume(consumer, _MAX_MESSAGES, timeout_s)
         if not messages and not events:
             self._replace_lost_consumer(consumer)
@@ -277,11 +299,12 @@ class SharedFeed(Source):
         if messages and len(self._keys_read) == 1:  # looking at each message takes time, and shows nothing
             pieces = [(key, messages) for key in self._keys_read]
         else:
-            topic_of: Any = Message.topic  # typed as optional
+            topic_of: Any = Message.topic  # both are typed as optional
+            partition_of: Any = Message.partition
             pieces = (
-                ((topic, run.partition), run.messages)
-                for topic, in_topic in groupby(messages, topic_of)
-                for run in split_into_runs(in_topic)
+                ((topic, number), list(of_partition))
+                for topic, of_topic in groupby(messages, topic_of)
+                for number, of_partition in groupby(of_topic, partition_of)
             )
         for key, piece in pieces:
             partition = self._partitions.get(key)
@@ -353,23 +376,14 @@ class SharedFeed(Source):
         while self._abandoned:
             self.close_buffer(self._abandoned.popleft())
 
-    def _refresh_leaders(self, topics: Collection[str]) -> None:
-        """Makes librdkafka fetch the leaders of the topics now, before its own timeouts."""
+    def _refresh_leaders(self, consumer: Consumer) -> None:
+        """Makes librdkafka fetch the leaders of topics in doubt now, before its own timeouts.
+
+        In the thread that fetches: beside a `consume`, this request may wait for ever (confluent-kafka 2.16).
+        """
+        topics, self._doubted = self._doubted, set()
         for topic in topics:
-            with self._hold_consumer() as consumer:
-                try:
-                    consumer.list_topics(topic, timeout=_OFFSET_TIMEOUT_S)
-                except Exception:
-                    return  # the first error, that of the caller, explains more
-
-
-def is_absent(cluster: Cluster, partition: TopicPartition, reason: str) -> bool:
-    """Whether the partition does not exist.
-
-    `reason` is the name of the error that the request for its offset returned. Sends a request only if this
-    error may mean that the partition does not exist.
-    """
-    if reason not in _PERHAPS_ABSENT:
-        return False
-    topic = cluster.fetch_topic(partition.topic, patience_s=TOPIC_PROPAGATION_S)
-    return topic is None or not 0 <= partition.partition < topic.partitions
+            try:
+                consumer.list_topics(topic, timeout=_REFRESH_S)
+            except Exception:
+                return  # the error of the request before explains more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +86,14 @@ class Source(Closing):
     broker restarts and leader changes by itself; a subclass replaces a client that has forgotten all brokers.
     """
 
-    def __init__(self, cluster: ClusterConf, conf: FeedConf, name: str) -> None:
+    def __init__(
+        self,
+        cluster: ClusterConf,
+        conf: FeedConf,
+        name: str,
+        make_callbacks: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._make_callbacks = make_callbacks
         self.unreachable: ConnectError | None = None
         self._name = name
         self._unreachable_at = 0.0
@@ -149,7 +156,8 @@ class Source(Closing):
 
     def _new_consumer(self) -> Consumer:
         properties = self._feed_conf.librdkafka_properties(self._cluster_conf)
-        consumer: Consumer = new_client(Consumer, properties, error_cb=self._note_error)
+        callbacks = self._make_callbacks()
+        consumer: Consumer = new_client(Consumer, properties, error_cb=self._note_error, **callbacks)
         return consumer
 
     def _replace_consumer(self, consumer: Consumer, positions: Iterable[TopicPartition]) -> None:

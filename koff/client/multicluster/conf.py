@@ -8,12 +8,12 @@ from enum import Enum
 
 from koff.client.broker.conf import Compression
 from koff.client.cluster_conf import Isolation, TopicPartition
+from koff.client.delivery.conf import Redelivery
 from koff.client.members import normalize_members
 from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
 from koff.client.patience import PATIENCE_S
-from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
 from koff.errors import ConfigError
@@ -29,9 +29,9 @@ class ReaderConf:
 
     - `cluster`: the name of the only cluster to read it from; "": from each of the reader's clusters.
     - `partition`: 0 by default. `group_id`: joins this group, and reads the partitions that it is assigned.
-    - `fail_after_s`: when the cluster has not responded for this time, koff requests an end offset, every
-      second until there is a response. `max_attempts`: the reader has failed when so many requests or
-      attempts to read in a row had no result or an error. It recovers at the next response.
+    - `fail_after_s`: when the cluster has not responded for this time, each further attempt fails, about
+      one a second. `max_attempts`: the reader has failed when so many attempts in a row had an error. It
+      recovers at the next response.
     - `commit_interval_s`: how often a group's member commits the offsets of messages that `read_message`
       returned; it also commits at rebalances and when the reader is closed.
     - `on_assigned`, `on_revoked`: called with the partitions that a group's member got or gave up, by the

@@ -49,21 +49,12 @@ class WriteErrors(KoffError):
 
 
 class ReadErrors(KoffError):
-    """All readers have failed, or some of them have ended for good.
+    """All readers have failed. `errors` has the error of each of them, in the order of the configurations."""
 
-    `errors` has the error of each of them, in the order of the configurations.
-    """
-
-    def __init__(self, errors: Sequence[KoffError], *, readers: int | None = None) -> None:
+    def __init__(self, errors: Sequence[KoffError]) -> None:
         self.errors = tuple(errors)
-        count = len(self.errors)
         reasons = "; ".join(dict.fromkeys(map(str, errors)))
-        who = (
-            f"none of {count} readers can"
-            if readers in (None, count)
-            else f"{count} of {readers} readers cannot"
-        )
-        super().__init__(f"{who} read: {reasons}")
+        super().__init__(f"none of {len(self.errors)} readers can read: {reasons}")
 
 
 class ReadError(KoffError):

@@ -10,16 +10,18 @@ from typing import Any
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf, OffsetSpec
+from koff.client.delivery.delivery import Delivery
+from koff.client.delivery.errors import ErrorQueue, PartitionError
+from koff.client.delivery.partition import PartitionState
 from koff.client.message import Message
+from koff.client.multicluster.balancers import payload_bytes
 from koff.client.multicluster.conf import FIRST_OFFSET, LAST_OFFSET, ReaderConf
-from koff.client.multicluster.errors import CommitError, Unavailable
-from koff.client.multicluster.feed_stream import FeedStream
-from koff.client.multicluster.group_stream import GroupStream
-from koff.client.multicluster.inbox import Inbox
-from koff.client.multicluster.stats import ReaderStats
-from koff.client.multicluster.subscription import ReaderSubscription
+from koff.client.multicluster.errors import CommitError, ReadErrors, Unavailable
+from koff.client.multicluster.group_intake import GroupIntake
+from koff.client.multicluster.partition_intake import PartitionIntake
+from koff.client.multicluster.stats import INTERVAL, ReaderStats
+from koff.client.multicluster.subscription import ReaderSubscription, SubscribedPartition
 from koff.client.patience import PATIENCE_S
-from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
 
@@ -39,24 +41,26 @@ class Reader(Closing):
 
     def __init__(self, clusters: Mapping[str, ClusterConf], confs: ReaderConf | Sequence[ReaderConf]) -> None:
         self._subscriptions = [
-            ReaderSubscription(
-                conf, _adapt_conf(name, clusters[name], conf), -1 if conf.group_id else conf.start_offset
-            )
+            ReaderSubscription(conf, _adapt_conf(name, clusters[name], conf))
             for name, conf in list_subscriptions(clusters, confs)
         ]
-        self._streams: dict[ReaderSubscription, FeedStream | GroupStream] = {}
-        self._groups: dict[tuple[str, str], GroupStream] = {}
-        self._inbox = self._make_inbox()
-        self._errors = ErrorQueue()
-        for subscription in self._subscriptions:
-            subscription.accept_acknowledgements(self._inbox.lock, self._report_passed_over)
         _refuse_duplicates(self._subscriptions)
+        self._intakes: dict[ReaderSubscription, PartitionIntake] = {}
+        self._errors = ErrorQueue()
+        self._delivery = self._make_delivery(
+            is_ready=lambda each: not each.subscription.is_paused(each.partition),
+            on_processed=_note_processed,
+            on_error=self._report_passed_over,
+            on_handed_out=_count_messages,
+        )
         try:
             for subscriptions in _group_by_client(self._subscriptions):
-                self._start_stream(subscriptions)
-            for stream in self._streams.values():
-                stream.wait_for_start()
-        except BaseException:  # librdkafka may refuse a property; streams before it already run
+                intake = self._make_intake(subscriptions)
+                intake.start()
+                self._intakes.update(dict.fromkeys(subscriptions, intake))
+            for intake in self._intakes.values():
+                intake.wait_for_start()
+        except BaseException:  # librdkafka may refuse a property; intakes before it already run
             self.close()
             raise
 
@@ -64,12 +68,10 @@ class Reader(Closing):
         """The next messages of one cluster, as soon as there are any; an empty list after `timeout_s`.
 
         With a group, the offsets of the returned messages are committed soon, perhaps before the caller has
-        processed the messages (see `fetch_message`). Raises `ReadErrors` when all readers have
-        failed, once for each failure, and once when a reader has ended for good because of an error that koff
-        does not know. Raises `Closed` after `close`.
+        processed the messages (see `fetch_message`). Raises `ReadErrors` when all readers have failed, once
+        for each failure, and `Closed` after `close`.
         """
-        self.check_process()
-        return self._inbox.take_messages(timeout_s, commit=True)
+        return self._take(timeout_s, commit=True)
 
     def fetch_message(self, timeout_s: float | None = None) -> list[Message]:
         """As `read_message`, but a group's offsets are committed only by `commit_messages`.
@@ -77,13 +79,26 @@ class Reader(Closing):
         With `ReaderConf.redelivery` both methods are the same: offsets are committed by `Message.ack` (and by
         `commit_messages`), and messages of which the application calls `nack` are returned again later.
         """
-        self.check_process()
-        return self._inbox.take_messages(timeout_s, commit=False)
+        return self._take(timeout_s, commit=False)
 
     def wait_for_messages(self, timeout_s: float | None = None) -> bool:
         """Waits until `read_message` returns or raises at once. Returns whether it does after `timeout_s`."""
         self.check_process()
-        return self._inbox.wait_for_messages(timeout_s)
+        return self._delivery.wait_for_messages(timeout_s, self._has_failed)
+
+    def _take(self, timeout_s: float | None, *, commit: bool) -> list[Message]:
+        """Raises the errors of all readers if all have failed, once, and no message waits."""
+        self.check_process()
+        messages = self._delivery.take(timeout_s=timeout_s, commit=commit, has_failed=self._has_failed)
+        with self._delivery.lock:
+            if not messages and self._has_failed():
+                for each in self._subscriptions:
+                    each.is_reported = True
+                raise ReadErrors([each.failure for each in self._subscriptions if each.failure])
+        return messages
+
+    def _has_failed(self) -> bool:
+        return all(each.failure is not None and not each.is_reported for each in self._subscriptions)
 
     def commit_messages(self, *messages: Message, timeout_s: float = PATIENCE_S) -> None:
         """Commits the offsets after these messages, for the groups that read them.
@@ -94,25 +109,30 @@ class Reader(Closing):
         this reader reads.
         """
         self.check_process()
-        by_stream: dict[GroupStream, list[Message]] = {}
+        groups = {
+            (each.cluster, each.conf.topic): self._intakes[each]
+            for each in self._subscriptions
+            if each.conf.group_id
+        }
+        by_group: dict[Any, list[Message]] = {}
         for message in messages:
-            stream = self._groups.get((message.cluster, message.topic))
-            if stream is None:
+            group = groups.get((message.cluster, message.topic))
+            if group is None:
                 raise Unavailable(
                     f"no group reads {message.topic} at {message.cluster}: only messages that a reader with "
                     "a group_id returned can be committed"
                 )
-            by_stream.setdefault(stream, []).append(message)
-        self._inbox.check_open()
+            by_group.setdefault(group, []).append(message)
+        self._delivery.check_open()
         # Start the commits of all groups, then wait for them.
-        commits = [stream.commit_offsets(messages) for stream, messages in by_stream.items()]
+        commits = [group.commit_offsets(messages) for group, messages in by_group.items()]
         errors, deadline = [], time.monotonic() + timeout_s
-        for commit, stream in zip(commits, by_stream, strict=True):
+        for commit, group in zip(commits, by_group, strict=True):
             try:
                 error = commit.exception(max(deadline - time.monotonic(), 0.0))
             except TimeoutError:
                 error = CommitError(
-                    f"the coordinator of {stream.name} has not responded within {timeout_s:g} s: the offsets "
+                    f"the coordinator of {group.name} has not responded within {timeout_s:g} s: the offsets "
                     "may be committed or not; check that the cluster runs"
                 )
             if error is not None:
@@ -126,32 +146,33 @@ class Reader(Closing):
         Only with `ReaderConf.redelivery`. The application need not read them: all are logged.
         """
         self.check_process()
-        while (error := self._errors.take_error(lambda: self._inbox.closed)) is not None:
+        while (error := self._errors.take_error(lambda: self._delivery.closed)) is not None:
             yield error
 
     def lag(self, i: int) -> int:
-        """How many offsets followed the last returned message when it was fetched.
+        """How many offsets follow the last returned message, as far as koff knows without a request.
 
         -1 before the first message, after `set_offset`, with a group, and while the end is unknown.
         """
-        return self._subscriptions[i].lag
+        position = self._subscriptions[i].position
+        return -1 if position is None else position.lag
 
     def offset(self, i: int) -> int:
         """The next offset to read; -1 with a group.
 
         FIRST_OFFSET or LAST_OFFSET until the cluster has returned the real offset.
         """
-        return self._subscriptions[i].offset
+        position = self._subscriptions[i].position
+        return -1 if position is None else position.position
 
     def read_lag(self, i: int) -> int:
         """How many offsets there are now from `offset(i)` to the end of the partition.
 
-        Fetches the end offset. 0 while `offset(i)` is negative. Raises `ConnectError`, `ReadError`, and
-        `Unavailable` with a group.
+        Fetches the end offset. 0 while `offset(i)` is negative. Raises `ConnectError`, `UnknownTopic`,
+        `Denied`, and `Unavailable` with a group.
         """
-        subscription, stream = self._get_feed_stream(i)
-        end = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
-        return max(end - subscription.offset, 0) if subscription.offset >= 0 else 0
+        end, offset = self._fetch_offset(i, OffsetSpec.LATEST), self.offset(i)
+        return max(end - offset, 0) if offset >= 0 else 0
 
     def set_offset(self, i: int, offset: int) -> None:
         """Continues at that offset (FIRST_OFFSET and LAST_OFFSET too) and drops fetched, unread messages.
@@ -159,29 +180,24 @@ class Reader(Closing):
         LAST_OFFSET is the end of the partition now. Raises `ValueError` for other negative offsets,
         `Unavailable` with a group, and for LAST_OFFSET what `read_lag` raises.
         """
-        subscription, stream = self._get_feed_stream(i)
+        self._check_positioned(i)
         if offset < 0 and offset not in (FIRST_OFFSET, LAST_OFFSET):
             raise ValueError(f"{offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET")
         if offset == LAST_OFFSET:
-            offset = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
-        with self._inbox.lock:
-            stream.seek(subscription, offset)
-            subscription.offset, subscription.lag = offset, -1
+            offset = self._fetch_offset(i, OffsetSpec.LATEST)
+        subscription = self._subscriptions[i]
+        with self._delivery.lock:
             subscription.clear_error()
-            self._inbox.drop_former_batches()
+            self._intakes[subscription].seek(subscription, offset)
 
     def set_offset_at(self, i: int, at: datetime | float) -> None:
         """Continues at the first message at or after that time (a number is seconds since the epoch).
 
-        Continues at the end of the partition if there is no such message. Raises `ConnectError` or
-        `ReadError` when the cluster does not return the offset, and `Unavailable` with a group.
+        Continues at the end of the partition if there is no such message. Raises as `read_lag` does.
         """
-        subscription, stream = self._get_feed_stream(i)
         seconds = at.timestamp() if isinstance(at, datetime) else at
-        offset = stream.fetch_offset(subscription.partition, int(seconds * 1000))
-        if offset < 0:  # no message at or after that time
-            offset = stream.fetch_offset(subscription.partition, OffsetSpec.LATEST)
-        self.set_offset(i, offset)
+        offset = self._fetch_offset(i, int(seconds * 1000))
+        self.set_offset(i, offset if offset >= 0 else LAST_OFFSET)
 
     def pause(self, i: int | None = None, partitions: Collection[int] | None = None) -> None:
         """Returns no messages of reader `i`, or of these partitions of it, until `resume`. None: all readers.
@@ -200,16 +216,21 @@ class Reader(Closing):
 
     def _set_paused(self, i: int | None, partitions: Collection[int] | None, *, paused: bool) -> None:
         self.check_process()
-        self._inbox.check_open()
-        for subscription in self._subscriptions if i is None else [self._subscriptions[i]]:
-            self._inbox.set_paused(subscription, partitions, paused=paused)
+        with self._delivery.lock:
+            self._delivery.check_open()
+            for each in self._subscriptions if i is None else [self._subscriptions[i]]:
+                if paused:
+                    each.paused |= {None} if partitions is None else {*partitions}
+                else:
+                    each.paused -= each.paused if partitions is None else {*partitions}
+            self._delivery.lock.notify_all()
 
     def stats(self, i: int) -> ReaderStats:
         """The statistics of reader `i`. Counts grow: the difference of two calls is what came between."""
         self.check_process()
         subscription = self._subscriptions[i]
-        client = self._streams[subscription].statistics.read()
-        with self._inbox.lock:
+        client = self._intakes[subscription].statistics.read()
+        with self._delivery.lock:
             return subscription.build_stats(client)
 
     def close(self) -> None:
@@ -217,14 +238,15 @@ class Reader(Closing):
 
         Each member commits the offsets of the messages that `read_message` returned, and leaves its group.
         """
-        if not self._inbox.close():
+        if not self._delivery.close():
             return
         self._errors.wake_all()
-        for stream in dict.fromkeys(self._streams.values()):
-            stream.close()
+        for intake in dict.fromkeys(self._intakes.values()):
+            intake.close()
         for subscription in self._subscriptions:
-            with self._inbox.lock:  # acknowledgements have no effect any more
-                subscription.partitions.clear()
+            with self._delivery.lock:  # acknowledgements have no effect any more
+                for each in subscription.partitions.values():
+                    self._delivery.change_state(each, PartitionState.LOST)
             if subscription.dead_letters is not None:
                 subscription.dead_letters.close()
 
@@ -240,35 +262,39 @@ class Reader(Closing):
         except Closed:
             return
 
-    # A double of the reader has another inbox and other streams.
+    # A double of the reader has another delivery and other intakes.
 
-    def _make_inbox(self) -> Inbox:
-        return Inbox(self._subscriptions)
+    def _make_delivery(self, **callbacks: Any) -> Delivery[SubscribedPartition]:
+        return Delivery(**callbacks)
 
-    def _make_stream(self, subscriptions: Sequence[ReaderSubscription]) -> Any:
+    def _make_intake(self, subscriptions: Sequence[ReaderSubscription]) -> Any:
         is_group = bool(subscriptions[0].conf.group_id)
-        return (
-            GroupStream(subscriptions[0], self._inbox) if is_group else FeedStream(subscriptions, self._inbox)
-        )
+        return (GroupIntake if is_group else PartitionIntake)(subscriptions, self._delivery)
 
-    def _start_stream(self, subscriptions: Sequence[ReaderSubscription]) -> None:
-        stream, first = self._make_stream(subscriptions), subscriptions[0]
-        if first.conf.group_id:
-            self._groups[first.cluster, first.conf.topic] = stream
-        stream.start()
-        self._streams.update(dict.fromkeys(subscriptions, stream))
-
-    def _get_feed_stream(self, i: int) -> tuple[ReaderSubscription, FeedStream]:
-        self.check_process()
-        self._inbox.check_open()
+    def _fetch_offset(self, i: int, spec: OffsetSpec | int) -> int:
+        self._check_positioned(i)
         subscription = self._subscriptions[i]
-        stream: Any = self._streams[subscription]
-        if subscription.conf.group_id:
+        return self._intakes[subscription].fetch_offset(subscription.partitions[subscription.partition], spec)
+
+    def _check_positioned(self, i: int) -> None:
+        """Raises `Unavailable` for a reader with a group, and `Closed`."""
+        self.check_process()
+        self._delivery.check_open()
+        if group := self._subscriptions[i].conf.group_id:
             raise Unavailable(
-                f"group {subscription.conf.group_id} keeps the offsets of reader {i}: use this method only "
-                "for readers without a group_id"
+                f"group {group} keeps the offsets of reader {i}: use this method only for readers without a "
+                "group_id"
             )
-        return subscription, stream
+
+
+def _note_processed(partition: SubscribedPartition, processed_up_to: int) -> None:
+    partition.to_commit = processed_up_to + 1
+
+
+def _count_messages(partition: SubscribedPartition, messages: Sequence[Message]) -> None:
+    counts = partition.subscription.counts
+    counts["messages"] += len(messages)
+    counts["bytes"] += sum(map(payload_bytes, messages))
 
 
 def list_subscriptions(
@@ -297,7 +323,7 @@ def _adapt_conf(name: str, cluster: ClusterConf, conf: ReaderConf) -> ClusterCon
     return replace(
         cluster,
         name=name,
-        properties={"socket.timeout.ms": str(socket_timeout_ms), **cluster.properties},
+        properties={**INTERVAL, "socket.timeout.ms": str(socket_timeout_ms), **cluster.properties},
         request_timeout_s=min(cluster.request_timeout_s, 2.0),
     )
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from koff.client.redelivery.conf import RedeliveryCounts
+from koff.client.delivery.conf import RedeliveryCounts
 from koff.logs import get_logger
 
 log = get_logger("client.multicluster")
 
-INTERVAL = {"statistics.interval.ms": 5000}
+INTERVAL = {"statistics.interval.ms": "5000"}
 """librdkafka's default is 0, no statistics. The user's properties override this."""
 _DECODER = json.JSONDecoder()
 _US = 1e-6

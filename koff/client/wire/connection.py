@@ -23,16 +23,11 @@ from typing import Any, Self, TypeVar
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf
 from koff.client.foreign_errors import REFUSED, TLS, Fault, make_connect_error, map_foreign_errors
-from koff.client.wire.credentials import (
-    Credentials,
-    TokenSource,
-    build_tls_context,
-    read_credentials,
-    shows_certificate,
-)
+from koff.client.wire.credentials import Credentials, TokenSource, read_credentials, shows_certificate
 from koff.client.wire.log_ins import REFUSALS, identify
 from koff.client.wire.sasl import Refused
-from koff.errors import Closed, ConnectError, KoffError, LogInRefused, copy_error
+from koff.client.wire.sockets import open_socket, remaining_s
+from koff.errors import Closed, ConnectError, KoffError, LogInRefused
 from koff.proto.requests import (
     Api,
     EncodedRequest,
@@ -120,7 +115,7 @@ class Connection(Closing):
     ) -> Self:
         until = time.monotonic() + (conf.connect_timeout_s if timeout_s is None else timeout_s)
         with _map_errors(f"{host}:{port}"):
-            connection = cls(conf, host, port, _open_socket(conf, credentials, host, port, until))
+            connection = cls(conf, host, port, open_socket(conf, credentials, host, port, until))
         try:
             connection.deadline = until  # for the log-in too
             with _name_refused_certificate(connection.address, conf) if credentials.tls else nullcontext():
@@ -317,7 +312,7 @@ class Connection(Closing):
         while filled < size:
             if filled == len(buffer):
                 buffer += bytes(min(size - filled, filled))
-            opened.settimeout(_remaining_s(until))  # in each round: a server may send one byte at a time
+            opened.settimeout(remaining_s(until))  # in each round: a server may send one byte at a time
             with memoryview(buffer) as all_of_it, all_of_it[filled:] as rest:
                 count = opened.recv_into(rest)
             if not count:
@@ -371,61 +366,3 @@ def _map_errors(address: str) -> AbstractContextManager[None]:
 
 
 _HEADER_TAGS = EncodedRequest(-1, 0, b"", skip_tags)
-
-
-def _open_socket(
-    conf: ClusterConf, credentials: Credentials, host: str, port: int, until: float
-) -> socket.socket:
-    context = build_tls_context(conf.read_properties()) if credentials.tls else None
-    opened = _connect_to_any(
-        host, port, _FAMILIES.get(conf.properties.get("broker.address.family", "any")), until
-    )
-    try:
-        # Without TCP_NODELAY the second request in flight would wait for the acknowledgement of the first.
-        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if context is None:
-            return opened
-        opened.settimeout(_remaining_s(until))  # for the TLS handshake
-        return context.wrap_socket(opened, server_hostname=host)
-    except BaseException:
-        opened.close()
-        raise
-
-
-_FAMILIES = {"v4": socket.AF_INET, "v6": socket.AF_INET6}
-"""The values of librdkafka's `broker.address.family`; all others mean any."""
-
-
-def _connect_to_any(host: str, port: int, family: int | None, until: float) -> socket.socket:
-    """A connection to the first of the host's addresses that responds. The addresses share the time."""
-    try:
-        found = socket.getaddrinfo(host, port, family or socket.AF_UNSPEC, socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label of the name is empty, or longer than 63 characters
-        raise OSError(f"no valid host name: {error}") from error
-    failure: OSError = OSError("the name has no address")
-    for number, (of_family, kind, protocol, _, address) in enumerate(found):
-        try:
-            opened = socket.socket(of_family, kind, protocol)
-        except OSError as error:  # this machine has no IPv6, for example
-            failure = copy_error(error)
-            continue
-        try:
-            opened.settimeout(_remaining_s(until) / (len(found) - number))
-            opened.connect(address)
-        except OSError as error:
-            opened.close()
-            failure = copy_error(error)
-        except BaseException:
-            opened.close()
-            raise
-        else:
-            return opened
-    raise copy_error(failure)
-
-
-def _remaining_s(until: float) -> float:
-    remaining = until - time.monotonic()
-    if remaining <= 0:
-        raise TimeoutError("no response in time")
-    return remaining

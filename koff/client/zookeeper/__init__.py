@@ -3,8 +3,8 @@
 Needs the extra `koff[zookeeper]` (kazoo).
 """
 
-from koff.client.redelivery.conf import Redelivery, RedeliveryCounts
-from koff.client.redelivery.errors import PartitionError
+from koff.client.delivery.conf import Redelivery, RedeliveryCounts
+from koff.client.delivery.errors import PartitionError
 from koff.client.zookeeper.conf import ConsumerGroupConf
 from koff.client.zookeeper.errors import (
     AlreadyClosing,

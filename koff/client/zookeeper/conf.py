@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from koff.client.cluster_conf import ClusterConf
+from koff.client.delivery.conf import Redelivery
 from koff.client.feed.source import FeedConf
 from koff.client.members import normalize_members
 from koff.client.patience import PATIENCE_S
-from koff.client.redelivery.conf import Redelivery
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import find_topic_fault
 from koff.client.zookeeper.offset_manager import GroupHandle, OffsetManager

@@ -7,33 +7,31 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
 
 from koff.client.calls import call_in_thread, get_result
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf, TopicPartition
+from koff.client.delivery.conf import FailureRule, RedeliveryCounts
+from koff.client.delivery.dead_letters import DeadLetters
+from koff.client.delivery.delivery import Delivery
+from koff.client.delivery.errors import ErrorQueue, PartitionError
 from koff.client.message import Message
 from koff.client.patience import Patience
-from koff.client.redelivery.conf import RedeliveryCounts
-from koff.client.redelivery.dead_letters import DeadLetters
-from koff.client.redelivery.errors import ErrorQueue, PartitionError
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.brokers import find_brokers
-from koff.client.zookeeper.claims import Claim
+from koff.client.zookeeper.claim_intake import ClaimIntake, fetch_initial_offsets
+from koff.client.zookeeper.claims import Claim, find_claim
 from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
-from koff.client.zookeeper.delivery import Delivery
 from koff.client.zookeeper.errors import AlreadyClosing, make_koff_error, raise_close_errors
-from koff.client.zookeeper.intake import Intake, check_offset, fetch_initial_offsets
 from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths, new_member_id
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError
+from koff.errors import Closed, ConfigError, KoffError
 from koff.logs import get_logger
 
 _RETRY_S = 0.5
-_START_CHECK_S = 0.01
 _CLOSE_GRACE_S = 10.0
 """How much longer than the drain timeout `close` waits for an offset manager that does not return."""
 
@@ -99,24 +97,21 @@ class ConsumerGroup(Closing):
             connect_timeout_s=conf.connect_timeout_s,
             login=conf.zookeeper_login,
         )
-        self._delivery = Delivery(
-            conf,
-            is_trusted=self._is_trusted,
-            on_processed=self._mark_processed,
-            on_error=self._report_error,
-            write_dead_letter=self._write_dead_letter if conf.redelivery.dead_letter_topic else None,
+        self._rule = FailureRule(conf.redelivery, conf.max_redeliveries)
+        self._delivery: Delivery[Claim] = Delivery(
+            is_ready=self._is_trusted, on_processed=self._mark_processed, on_error=self._report_error
         )
-        self._intakes: dict[str, Intake] = {}
+        self._intake: ClaimIntake | None = None
         self._membership = Membership(
             self.session,
             self.paths,
             self.id,
             self.topics,
             self._delivery,
-            self._intakes,
             conf.processing_timeout_s,
-            self._report_error,
-            self._fetch_leaders,
+            start_claim=self._start_claim,
+            on_error=self._report_error,
+            fetch_leaders=self._fetch_leaders,
         )
         self.session.on_change = self._membership.request_rebalance
         self._parts = ExitStack()
@@ -151,7 +146,7 @@ class ConsumerGroup(Closing):
 
         Of two claims of a partition, the later claim has the higher zxid, also when two members made them.
         """
-        return {claim.topic_partition: claim.czxid for claim in list(self._membership.claims.values())}
+        return {claim.topic_partition: claim.assignment for claim in list(self._membership.claims.values())}
 
     def messages(self) -> Iterator[Message]:
         """The messages of this member's partitions, as they arrive; ends when `close` is called.
@@ -164,10 +159,9 @@ class ConsumerGroup(Closing):
         try:
             while True:
                 self._iterating[iterator] = threading.get_ident()
-                message = self._delivery.take_message()
-                if message is None:
-                    return
-                yield message
+                yield from self._delivery.take(1)
+        except Closed:
+            return
         finally:
             self._iterating.pop(iterator, None)
 
@@ -176,11 +170,11 @@ class ConsumerGroup(Closing):
         self.check_process()
         if self._stopping.is_set():
             raise Closed(f"the consumer group {self.name} is closed")
-        return self._delivery.poll_message()
+        return next(iter(self._delivery.poll(1)), None)
 
     def wait_for_message(self, timeout_s: float | None = None) -> bool:
         """Waits until `poll_message` has a message or raises. Returns whether it does after `timeout_s`."""
-        return self._delivery.wait_for_message(timeout_s)
+        return self._delivery.wait_for_messages(timeout_s)
 
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed.
@@ -195,7 +189,7 @@ class ConsumerGroup(Closing):
     @property
     def redelivery_counts(self) -> RedeliveryCounts:
         """How often this member delivered a message again after `nack`, and passed one over."""
-        return self._delivery.counts
+        return self._rule.counts
 
     def commit_up_to(self, message: Message) -> None:
         """Marks the message, and all before it in its partition, as processed; the next commit includes them.
@@ -204,7 +198,9 @@ class ConsumerGroup(Closing):
         it owns the partition again since: another member may have owned the partition in between.
         """
         self.check_process()
-        self._delivery.mark_processed_up_to(message)
+        with self._delivery.lock:
+            claim = find_claim(self._membership.claims, message)
+            self._delivery.mark_processed_up_to(claim, message.offset)
 
     def flush_offsets(self) -> None:
         """Commits the offsets of all processed messages now. Raises `KoffError` when that fails."""
@@ -262,12 +258,10 @@ class ConsumerGroup(Closing):
         if not self.cluster.brokers:
             self.cluster = find_brokers(self.session, self.cluster)
         self._cluster = self._parts.enter_context(Cluster(self.cluster))
-        self._connect_cluster()
-        self._delivery.cluster_name = self.cluster.cluster_name
-        dead_letter_topic = self.conf.redelivery.dead_letter_topic
-        self._dead_letters = self._parts.enter_context(
-            DeadLetters(self.cluster, dead_letter_topic, self.name)
-        )
+        Patience(self.cluster.patience_s).retry(self._cluster.connect, _RETRY_S, self._stopping.wait)
+        if topic := self.conf.redelivery.dead_letter_topic:
+            letters = self._parts.enter_context(DeadLetters(self.cluster, topic, self.name))
+            self._rule.write_dead_letter = letters.write_message
         self._refresh_topics()
         # Prepare the offsets. A reset comes before this member is registered, so that `_reset_offsets` sees
         # only other members.
@@ -277,45 +271,29 @@ class ConsumerGroup(Closing):
         if self.conf.reset_offsets:
             self._reset_offsets()
         # Register and claim partitions, then keep doing so in the background.
-        for topic in self.topics:
-            self._intakes[topic] = intake = Intake(
-                topic,
-                self._cluster,
-                self.conf,
-                self._delivery,
-                self._offsets,
-                self._report_error,
-                self._membership.wake.set,
-            )
-            self._parts.callback(intake.close, _CLOSE_GRACE_S)
+        wake = self._membership.wake.set
+        self._intake = ClaimIntake(
+            self._cluster, self.conf, self._delivery, self._offsets, self._report_error, wake
+        )
+        self._intake.start()
+        self._parts.callback(self._intake.close, _CLOSE_GRACE_S)
         self._parts.callback(self._membership.stop)
         self._membership.start()
         if self.conf.initial_offset is StartOffset.NEWEST:
-            self._wait_for_positions()
+            self._intake.wait_for_starts(self.cluster.patience_s, retry=True)
         refresh = threading.Thread(
             target=self._run_topic_refresh, name=f"koff-topics-{self.name}", daemon=True
         )
         refresh.start()
         self._parts.callback(refresh.join)
 
-    def _wait_for_positions(self) -> None:
-        """Waits until the newest offsets are known of the partitions that this member owns already.
-
-        Messages that are written after joining come after these offsets. Not longer than `patience_s`.
-        """
-        until = time.monotonic() + self.cluster.patience_s
-        claims = list(self._membership.claims.values())
-        while time.monotonic() < until and any(claim.is_starting for claim in claims):
-            self._stopping.wait(_START_CHECK_S)
-
-    def _connect_cluster(self) -> None:
-        patience = Patience(self.cluster.patience_s)
-
-        def wait(error: ConnectError) -> bool:
-            may_retry = not isinstance(error, Denied) and patience.allows_retry(_RETRY_S)
-            return may_retry and not self._stopping.wait(_RETRY_S)
-
-        self._cluster.connect(wait=wait)
+    def _start_claim(self, at: TopicPartition, session_number: int, czxid: int) -> Claim:
+        """Reads a partition that this member owns from now on."""
+        assert self._intake is not None
+        cluster = self.cluster.cluster_name
+        claim = Claim(*at, czxid, cluster, self._rule, session_number=session_number)
+        self._intake.add(claim)
+        return claim
 
     def abandon(self) -> None:
         """Closes everything without draining: the claims end with the session. Safe to call twice."""
@@ -345,8 +323,7 @@ class ConsumerGroup(Closing):
             for topic, count in self._membership.partition_counts.items()
             for partition in range(count)
         ]
-        fetched = fetch_initial_offsets(self._cluster, self.conf, partitions)
-        reset({at: check_offset(at, "initial", offset) for at, offset in fetched.items()})
+        reset(fetch_initial_offsets(self._cluster, self.conf, partitions))
 
     def _close_offsets(self) -> None:
         """Closes the offset manager; an error counts for `UncleanClose`. Gives it up if it hangs."""
@@ -362,10 +339,10 @@ class ConsumerGroup(Closing):
         """Fetches the partition counts; a change requests a rebalance. Raises `ConnectError`."""
         # List all topics: librdkafka sends a request for single topics to the controller, which may be down.
         requested_at = time.monotonic()
-        all_counts = self._cluster.fetch_partition_counts()
-        for intake in self._intakes.values():
-            intake.note_response(requested_at)
-        counts = {topic: all_counts[topic] for topic in self.topics if topic in all_counts}
+        all_topics = self._cluster.fetch_metadata().topics
+        if self._intake is not None:
+            self._intake.note_response(requested_at)
+        counts = {topic: len(all_topics[topic]) for topic in self.topics if topic in all_topics}
         if counts != self._membership.partition_counts:
             missing = [topic for topic in self.topics if topic not in counts]
             if missing:
@@ -395,9 +372,6 @@ class ConsumerGroup(Closing):
 
     def _mark_processed(self, claim: Claim, offset: int) -> None:
         self._offsets.mark_as_processed(*claim.topic_partition, offset)
-
-    def _write_dead_letter(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
-        self._dead_letters.write_message(raw, deliveries, cause)
 
     def _report_error(self, error: KoffError) -> None:
         """Logs the error and queues it for `errors`."""

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from koff.client.cluster_conf import TopicPartition
-from koff.client.redelivery.errors import PartitionError
-from koff.client.zookeeper.claims import Claim, ClaimState
-from koff.client.zookeeper.delivery import Delivery
+from koff.client.delivery.delivery import Delivery
+from koff.client.delivery.errors import PartitionError
+from koff.client.delivery.partition import PartitionState
+from koff.client.zookeeper.claims import Claim
 from koff.client.zookeeper.errors import ZooKeeperLost, make_koff_error
-from koff.client.zookeeper.intake import Intake
 from koff.client.zookeeper.session import NodeExists, NoNode, Session
 from koff.client.zookeeper.znodes import GroupPaths, Registration, assign_partitions, is_go_member
 from koff.errors import ConnectError, KoffError
@@ -25,6 +25,8 @@ _LEAVE_PAUSE_S = 0.02
 """The pause between rounds while the member leaves: acknowledgements do not wake the leaving thread."""
 _READ_MEMBERS_S = 2.0
 """How often the members are read even if no watch fired."""
+_UNOWNED_S = 10.0
+"""After this time, a partition without an owner is nobody's. A hand-over to a Go member takes a second."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 """How long a member leaves a partition alone after its claim failed; doubled at each further failure."""
 
@@ -34,7 +36,8 @@ class Membership:
 
     The rounds run in a thread, from `start` until `leave` or `stop`. `on_error` gets their errors. Other
     threads may read `claims` and call `owns`. `partition_counts` are those of the group's topics.
-    `fetch_leaders` returns the leader of each partition, by topic, and raises `ConnectError`.
+    `start_claim` makes a claim of a partition, with the number of the session and the zxid of the owner node,
+    and reads it. `fetch_leaders` returns the leader of each partition, by topic, and raises `ConnectError`.
     """
 
     def __init__(
@@ -43,9 +46,10 @@ class Membership:
         paths: GroupPaths,
         member: str,
         topics: Iterable[str],
-        delivery: Delivery,
-        intakes: Mapping[str, Intake],
+        delivery: Delivery[Claim],
         processing_timeout_s: float,
+        *,
+        start_claim: Callable[[TopicPartition, int, int], Claim],
         on_error: Callable[[KoffError], None],
         fetch_leaders: Callable[[], Mapping[str, Sequence[int]]],
     ) -> None:
@@ -54,7 +58,7 @@ class Membership:
         self._fetch_leaders = fetch_leaders
         self._session, self._paths = session, paths
         self._member, self._registration = member, Registration(dict.fromkeys(topics, 1))
-        self._delivery, self._intakes = delivery, intakes
+        self._delivery, self._start_claim = delivery, start_claim
         self._log = get_logger("client.zookeeper", group=paths.group, member=member)
         self._processing_timeout_s = processing_timeout_s
         self._on_error = on_error
@@ -67,7 +71,15 @@ class Membership:
         self._renewed_at = self._members_read_at = 0.0
         self._members: list[str] | None = None
         """The members of which the present assignment was computed."""
+        self._leaders: Mapping[str, Sequence[int]] = {}
+        """The leaders by which Go members and this one divide the partitions; those of the last change."""
+        self._divided_among: object = None
+        """The members and the partition counts of which that is so."""
         self._assigned: set[TopicPartition] = set()
+        self._adopted: set[TopicPartition] = set()
+        """Partitions that are in nobody's share."""
+        self._unowned: dict[TopicPartition, float] = {}
+        """Since when a partition has no owner (monotonic)."""
         self._unconfirmed: set[TopicPartition] = set()
         """Partitions whose owner node this member may have created, without a response that confirms it."""
         self._failures: dict[TopicPartition, tuple[int, float]] = {}
@@ -122,7 +134,7 @@ class Membership:
             pause_s = _RETRY_S
             try:
                 self._run_round()
-                ending = any(claim.state is not ClaimState.READING for claim in self.claims.values())
+                ending = any(claim.state is not PartitionState.READING for claim in self.claims.values())
                 busy = ending or self._unconfirmed or self._assigned != self.claims.keys()
                 pause_s = _BUSY_S if busy else _IDLE_S
             except ConnectError as error:
@@ -167,11 +179,11 @@ class Membership:
     def owns(self, partition: TopicPartition) -> bool:
         """Whether this member owns the partition, as ZooKeeper says now. Raises `ConnectError`."""
         claim = self.claims.get(partition)
-        if claim is None or not claim.initialized or claim.state is ClaimState.LOST:
+        if claim is None or not claim.initialized or claim.state is PartitionState.LOST:
             return False
         stat = self._session.find_own_node(self._paths.owner(*partition))
         # The czxid differs if the same session has claimed the partition again since.
-        same_claim = stat is not None and stat.czxid == claim.czxid
+        same_claim = stat is not None and stat.czxid == claim.assignment
         return same_claim and claim.session_number == self._session.number
 
     def _handle_lost_session(self) -> None:
@@ -192,7 +204,7 @@ class Membership:
 
     def _lose_claims(self) -> None:
         for claim in self.claims.values():
-            self._delivery.change_state(claim, ClaimState.LOST)
+            self._delivery.change_state(claim, PartitionState.LOST)
         self.claims.clear()
 
     def _register(self) -> None:
@@ -241,21 +253,44 @@ class Membership:
         if members != known:
             self._compute_assignment(self._read_registrations(members))
         self._members = members
+        if any(map(is_go_member, members)):
+            self._adopt_unowned(now)
 
     def _compute_assignment(self, registrations: Mapping[str, Registration]) -> None:
-        # Now, as the Go members do: an earlier leader would give another order. Later changes of leaders
-        # change no assignment before the members change.
-        leaders = self._fetch_leaders() if any(map(is_go_member, registrations)) else {}
-        assigned: set[TopicPartition] = set()
+        divided_among = sorted(registrations), dict(self.partition_counts)
+        if divided_among != self._divided_among:
+            # Now, as the Go members do: an earlier leader would give another order. Later changes of leaders
+            # change no assignment before the members change.
+            self._leaders = self._fetch_leaders() if any(map(is_go_member, registrations)) else {}
+            self._adopted.clear()
+        assigned = set(self._adopted)
         for topic, count in self.partition_counts.items():
-            of_topic = leaders.get(topic, ())
-            if leaders and len(of_topic) < count:
+            of_topic = self._leaders.get(topic, ())
+            if self._leaders and len(of_topic) < count:
                 raise ConnectError(f"the leaders of {topic} are unknown: no assignment yet")
             shares = assign_partitions(registrations, topic, range(count), of_topic)
             assigned.update(TopicPartition(topic, partition) for partition in shares.get(self._member, ()))
+        self._divided_among = divided_among
         if assigned != self._assigned:
             self._log.info("rebalance", members=len(registrations), partitions=len(assigned))
         self._assigned = assigned
+
+    def _adopt_unowned(self, now: float) -> None:
+        """Takes partitions into the assignment that nobody has owned for `_UNOWNED_S`, until the next change.
+
+        Go members divide the partitions by the leaders of the moment at which each of them sees a change of
+        the members. When a leader moves between two of these moments, a partition may be in nobody's share.
+        """
+        unowned: set[TopicPartition] = set()
+        for topic, count in self.partition_counts.items():
+            owned = self._session.list_children(f"{self._paths.owners}/{topic}")
+            unowned |= {TopicPartition(topic, n) for n in range(count) if str(n) not in owned}
+        self._unowned = {at: self._unowned.get(at, now) for at in unowned}
+        late = {at for at, since in self._unowned.items() if now >= since + _UNOWNED_S} - self._assigned
+        if late:
+            self._log.warning("partitions without an owner are claimed", partitions=sorted(late))
+        self._adopted |= late
+        self._assigned |= late
 
     def _read_registrations(self, members: Iterable[str]) -> dict[str, Registration]:
         """The registrations of the members that are still there. A watch fires when one changes."""
@@ -276,19 +311,19 @@ class Membership:
         now = time.monotonic()
         for claim in [*self.claims.values()]:
             released = claim.failed or claim.topic_partition not in self._assigned
-            if claim.state is ClaimState.READING and released:
+            if claim.state is PartitionState.READING and released:
                 if claim.failed:
                     self._note_failure(claim)
                 claim.deadline = now + self._processing_timeout_s
-                self._delivery.change_state(claim, ClaimState.DRAINING)
-            if claim.state is ClaimState.DRAINING and (
+                self._delivery.change_state(claim, PartitionState.DRAINING)
+            if claim.state is PartitionState.DRAINING and (
                 now >= claim.deadline or self._delivery.is_drained(claim)
             ):
-                self._delivery.change_state(claim, ClaimState.ENDING)
+                self._delivery.change_state(claim, PartitionState.ENDING)
         # Delete the owner nodes of the claims that the intake has finalized.
         for claim in [claim for claim in self.claims.values() if claim.finalized]:
             self._delete_own_node(self._paths.owner(*claim.topic_partition))
-            self._delivery.change_state(claim, ClaimState.LOST)
+            self._delivery.change_state(claim, PartitionState.LOST)
             self.claims.pop(claim.topic_partition, None)
             if not claim.failed:
                 self._failures.pop(claim.topic_partition, None)
@@ -315,7 +350,6 @@ class Membership:
             claim = self._try_claim(partition)
             if claim is not None:
                 self.claims[partition] = claim
-                self._intakes[claim.topic].add_claim(claim)
                 self._log.debug("partition claimed", topic=claim.topic, partition=claim.partition)
 
     def _try_claim(self, partition: TopicPartition) -> Claim | None:
@@ -334,7 +368,7 @@ class Membership:
         # The session may have ended between the requests: compare with the number read before them.
         if stat.ephemeralOwner != self._session.id or number != self._session.number:
             return None
-        return Claim(*partition, session_number=number, czxid=stat.czxid)
+        return self._start_claim(partition, number, stat.czxid)
 
     def _delete_own_node(self, path: str) -> None:
         """Deletes the node if this session owns it."""

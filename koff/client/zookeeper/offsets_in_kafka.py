@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from koff.client.broker.conf import OffsetCoordinatorConf
 from koff.client.broker.group_offsets import GroupCoordinator
@@ -22,10 +22,9 @@ class KafkaOffsetManager(PeriodicOffsets):
     """
 
     def __init__(self, group: GroupHandle, conf: OffsetManagerConf | None = None) -> None:
-        self._timeout_s = group.cluster.request_timeout_s
-        self._coordinator = GroupCoordinator(
-            group.cluster, OffsetCoordinatorConf(group.name, retry_err_limit=2, retry_err_wait_s=_RETRY_S)
-        )
+        patient = replace(group.cluster, patience_s=group.cluster.request_timeout_s)
+        conf_of_group = OffsetCoordinatorConf(group.name, retry_err_wait_s=_RETRY_S)
+        self._coordinator = GroupCoordinator(patient, conf_of_group)
         super().__init__(group, conf)
 
     def close(self) -> None:
@@ -37,18 +36,7 @@ class KafkaOffsetManager(PeriodicOffsets):
 
     def reset(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PeriodicOffsets`."""
-        self._commit_to_kafka(offsets)
-
-    def _commit_to_kafka(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits the offsets in one request. Raises as `GroupCoordinator.commit_offsets` does."""
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                self._coordinator.commit_offsets(offsets)
-                return
-            except ConnectError as error:  # for example, the coordinator is still loading
-                if isinstance(error, Denied) or time.monotonic() >= deadline:
-                    raise
+        self._coordinator.commit_offsets(offsets)
 
     def _load_offset(self, partition: TopicPartition) -> int | None:
         offset, _ = self._coordinator.offset(*partition)
@@ -63,7 +51,7 @@ class KafkaOffsetManager(PeriodicOffsets):
                 failed[partition] = copy_error(error)
         owned = {partition: offset for partition, offset in offsets.items() if partition not in failed}
         try:
-            self._commit_to_kafka(owned)
+            self._coordinator.commit_offsets(owned)
         except KoffError as error:
             # Kafka may have refused some offsets and committed the others: one by one, each has its error.
             if len(owned) > 1 and (isinstance(error, Denied) or not isinstance(error, ConnectError)):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result, Topic, TopicPartition
+from koff.records.placement import has_other_places
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import ShownNames
 from koff.view.cluster_view import ClusterFacts, TopicFacts
@@ -47,6 +48,16 @@ class TopicsFetched(Result):
     """The same and more, as one broker lists it, for metrics. It also has the wanted topics that this user
     may not describe."""
     cluster_id: str = ""
+
+    def hide_misplaced_groups(self) -> TopicsFetched:
+        """Without the offsets topic, if the cluster has groups in other partitions of it than Kafka has.
+
+        The coordinators are then asked about all groups at once, and no partition is taken for a group's.
+        """
+        if not has_other_places(self.cluster_id):
+            return self
+        topics = {name: topic for name, topic in self.topics.items() if name != OFFSETS_TOPIC}
+        return replace(self, topics=topics, facts=replace(self.facts, coordinators=()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +121,16 @@ class TopicLists:
         now: Moment,
         *,
         has_coordinators: bool,
+        may_hide: bool,
     ) -> None:
-        """Without `has_coordinators`, groups are those of another cluster, and so are their coordinators."""
+        """Without `has_coordinators`, groups are those of another cluster, and so are their coordinators.
+
+        `may_hide` the offsets topic if groups are in other partitions of it: the coordinators can be asked.
+        """
         self._interval_s, self._outbox = interval_s, outbox
         self._find_wanted, self._on_listed = find_wanted, on_listed
         self._due_s, self.sent_s = now.at_s, float("-inf")
+        self._may_hide = may_hide
         self._has_coordinators, self._names = has_coordinators, ShownNames()
         self._listed = self._shown = ClusterFacts()
         self._listed_s = float("-inf")
@@ -137,6 +153,8 @@ class TopicLists:
 
     def receive(self, given: TopicsFetched, pending: Pending[FetchTopics], now: Moment) -> None:
         """Takes a list."""
+        if self._may_hide:
+            given = given.hide_misplaced_groups()
         self._listed, self._listed_s = given.facts, pending.requested.at_s
         self.show(self._names)
         self._due_s = now.at_s + self._on_listed(given, pending.requested, now)

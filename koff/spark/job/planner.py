@@ -170,8 +170,8 @@ class Planner:
             return
         self._partitions = topic.partitions
         at = [TopicPartition(self._topic, p) for p in range(topic.partitions)]
-        highs = self._cluster.list_offsets(at, OffsetSpec.LATEST)
-        stables = self._cluster.list_offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
+        highs = self._cluster.lister.list_offsets(at, OffsetSpec.LATEST)
+        stables = self._cluster.lister.list_offsets(at, OffsetSpec.LATEST, Isolation.READ_COMMITTED)
         errors = sorted({result for result in stables.values() if isinstance(result, str)})
         if errors:
             log.warning(

@@ -115,7 +115,7 @@ class ShareLags:
         )
         try:
             # The end offsets come first: see the top of this file.
-            listed = self._cluster.list_offsets([TopicPartition(*at) for at in self.partitions])
+            listed = self._cluster.lister.list_offsets([TopicPartition(*at) for at in self.partitions])
             ends = {tuple(at): found.offset for at, found in listed.items() if not isinstance(found, str)}
             why = self._add_response(fetch_from_coordinators(self._cluster.lister, options), ends)
         except UnsupportedVersion as error:

@@ -169,7 +169,7 @@ class OffsetsLog:
                 f"cluster {origin.cluster}: there is no topic {origin.topic}: check the option offsetsTopic"
             )
         at = [TopicPartition(origin.topic, p) for p in range(topic.partitions)]
-        results = cluster.list_offsets(at, spec, Isolation.READ_COMMITTED)
+        results = cluster.lister.list_offsets(at, spec, Isolation.READ_COMMITTED)
         errors = {p.partition: result for p, result in results.items() if isinstance(result, str)}
         if errors:
             log.warning(

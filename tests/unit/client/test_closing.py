@@ -105,7 +105,7 @@ def test_a_forked_process_may_use_and_wait_for_nothing_that_its_parent_made(open
                 broker.producer,
                 lambda: broker.consumer(ConsumerConf("t")),
                 lambda: broker.offset_coordinator(OffsetCoordinatorConf("g")),
-                lambda: cluster.list_offsets([TopicPartition("t", 0)]),
+                lambda: cluster.fetch_offsets([TopicPartition("t", 0)]),
                 lambda: producer.produce("t", 0, message),
                 lambda: producer.produce_async("t", 0, message),
                 consumer.consume,

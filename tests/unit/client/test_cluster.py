@@ -45,13 +45,11 @@ def test_metadata_has_what_this_user_may_describe(brokers: FakeBrokers, cluster:
     assert metadata.brokers == tuple(Node(n, "127.0.0.1", brokers[n].port) for n in (1, 2, 3))
     assert {name: [each.leader for each in of] for name, of in metadata.topics.items()} == {"t": [1, -1]}
     assert metadata.topic_ids.keys() == {"t"}
-    assert cluster.fetch_partition_counts() == {"t": 2}
 
 
 def test_topics_are_described_by_name(cluster: Cluster) -> None:
     topic = cluster.fetch_topic("t")
     assert topic == TopicInfo("t", 2, cluster.fetch_metadata().topic_ids["t"])
-    assert cluster.describe_topics(["t", "absent"]) == {"t": topic}
     assert cluster.fetch_topic("absent") is None
     with pytest.raises(Denied, match="grant this user READ and DESCRIBE on topic hidden"):
         cluster.fetch_topic("hidden")
@@ -83,7 +81,7 @@ def test_brokers_that_do_not_respond_in_time_are_an_error(brokers: FakeBrokers) 
         brokers[number].hangs.add(Api.METADATA)
     conf = brokers.conf
     with Cluster(ClusterConf(conf.brokers, request_timeout_s=0.2, connect_timeout_s=0.2)) as cluster:
-        for ask in (cluster.connect, cluster.fetch_metadata, lambda: cluster.describe_topics(["t"])):
+        for ask in (cluster.connect, cluster.fetch_metadata, lambda: cluster.fetch_topic("t")):
             with pytest.raises(ConnectError, match="no response in time"):
                 ask()
 

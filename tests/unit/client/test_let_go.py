@@ -23,7 +23,7 @@ from koff.client.leader_epochs import EpochEnd
 from koff.client.log_reader import LogReader, LogStart
 from koff.client.offsets.lister import OffsetLister
 from koff.client.wire import oidc
-from koff.client.wire.connection import _connect_to_any
+from koff.client.wire.sockets import _connect_to_any
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import free_ports, wait_until
 from tests.all_groups import fetch_all_groups

@@ -34,7 +34,6 @@ from koff.client.broker.consumer import PartitionConsumer
 from koff.client.broker.group_offsets import GroupCoordinator
 from koff.client.broker.producer import PartitionProducer
 from koff.client.cluster import Cluster
-from koff.client.feed.feed import Feed
 from koff.client.zookeeper.session import Session
 from koff.errors import KoffError
 
@@ -113,6 +112,7 @@ CALLS: dict[str, Call] = {
     "PartitionConsumer.poll_batch": lambda made: _poll(made["consumer"]),
     "PartitionConsumer.position": lambda made: made["consumer"].position(),
     "PartitionConsumer.seek": lambda made: made["consumer"].seek(-1),
+    "PartitionConsumer.resume_at": lambda made: made["consumer"].resume_at(-1, KoffError("out of range")),
     "GroupCoordinator.commit": lambda made: made["coordinator"].commit("t", 0, 1),
     "GroupCoordinator.commit_offsets": lambda made: made["coordinator"].commit_offsets({AT: 1}),
     "GroupCoordinator.offset": lambda made: made["coordinator"].offset("t", 0),
@@ -125,26 +125,21 @@ CALLS: dict[str, Call] = {
     "Mx.consume": lambda made: made["mx"].consume(),
     "Mx.consume_batch": lambda made: made["mx"].consume_batch(),
     "Cluster.connect": lambda made: made["cluster"].connect(),
+    "Cluster.lacks_partition": lambda made: made["cluster"].lacks_partition(AT, "UNKNOWN_TOPIC_OR_PARTITION"),
     "Cluster.fetch_topic": lambda made: made["cluster"].fetch_topic("t"),
-    "Cluster.describe_topics": lambda made: made["cluster"].describe_topics(["t"]),
     "Cluster.find_denied_topics": lambda made: made["cluster"].find_denied_topics(["t"]),
     "Cluster.fetch_topic_ids": lambda made: made["cluster"].fetch_topic_ids(["t"]),
-    "Cluster.fetch_partition_counts": lambda made: made["cluster"].fetch_partition_counts(),
     "Cluster.fetch_metadata": lambda made: made["cluster"].fetch_metadata(),
     "Cluster.fetch_topic_configs": lambda made: made["cluster"].fetch_topic_configs("t", "retention.ms"),
     "Cluster.find_address": lambda made: made["cluster"].find_address(1),
     "Cluster.fetch_offsets": lambda made: _raise_text(made["cluster"].fetch_offsets([AT])),
-    "Cluster.list_offsets": lambda made: _raise_text(made["cluster"].list_offsets([AT], 5)),
-    "Feed.add": lambda made: made["feed"].add({0: 5}),
-    "Feed.remove": lambda made: made["feed"].remove([0]),
-    "Feed.fetch": lambda made: made["feed"].fetch(10, 0.1),
 }
 """Each public call that reaches a library. A result that is an error is raised, too."""
 
 MAKE_NO_CALL = {
     "Batch.drain Batch.drain_pieces Batch.keys Batch.offsets Batch.values",
     "Broker.close Cluster.close",
-    "Feed.close Feed.note_response GroupCoordinator.close Message.ack Message.nack Metadata.leader Mx.close",
+    "GroupCoordinator.close Message.ack Message.nack Metadata.leader Mx.close",
     "PartitionConsumer.close PartitionConsumer.start_waiting PartitionConsumer.wake PartitionProducer.close",
     "FeedConf.librdkafka_properties BrokerConf.cluster_conf",
     "ClusterConf.librdkafka_properties ClusterConf.read_properties",
@@ -178,7 +173,7 @@ def fail_all(monkeypatch: pytest.MonkeyPatch, error: Exception) -> FailingClient
     def open_socket(*args: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("koff.client.wire.connection._open_socket", open_socket)
+    monkeypatch.setattr("koff.client.wire.connection.open_socket", open_socket)
     # `plan_reset` takes no configuration: without this, it would repeat its request for five seconds.
     monkeypatch.setattr(
         "koff.client.broker.offset_reset.OffsetCoordinatorConf", lambda group: coordinator_conf()
@@ -196,7 +191,6 @@ def made() -> Iterator[dict[str, Any]]:
         "consumer": broker.consumer(consumer_conf()),
         "coordinator": broker.offset_coordinator(coordinator_conf()),
         "cluster": Cluster(CLUSTER),
-        "feed": Feed(CLUSTER, "t"),
     }
     objects["mx"] = merge(objects["consumer"])
     yield objects
@@ -206,10 +200,9 @@ def made() -> Iterator[dict[str, Any]]:
 
 def replace_clients(made: dict[str, Any], failing: Any) -> None:
     """Puts the failing client into objects that are made already. The real clients are closed."""
-    shared = made["consumer"].feed
-    for holder in (made["feed"], shared):
-        holder._consumer.close()
-        holder._consumer = failing
+    feed = made["consumer"].feed
+    feed._consumer.close()
+    feed._consumer = failing
     made["producer"]._producer = failing
 
 
@@ -229,12 +222,12 @@ def test_a_call_raises_only_errors_of_koff(made, monkeypatch, call, error):
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
 def test_closing_never_fails(made, monkeypatch, error):
     replace_clients(made, fail_all(monkeypatch, error))
-    for name in ("mx", "consumer", "producer", "coordinator", "feed", "cluster", "broker"):
+    for name in ("mx", "consumer", "producer", "coordinator", "cluster", "broker"):
         made[name].close()
 
 
 def test_no_public_call_is_left_out():
-    classes = [PartitionProducer, PartitionConsumer, GroupCoordinator, Cluster, Feed]
+    classes = [PartitionProducer, PartitionConsumer, GroupCoordinator, Cluster]
     functions = []
     for name in koff.client.__all__:
         public = getattr(koff.client, name)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from koff.client import ClusterConf
-from koff.client.feed.feed import Feed
+from koff.client.feed.shared_feed import SharedFeed
+from koff.client.feed.source import FeedConf
 from koff.client.secret_file import SecretFile
 from koff.client.wire.credentials import read_credentials
-from koff.errors import LogInRefused
+from koff.errors import ConnectError, LogInRefused
 from koff.kafkatest import wait_until
 from tests.sasl_broker import SaslBroker
 
@@ -42,17 +45,28 @@ def test_each_connection_gets_the_present_content(password: Path) -> None:
 
 
 def test_a_client_that_is_refused_gets_the_new_password(password: Path) -> None:
-    with SaslBroker("first") as broker, Feed(broker.conf(f"file:{password}"), "t") as feed:
-        feed.add({0: 0})
-        wait_until(lambda: feed.fetch(1, 0.05) and broker.accepted, what="the first log-in")
-        broker.password = "second"
-        broker.disconnect()
-        wait_until(
-            lambda: feed.fetch(1, 0.05) and isinstance(feed.unreachable, LogInRefused), what="the refusal"
+    with SaslBroker("first") as broker:
+        cluster: Any = SimpleNamespace(
+            conf=broker.conf(f"file:{password}"), fetch_topic_ids=lambda _: {}, fetch_offsets=_refuse
         )
-        password.write_text("second\n")
-        accepted = broker.accepted
-        wait_until(lambda: feed.fetch(1, 0.05) and broker.accepted > accepted, what="the second log-in")
+        with SharedFeed(cluster, FeedConf()) as feed:
+            buffer = feed.open_buffer("t", 0, 0)
+
+            def read() -> SharedFeed:
+                feed.wait_for_messages([buffer], 0.05)
+                return feed
+
+            wait_until(lambda: read() and broker.accepted, what="the first log-in")
+            broker.password = "second"
+            broker.disconnect()
+            wait_until(lambda: isinstance(read().unreachable, LogInRefused), what="the refusal")
+            password.write_text("second\n")
+            accepted = broker.accepted
+            wait_until(lambda: read() and broker.accepted > accepted, what="the second log-in")
+
+
+def _refuse(*_: Any, **__: Any) -> Any:
+    raise ConnectError("no other connection logs in")
 
 
 def test_a_copy_in_another_process_is_the_content_and_reads_no_file(password: Path) -> None:

@@ -10,14 +10,15 @@ from koff.monitor.duties.groups import FetchGroups, GroupsFetched
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.savings import ForgetSaved
-from koff.monitor.duties.topics import FetchTopics
+from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.known_groups import MOVING_S
-from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Records
+from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Records, Topic
 from koff.records.placement import group_partition
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns
+from koff.view.cluster_view import ClusterFacts
 from tests.unit.builders import commit
-from tests.unit.monitor.test_core import OFFSETS, Driven
+from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
 PARTITIONS = 3
 
@@ -300,6 +301,22 @@ def test_a_group_that_goes_on_to_have_no_coordinator_is_dropped() -> None:
     assert driven.groups() == {name_in(0)}
     assert driven.now().at_s >= since_s + MOVING_S
     assert part.stale_groups == {}
+
+
+def test_the_coordinators_are_asked_where_groups_are_in_other_partitions_than_by_kafkas_hash() -> None:
+    driven = Driven(start="snapshot")
+    topics = {OFFSETS: Topic(IDS[OFFSETS], PARTITIONS), "t": Topic(IDS["t"], 1)}
+    for _ in range(3):
+        request = driven.last(FetchTopics)
+        driven.give(TopicsFetched(request.id, topics, ClusterFacts(1, {}, (1, 2, 3)), "redpanda.9f3c"))
+        while not driven.core.outbox.has(FetchTopics):
+            driven.give(None, after_s=1)
+    respond(driven, 0, 1, 2)
+    answer_ends(driven)
+    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert is_ready(driven)
+    assert driven.core.take_view(driven.now()).facts.coordinators == ()
+    assert not any(isinstance(request, Read) for request in driven.sent)
 
 
 def test_a_hidden_topic_is_not_waited_for_if_the_log_is_the_source() -> None:

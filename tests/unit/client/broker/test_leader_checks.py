@@ -30,6 +30,9 @@ class HungCluster:
     def fetch_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         return {}
 
+    def lacks_partition(self, *_: object) -> bool:
+        return False
+
     def fetch_offsets(self, partitions: Iterable[TopicPartition], *_: Any, **__: Any) -> dict[Any, Any]:
         self.requests.append(list(partitions))
         assert self.respond.wait(60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koff.client.multicluster import group_stream, write_target
+from koff.client.multicluster import group_intake, write_target
 from tests.unit.client.multicluster.fake_member import Coordinator, Member
 from tests.unit.client.multicluster.fake_producer import FakeProducer
 
@@ -20,6 +20,6 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
 @pytest.fixture
 def member(monkeypatch: pytest.MonkeyPatch) -> Member:
     made = Member()
-    monkeypatch.setattr(group_stream, "new_client", lambda *args, **options: made)
-    monkeypatch.setattr(group_stream, "GroupCoordinator", lambda *args: Coordinator(made))
+    monkeypatch.setattr(group_intake, "new_client", lambda *args, **options: made)
+    monkeypatch.setattr(group_intake, "GroupCoordinator", lambda *args: Coordinator(made))
     return made

@@ -1,4 +1,4 @@
-"""A member of a group without a cluster: the test says what it fetches, gets and gives up."""
+"""A member of a group without a cluster: the test says what it gets, gives up and reads."""
 
 from __future__ import annotations
 
@@ -17,30 +17,40 @@ from koff.kafkatest import wait_until
 
 
 class Member:
-    """A librdkafka consumer. Each entry of `script` is what one call of `consume` does and returns."""
+    """The member's librdkafka client. `run` has the thread of the reader carry out steps."""
 
     def __init__(self) -> None:
-        self.script: list[Callable[[], list[Any]]] = []
         self.commits: list[tuple[int, int]] = []
         self.other_committed = -1
         self.committed_error: KoffError | None = None
-        self.paused: set[int] = set()
         self.stored: list[tuple[int, int]] = []
         self.coordinator_responds = threading.Event()
         self.coordinator_responds.set()
+        self._steps: list[Callable[[], Any]] = []
+        self._stepped = threading.Event()
+
+    def run(self, *steps: Callable[[], Any]) -> None:
+        """Carries out the steps, each in a call of `consume`. A step may return events."""
+        self._steps += steps
+        self._stepped.set()
+        wait_until(lambda: not self._steps, what="the steps")
 
     def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any) -> None:
         self.assign = lambda: on_assign(self, [TopicPartition("t", 0)])
         self.revoke = lambda: on_revoke(self, [TopicPartition("t", 0)])
 
     def consume(self, max_messages: int, timeout_s: float) -> list[Any]:
-        return self.script.pop(0)() if self.script else []
+        self._stepped.wait(timeout_s)
+        self._stepped.clear()
+        if not self._steps:
+            return []
+        try:
+            return self._steps[0]() or []
+        finally:
+            del self._steps[0]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        self.paused |= {each.partition for each in partitions}
-
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        self.paused -= {each.partition for each in partitions}
+        """The member reads nothing."""
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
         self.coordinator_responds.wait(60)
@@ -55,20 +65,6 @@ class Member:
 
     def close(self) -> None:
         self.coordinator_responds.set()
-
-    def then(self, *steps: Callable[[], list[Any]]) -> None:
-        """Adds steps: each second one is the call for the messages behind the first message."""
-        self.script += steps
-
-    def records(self, *offsets: int, after: Callable[[], None] = lambda: None) -> Callable[[], list[Any]]:
-        def consume() -> list[Any]:
-            after()
-            return [
-                confluent_kafka.Message(topic="t", partition=0, offset=offset, value=b"v")
-                for offset in offsets
-            ]
-
-        return consume
 
 
 class Coordinator(Closing):
@@ -85,6 +81,23 @@ class Coordinator(Closing):
 
     def close(self) -> None:
         pass
+
+
+def put(reader: Reader, *offsets: int) -> None:
+    """Has the reader fetch messages of partition 0, once it reads it."""
+    (subscription,) = reader._subscriptions
+
+    def find_consumer() -> Any:
+        partition = subscription.partitions.get(0)
+        return partition and partition.consumer
+
+    consumer = wait_until(find_consumer, what="a consumer")
+    messages = [
+        confluent_kafka.Message(topic="t", partition=0, offset=offset, value=b"v") for offset in offsets
+    ]
+    with consumer.feed._changed:
+        consumer.buffer.add_messages(messages)
+        consumer.feed._changed.notify_all()
 
 
 def fetched(reader: Reader, count: int) -> list[Message]:

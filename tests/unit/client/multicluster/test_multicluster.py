@@ -1,9 +1,7 @@
-"""What many clusters need no Kafka for: balancers, errors, statistics, what waits to be read."""
+"""What many clusters need no Kafka for: balancers, configurations, and writers that reach nobody."""
 
 import threading
 from collections.abc import Callable
-from itertools import chain
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -13,22 +11,17 @@ from koff.client.message import NO_OFFSET, Message
 from koff.client.multicluster import (
     CRC32,
     Balancer,
-    ClientStats,
     Hash,
     LeastBytes,
     Murmur2,
     Reader,
     ReaderConf,
-    ReadError,
-    ReadErrors,
     RoundRobin,
     WriteError,
     WriteErrors,
     Writer,
     WriterConf,
 )
-from koff.client.multicluster.inbox import Inbox, InboxBatch
-from koff.client.multicluster.subscription import ReaderSubscription
 from koff.errors import ConfigError
 from koff.kafkatest import wait_until
 from tests.unit.client.multicluster.fake_producer import NOWHERE, FakeProducer, new_writer
@@ -116,6 +109,21 @@ def test_a_writer_that_reaches_nobody_gives_up_surely_unwritten_messages():
     assert writer.stats().errors == 2  # counts stay
 
 
+def test_a_balancer_that_fails_or_points_beyond_the_partitions_fails_its_message_alone(
+    producer: FakeProducer,
+):
+    class Lost:
+        def balance(self, message: Message, partitions: int) -> int:
+            chosen: dict[bytes | None, int] = {b"in": 0, b"out": partitions}
+            return chosen[message.key]
+
+    messages = [Message(b"1", b"in"), Message(b"2", b"out"), Message(b"3", b"?"), Message(b"4", b"in")]
+    with new_writer(balancer=Lost) as writer, pytest.raises(WriteErrors) as raised:
+        writer.write_messages(*messages)
+    assert [error is None for error in raised.value] == [True, False, False, True]
+    assert "KeyError" in str(raised.value[2])
+
+
 def test_an_outage_uses_up_no_attempts(producer: FakeProducer):
     is_noticed = threading.Event()
 
@@ -154,163 +162,3 @@ def test_the_offset_of_an_acknowledgement_without_an_offset_is_unknown(producer:
     with new_writer() as writer:
         writer.write_messages(message)
     assert (message.cluster, message.partition, message.offset) == ("a", 0, NO_OFFSET)
-
-
-def _subscriptions(*names: str, **options: Any) -> list[ReaderSubscription]:
-    conf = ReaderConf("t", **{"queue_capacity": 3, **options})
-    return [_start(ReaderSubscription(conf, ClusterConf(NOWHERE, name=name), 0)) for name in names]
-
-
-def _start(subscription: ReaderSubscription) -> ReaderSubscription:
-    for partition in range(3 if subscription.conf.group_id else 1):
-        subscription.start_partition(partition)
-    return subscription
-
-
-def _batch(subscription: ReaderSubscription, *offsets: int, end: int = 100, partition: int = 0) -> InboxBatch:
-    cluster = subscription.cluster
-    messages = [Message(b"12", b"3", "t", partition, offset, cluster=cluster) for offset in offsets]
-    return InboxBatch(subscription, subscription.partitions[partition], messages, end_offset=end)
-
-
-def test_the_lag_is_unknown_while_the_end_of_the_partition_is():
-    (subscription,) = subscriptions = _subscriptions("a")
-    inbox = Inbox(subscriptions)
-    for end, lag in ((-1, -1), (10, 9)):
-        inbox.put_batches([_batch(subscription, 0, end=end)])
-        inbox.take_messages(0)
-        assert subscription.lag == lag
-
-
-def test_each_cluster_has_its_turn():
-    a, b = subscriptions = _subscriptions("a", "b")
-    inbox = Inbox(subscriptions)
-    inbox.put_batches([_batch(a, 1), _batch(a, 2)])
-    inbox.put_batches([_batch(b, 1)])
-    inbox.put_batches([_batch(a, 3)])
-    taken = [[message.cluster for message in inbox.take_messages(0)] for _ in range(3)]
-    assert taken == [["a", "a"], ["b"], ["a"]]
-
-
-def test_a_reader_stands_after_the_last_message_taken():
-    (subscription,) = subscriptions = _subscriptions("a")
-    inbox = Inbox(subscriptions)
-    inbox.put_batches([_batch(subscription, 7, 8, 9, end=12)])
-    assert (subscription.offset, subscription.lag, inbox.wait_for_room(subscriptions, 0)) == (0, -1, 0)
-    inbox.take_messages(0)
-    assert (subscription.offset, subscription.lag, inbox.wait_for_room(subscriptions, 0)) == (10, 2, 3)
-    stats = subscription.build_stats(ClientStats())
-    assert (stats.messages, stats.bytes, stats.offset, stats.lag) == (3, 9, 10, 2)
-    assert subscription.build_stats(ClientStats()) == stats  # counts stay
-
-
-def test_what_was_fetched_before_an_offset_was_set_never_arrives():
-    (subscription,) = subscriptions = _subscriptions("a")
-    inbox = Inbox(subscriptions)
-    before = _batch(subscription, 1)
-    inbox.put_batches([before])
-    subscription.start_partition(0, start_at=50)
-    inbox.drop_former_batches()
-    inbox.put_batches([before, _batch(subscription, 2)])
-    subscription.partitions[0].start_at = None  # the thread has moved there
-    inbox.put_batches([_batch(subscription, 50)])
-    assert subscription.build_stats(ClientStats()).queue_length == 1
-    assert _take_all(inbox) == [("a", 50)]
-
-
-def _take_all(inbox: Inbox) -> list[tuple[str, int]]:
-    taken = chain.from_iterable(iter(lambda: inbox.take_messages(0), []))
-    return [(message.cluster, message.offset) for message in taken]
-
-
-def test_messages_of_a_paused_reader_wait_in_their_order_and_do_not_fill_the_queue():
-    a, b = subscriptions = _subscriptions("a", "b")
-    inbox = Inbox(subscriptions)
-    inbox.put_batches([_batch(a, 1), _batch(b, 1), _batch(a, 2)])
-    inbox.set_paused(a, None, paused=True)
-    inbox.put_batches([_batch(a, 3), _batch(b, 2)])
-    assert inbox.wait_for_room(subscriptions, 0) == 4  # of six, b has used two
-    assert _take_all(inbox) == [("b", 1), ("b", 2)]
-    assert a.build_stats(ClientStats()).queue_length == 3
-    inbox.set_paused(a, None, paused=False)
-    inbox.put_batches([_batch(a, 4)])
-    assert (a.build_stats(ClientStats()).queue_length, inbox.wait_for_room([a], 0)) == (4, 0)
-    assert _take_all(inbox) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
-
-
-def test_single_partitions_may_be_paused_and_resuming_the_reader_resumes_all():
-    (subscription,) = subscriptions = _subscriptions("a", group_id="g")
-    inbox = Inbox(subscriptions)
-
-    def put() -> None:
-        inbox.put_batches([_batch(subscription, 7, partition=partition) for partition in range(3)])
-
-    def take() -> list[int]:
-        return sorted(m.partition for taken in iter(lambda: inbox.take_messages(0), []) for m in taken)
-
-    inbox.set_paused(subscription, [0, 2], paused=True)
-    put()
-    assert take() == [1]
-    inbox.set_paused(subscription, [2], paused=False)
-    assert take() == [2]
-    inbox.set_paused(subscription, None, paused=True)
-    put()
-    inbox.set_paused(subscription, [1], paused=False)  # the whole reader is still paused
-    assert take() == []
-    inbox.set_paused(subscription, None, paused=False)
-    assert take() == [0, 0, 1, 2]
-
-
-def test_what_waits_of_a_paused_reader_is_dropped_with_the_rest():
-    a, b = subscriptions = _subscriptions("a", "b")
-    inbox = Inbox(subscriptions)
-    inbox.put_batches([_batch(a, 1), _batch(b, 2)])
-    inbox.set_paused(a, None, paused=True)
-    inbox.put_batches([_batch(a, 2)])
-    a.start_partition(0)
-    inbox.drop_former_batches()
-    assert a.build_stats(ClientStats()).queue_length == 0
-    inbox.set_paused(a, None, paused=False)
-    assert _take_all(inbox) == [("b", 2)]
-
-
-def test_errors_are_told_once_and_only_when_all_readers_failed():
-    a, b = subscriptions = _subscriptions("a", "b")
-    inbox = Inbox(subscriptions)
-    first, second = ReadError("first"), ReadError("second")
-    inbox.report_error(a, first)
-    assert inbox.take_messages(0) == []
-    inbox.report_error(b, second)
-    with pytest.raises(ReadErrors) as raised:
-        inbox.take_messages(0)
-    assert raised.value.errors == (first, second)
-    assert inbox.take_messages(0) == []
-    stats = a.build_stats(ClientStats())
-    assert (stats.failure, stats.errors) == ("first", 1)
-
-
-def test_a_reader_has_failed_after_as_many_attempts_in_a_row_as_it_may_make():
-    (subscription,) = subscriptions = _subscriptions("a", max_attempts=3)
-    inbox = Inbox(subscriptions)
-    gone = ReadError("gone")
-    assert [inbox.report_error(subscription, gone) for _ in range(2)] == [False, False]
-    inbox.put_batches([_batch(subscription, 1)])  # it can be read again
-    inbox.take_messages(0)
-    assert [inbox.report_error(subscription, gone) for _ in range(2)] == [False, False]
-    assert (inbox.take_messages(0), subscription.failure) == ([], None)
-    assert inbox.report_error(subscription, gone)
-    with pytest.raises(ReadErrors, match="gone"):
-        inbox.take_messages(0)
-    stats = subscription.build_stats(ClientStats())
-    assert (stats.failure, stats.errors) == ("gone", 5)
-    assert inbox.report_error(subscription, gone)  # still
-
-
-def test_what_waits_is_read_before_errors_are_told():
-    (subscription,) = subscriptions = _subscriptions("a")
-    inbox = Inbox(subscriptions)
-    inbox.put_batches([_batch(subscription, 1)])
-    inbox.report_error(subscription, ReadError("gone"))
-    assert len(inbox.take_messages(0)) == 1
-    with pytest.raises(ReadErrors, match="gone"):
-        inbox.take_messages(0)

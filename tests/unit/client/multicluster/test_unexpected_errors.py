@@ -1,4 +1,4 @@
-"""Errors that koff does not know, in the threads and callbacks of a reader or writer, reach the caller."""
+"""Errors that koff does not know, in the threads and callbacks of a writer, reach the caller."""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from koff.client.cluster_conf import ClusterConf
 from koff.client.message import Message
-from koff.client.multicluster import (
-    Reader,
-    ReaderConf,
-    ReadError,
-    ReadErrors,
-    WriteErrors,
-    write_target,
-)
-from koff.client.multicluster.feed_stream import FeedStream
+from koff.client.multicluster import WriteErrors, write_target
 from koff.kafkatest import wait_until
-from tests.unit.client.multicluster.fake_producer import NOWHERE, FakeProducer, Given, Rescue, new_writer
+from tests.unit.client.multicluster.fake_producer import FakeProducer, Given, Rescue, new_writer
 
 
 def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, monkeypatch):
@@ -138,33 +129,3 @@ def test_an_error_while_messages_are_taken_back_delays_those_of_other_calls_only
     assert other.wait() is None
     assert Rescue(writer.close).wait() is None
     assert producer.written == [b"0", b"1", b"2", b"3"]
-
-
-@pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> Reader:
-    """A reader of a and b. Reading a ends with an error at once."""
-
-    def fetch_once(stream: FeedStream) -> None:
-        if stream.subscriptions[0].cluster == "a":
-            raise SystemExit(3)
-        stream._stopping.wait(0.01)
-
-    monkeypatch.setattr(FeedStream, "_fetch_once", fetch_once)
-    return Reader({name: ClusterConf(NOWHERE) for name in "ab"}, ReaderConf("t", fail_after_s=600))
-
-
-def test_a_thread_that_ended_is_an_error_of_the_next_call_though_others_can_be_read(ended: Reader):
-    with ended:
-        with pytest.raises(ReadErrors, match=r"1 of 2 readers cannot read: reading a ended: SystemExit\(3\)"):
-            ended.read_message(60)
-        assert ended.read_message(0) == []
-        assert "make a new reader" in ended.stats(0).failure
-
-
-def test_a_reader_whose_thread_ended_cannot_be_set(ended: Reader):
-    with ended:
-        with pytest.raises(ReadErrors):
-            ended.read_message(60)
-        with pytest.raises(ReadError, match="reading a ended"):
-            ended.set_offset(0, 5)
-        ended.set_offset(1, 5)

@@ -63,7 +63,7 @@ def test_whoever_asks_brokers_see_no_further_attempt(broker: SaslBroker) -> None
     for ask in (
         partial(ask_cluster, Cluster.connect),
         partial(ask_cluster, Cluster.fetch_metadata),
-        partial(ask_cluster, lambda cluster: cluster.list_offsets([TopicPartition("t", 0)])),
+        partial(ask_cluster, lambda cluster: cluster.fetch_offsets([TopicPartition("t", 0)])),
         partial(fetch_all_groups, conf, FetchOptions(deadline_s=5)),
     ):
         for _ in range(2):

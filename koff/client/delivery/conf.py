@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from koff.errors import ConfigError
 
@@ -49,3 +50,25 @@ class RedeliveryCounts(NamedTuple):
     redelivered: int = 0
     passed_over: int = 0
     dead_letters: int = 0
+
+
+WriteDeadLetter = Callable[[Any, int, BaseException | None], None]
+"""Writes confluent-kafka's message elsewhere, with how often it was delivered and the last cause."""
+
+
+@dataclass(slots=True, eq=False)
+class FailureRule:
+    """What becomes of messages that failed: of a member of a group, or of one reader of many.
+
+    `write_dead_letter` writes a message before it is passed over, and raises an error if it cannot. `counts`
+    has what became of messages; the lock of the delivery guards it.
+    """
+
+    redelivery: Redelivery
+    max_redeliveries: int
+    write_dead_letter: WriteDeadLetter | None = None
+    counts: RedeliveryCounts = field(default_factory=RedeliveryCounts)
+
+    def count(self, name: str) -> None:
+        """Adds one to that number of `counts`."""
+        self.counts = self.counts._replace(**{name: getattr(self.counts, name) + 1})

@@ -1,0 +1,1 @@
+"""From a partition to the application: one reader, the queue of what it has read, and acknowledgements."""

@@ -1,1 +1,0 @@
-"""What happens to messages after they were handed out: acknowledged, delivered again, or passed over."""
