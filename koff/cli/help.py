@@ -16,9 +16,12 @@ EXIT_CODES = {
     " what to check",
     2: "the options, the configuration or a property are wrong",
     3: "`koff lag --fail-above N`: the lag of a group is above N. `koff group NAME`: there is no such group. "
-    "`koff doctor`: a warning. `koff pipeline check`: a check failed",
+    "`koff doctor`: a warning. `koff pipeline check`: a check failed. `koff offsets`: there is no such "
+    "group, topic or partition",
     4: "a lag could not be found out within `--timeout`. With `--fail-above`: a lag is not known for any"
-    " reason, or no group matches",
+    " reason, or no group matches. `koff unused`: something is not known. `koff offsets`: the group has"
+    " members",
+    5: "`koff offsets`: something has moved since the plan was made, or it was carried out before",
     130: "Ctrl-C ended the command before it was done (`koff lag --watch`, `koff printer`, ...)",
 }
 """By exit code, when a command ends with it; also in docs/output.md."""

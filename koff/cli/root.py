@@ -32,10 +32,12 @@ COMMANDS = (
     "lag",
     "mcp",
     "monitor",
+    "offsets",
     "pipeline",
     "printer",
     "push",
     "quickstart",
+    "unused",
     "version",
 )
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""

@@ -37,13 +37,19 @@ class Reset(NamedTuple):
 class GroupActivity:
     """What one group did: how often it rebalanced within `REBALANCES_SPAN_MS`, and who came and left then.
 
-    `most_members` is the most that it had within `MEMBERS_SPAN_MS`; -1 if the number did not change.
+    `members` is until when, within `MEMBERS_SPAN_MS`, it had another number of members, and how many: the
+    oldest first.
     """
 
     rebalances: int = 0
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    most_members: int = -1
+    members: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def most_members(self) -> int:
+        """The most members that it had before the number last changed; -1 if it did not change."""
+        return max((number for _, number in self.members), default=-1)
 
 
 class ShardVerdicts(NamedTuple):
@@ -110,7 +116,7 @@ class _GroupLog:
             sum(each.epochs for each in self.rebalances),
             _name_most(each.joined for each in self.rebalances),
             _name_most(each.left for each in self.rebalances),
-            max((members for _, members in self.members), default=-1),
+            tuple(self.members),
         )
 
 

@@ -140,7 +140,7 @@ class _Owners:
             (topic, partition): numbers[member.id]
             for topic, partition, member in self._snapshot.assignments(group)
         }
-        subscribed = _list_subscribed(group)
+        subscribed = list_subscribed_topics(group)
         # What no member has is known if the group is stable, and the names of all that is assigned are known.
         is_stable = bool(owners) and group.state == "Stable"
         is_complete = is_stable and all(topic is not None for topic, _ in owners)
@@ -154,7 +154,7 @@ class _Owners:
             self.assigned[row] = not is_complete or owner is not None
 
 
-def _list_subscribed(group: Group) -> frozenset[str] | None:
+def list_subscribed_topics(group: Group) -> frozenset[str] | None:
     """The topics to which present members subscribe; None if that is not known."""
     topics: set[str] = set()
     if group.topology is not None:

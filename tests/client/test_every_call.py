@@ -79,7 +79,7 @@ PAIRS = [
     (Broker, aio.Broker, ""),
     (PartitionProducer, aio.Producer, "produce_async"),
     (PartitionConsumer, aio.Consumer, "wake start_waiting poll_batch resume_at"),
-    (GroupCoordinator, aio.OffsetCoordinator, ""),
+    (GroupCoordinator, aio.OffsetCoordinator, "delete_offsets"),
     (multicluster.Reader, aio.Reader, "wait_for_messages"),
     (multicluster.Writer, aio.Writer, "begin_write give_up"),
     (zookeeper.ConsumerGroup, aio.ConsumerGroup, "join abandon poll_message wait_for_message"),

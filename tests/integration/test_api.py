@@ -63,3 +63,9 @@ def test_the_api_has_the_groups_of_koff_lag_and_burrow_the_same_lags(kafka: Kafk
         assert (found["end_sum"], [reader["group"] for reader in found["groups"]]) == (25, sorted(lags))
         assert get(monitor, "v3", "kafka", cluster, "topic", topic)["offsets"] == [15, 10]
         assert get(monitor, *root)["brokers"] == 1
+        # Known once koff has judged the group, and seen how fast records come.
+        scale = f"/api/v1/scale?group={live}&member_per_s=10"
+        wait_until(lambda: monitor.get(scale)[0] == 200, timeout_s=60, what="the scale of the group")
+        wanted = json.loads(monitor.get(scale)[1])
+        assert (wanted["members"], wanted["members_wanted"], wanted["most_members"]) == (1, 1, 2)
+        assert (wanted["lag"], wanted["curable_lag"], wanted["reason"]) == (5, 5, "keeps_up")

@@ -7,7 +7,7 @@ commits, and reads past the end of metadata that another client has committed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +31,7 @@ from koff.proto.requests import Api, EncodedRequest, build_request, build_struct
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT_S = 3.0
-_VERSIONS = {Api.FIND_COORDINATOR: 3, Api.OFFSET_COMMIT: 7, Api.OFFSET_FETCH: 7}
+_VERSIONS = {Api.FIND_COORDINATOR: 3, Api.OFFSET_COMMIT: 7, Api.OFFSET_FETCH: 7, Api.OFFSET_DELETE: 0}
 """The versions that koff sends. Version 4 of FindCoordinator and version 8 of OffsetFetch are the first ones
 for many groups; version 10 of OffsetCommit is the first one with topic ids instead of names."""
 _RETRIABLE = frozenset(
@@ -44,6 +44,7 @@ _RETRIABLE = frozenset(
         "UNSTABLE_OFFSET_COMMIT",
     }
 )
+_HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "NON_EMPTY_GROUP", "GROUP_SUBSCRIBED_TO_TOPIC")
 
 
 class GroupCoordinator(Closing):
@@ -136,6 +137,29 @@ class GroupCoordinator(Closing):
                 for topic, commits in by_topic.items()
             ),
         )
+
+    def delete_offsets(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes the commits of these partitions in one request. Raises as `commit_offsets` does."""
+        by_topic: dict[str, list[Any]] = {}
+        for topic, partition in partitions:
+            named = _build_struct(
+                Api.OFFSET_DELETE, "OffsetDeleteRequestPartition", partition_index=partition
+            )
+            by_topic.setdefault(topic, []).append(named)
+        if not by_topic:
+            return
+
+        def check(response: Any) -> None:
+            self._raise_for_code(response.error_code, "", -1)
+            for topic in response.topics:
+                for each in topic.partitions:
+                    self._raise_for_code(each.error_code, topic.name, each.partition_index)
+
+        topics = (
+            _build_struct(Api.OFFSET_DELETE, "OffsetDeleteRequestTopic", name=topic, partitions=tuple(named))
+            for topic, named in by_topic.items()
+        )
+        self._request_from_coordinator(Api.OFFSET_DELETE, check, topics=tuple(topics))
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata. (-1, "") if the group has committed none."""
@@ -254,7 +278,7 @@ class GroupCoordinator(Closing):
         raise CoordinatorError(
             f"the coordinator of group {group} refuses {subject}: {error}"
             + (f" ({refused} were not committed)" if refused else "")
-            + (f"; {remedy}" if error in ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION") else "")
+            + (f"; {remedy}" if error in _HAS_MEMBERS else "")
         )
 
 

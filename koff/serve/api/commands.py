@@ -1,4 +1,4 @@
-"""The commands of Kafka's own tools that help with a group."""
+"""The commands of Kafka's own tools that help with a group, or delete what nobody uses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from koff.records.topics import OFFSETS_TOPIC
+from koff.view.unused import Unused
 
 Json = dict[str, Any]
 
@@ -53,6 +54,22 @@ def _list_cures(cause: Json, kind: str, server: str, tool: str, rows: Sequence[J
             yield f"kafka-transactions.sh {server} find-hanging --topic {OFFSETS_TOPIC}"
         case "fell_out_of_log" if can_reset:
             yield f"{reset} --to-earliest"
+
+
+def write_delete(unused: Unused, brokers: str) -> str | None:
+    """The command that deletes the group or the topic; None if koff does not advise that.
+
+    It asks nobody, and changes the cluster. `brokers` is a word of a shell command.
+    """
+    if not unused.deletes:
+        return None
+    server = f"--bootstrap-server {brokers}"
+    if unused.kind == "unused_topic":
+        # kafka-topics.sh takes the name for a regular expression. Of its characters, only dots mean others.
+        pattern = unused.name.replace(".", "\\.")
+        return f"kafka-topics.sh {server} --topic {quote_word(pattern)} --delete"
+    tool = unused.group_type if unused.group_type in _DESCRIBE else "consumer"
+    return f"kafka-{tool}-groups.sh {server} --group {quote_word(unused.name)} --delete"
 
 
 def _find_committed(rows: Sequence[Json], cause: Json) -> Any:

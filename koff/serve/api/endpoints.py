@@ -22,6 +22,7 @@ from koff.serve.api.group_objects import (
 )
 from koff.serve.api.incident_objects import INCIDENT
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, label, regex, whole_number
+from koff.serve.api.scale_objects import SCALE
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
 from koff.view.cluster_view import Views
 from koff.view.lag_history import Course
@@ -249,9 +250,30 @@ _BY_PATH = (
         ),
     ),
 )
+_SCALE = ApiEndpoint(
+    f"{ROOT}/scale",
+    "How many members a group should have, for autoscalers. 503 if that is withheld or not known.",
+    queries.show_scale,
+    SCALE.schema,
+    (
+        any_text("group", "The name of the group.", is_required=True),
+        any_text("cluster", "Its cluster. May be left out if koff watches one."),
+        any_text("topic", "Only this topic of it, as if it read no other.", is_list=True),
+        whole_number(
+            "seconds", "In so many seconds it is to be within its allowance.", 1, 86_400, default=300
+        ),
+        whole_number(
+            "member_per_s",
+            "How many records a second one member can do: by default, what koff saw.",
+            1,
+            10**9,
+        ),
+    ),
+)
 _PATHS = {endpoint.path: endpoint for endpoint in _BY_PATH}
 ENDPOINTS = (
     *_BY_PATH,
+    _SCALE,
     _ask_in_query(f"{ROOT}/cluster", _PATHS[f"{ROOT}/clusters/{{cluster}}"]),
     _ask_in_query(f"{ROOT}/topics", _PATHS[f"{ROOT}/clusters/{{cluster}}/topics"]),
     _ask_in_query(f"{ROOT}/topic", _PATHS[f"{ROOT}/clusters/{{cluster}}/topics/{{topic}}"]),

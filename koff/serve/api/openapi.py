@@ -31,7 +31,7 @@ _PROBLEM = {
 _ERRORS = {
     400: "A parameter is wrong.",
     404: "There is no cluster, topic or group of that name.",
-    503: "koff makes no progress, or does not know whether there is such a group or topic.",
+    503: "koff makes no progress, or does not know what was requested.",
 }
 
 

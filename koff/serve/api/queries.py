@@ -26,13 +26,15 @@ from koff.serve.api.group_objects import (
 from koff.serve.api.incident_objects import INCIDENT, ClusterIncident
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
-from koff.serve.api.problems import NotFound, NotKnown
+from koff.serve.api.problems import NotFound, NotKnown, Problem
+from koff.serve.api.scale_objects import SCALE, NamedScale
 from koff.serve.api.topic_columns import TopicColumns
 from koff.serve.process_memory import read_memory_bytes
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.incidents import Incident
 from koff.view.lag_history import STEP_S, Course, find_last_known
 from koff.view.runbooks import build_runbook_url
+from koff.view.scaling import NoScale, scale_group
 
 Names = Mapping[str, str]
 """The names in the path, or in the query."""
@@ -164,6 +166,20 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
         ),
     }
     return {**found, "commands": list_commands(found, BROKERS)}
+
+
+def show_scale(views: Views, names: Names, query: Query) -> dict[str, Any]:
+    """How many members a group should have. Raises `Problem` 503 if what it follows from is withheld."""
+    if query["cluster"] is None and len(views.clusters) != 1:
+        raise Problem(404, f"there are {len(views.clusters)} clusters: name one in the parameter cluster")
+    view = views.clusters[0] if query["cluster"] is None else find_cluster(views, query["cluster"])
+    place = find_group(view, names["group"])
+    wanted = {name: query[name] for name in ("seconds", "member_per_s")}
+    try:
+        found = scale_group(view, place.shard, place.number, topics=query["topic"], **wanted)
+    except NoScale as error:
+        raise Problem(503, str(error)) from None
+    return SCALE.build(NamedScale(view.cluster or "", place.name, found))
 
 
 def _build_last_hour(course: Course | None) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def test_the_version_and_the_commands_are_told():
         ("koff.cli.lag, koff.cli.demo", "koff.cli.demo", {"rich", "textual"}),
         *(
             (f"koff.cli.{command}", "koff.client.cluster", {"confluent_kafka", "kazoo"})
-            for command in ("monitor", "lag", "group", "printer", "doctor")
+            for command in ("monitor", "lag", "group", "offsets", "unused", "printer", "doctor")
         ),
     ],
 )

@@ -41,6 +41,8 @@ RUN_BY = {
     "lag": "integration/test_against_kafka.py",
     "mcp": "unit/cli/test_mcp.py",
     "monitor": "integration/test_errors.py",
+    "offsets apply": "integration/test_offsets.py",
+    "offsets plan": "integration/test_offsets.py",
     "pipeline backfill": "spark",
     "pipeline check": "spark",
     "pipeline maintain": "spark",
@@ -50,6 +52,7 @@ RUN_BY = {
     "printer": "integration/test_printer.py",
     "push": "unit/cli/test_push.py",
     "quickstart": "integration/test_doctor.py",
+    "unused": "integration/test_unused.py",
     "version": "unit/cli/test_version.py",
 }
 """By command, the tests that run it: on a real Kafka if it talks to one."""
