@@ -21,7 +21,10 @@ RUN python3 -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
  && python3 -m venv --without-pip /opt/koff \
  && /opt/build/bin/pip --python /opt/koff install --no-cache-dir --require-hashes -r requirements.lock \
- && find /opt/koff/lib -type d -name tests -prune -exec rm -r {} +
+ && find /opt/koff/lib -type d -name tests -prune -exec rm -r {} + \
+ # Of the services that Amazon's library knows, koff needs those that give credentials: the rest is 28 MB.
+ && find /opt/koff/lib -path '*/botocore/data/*' -prune -type d ! -name sts ! -name 'sso*' ! -name signin \
+      -exec rm -r {} +
 
 FROM libraries AS build
 COPY pyproject.toml README.md LICENSE ./
@@ -45,12 +48,13 @@ ENTRYPOINT ["koff"]
 
 FROM runtime AS koff
 COPY --from=build /opt/koff /opt/koff
-# A container listens on all addresses: what it publishes is decided outside of it.
-ENV KOFF_MONITOR_LISTEN=:9850
+# A container listens on all addresses: what it publishes is decided outside of it. --listen, KOFF_MONITOR_LISTEN
+# and `listen` in koff.yaml come before it.
+ENV KOFF_DEFAULT_LISTEN=:9850
 # A number, so that Kubernetes' runAsNonRoot can check it.
 USER 65532:65532
 EXPOSE 9850
-HEALTHCHECK --interval=15s --timeout=5s --start-period=60s CMD ["koff", "health"]
+HEALTHCHECK --interval=15s --timeout=5s --start-period=60s CMD ["koff", "health", "--find"]
 CMD ["monitor"]
 
 FROM libraries AS build-spark

@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all kerberos test-unit test-long test-versions test-benches test-installs check lint format \
-  lock lock-jars bench jars audit dist release-check clean check-python
+  docs lock lock-jars bench jars audit dist release-check sbom clean check-python
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,7 +76,12 @@ lock: ## resolve the dependencies anew (needs uv)
 	$(COMPILE) pyproject.toml --extra zookeeper --extra auth --extra aws --extra pkcs12 --extra spark --constraint requirements-dev.lock \
 	  --output-file requirements-spark.lock
 	$(COMPILE) --group build --constraint requirements-dev.lock --output-file requirements-build.lock
+	$(COMPILE) --group docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 	$(COMPILE) --group audit --constraint requirements-dev.lock --output-file requirements-audit.lock
+
+docs: .venv-docs/.installed ## the site of docs/, in build/docs; a link to nothing is an error
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict
+	@echo "build/docs/index.html"
 
 audit: .venv-audit/.installed ## look for known vulnerabilities of what the lock files pin (needs the package index)
 	@for lock in *.lock; do \
@@ -88,11 +93,18 @@ dist: .venv-build/.installed ## wheel and sdist, in dist/
 	@rm -rf dist
 	@.venv-build/bin/python -m build --no-isolation
 
-release-check: ## check that the version may be released: CHANGELOG, chart, manifests, nothing uncommitted
+release-check: .venv-build/.installed sbom ## check that the version may be released: what agrees, equal builds, licences
+	@$(PYTHON) .ci/release.py reproduce --python .venv-build/bin/python
 	@$(PYTHON) .ci/release.py check $(ARGS)
 
+sbom: .venv-audit/.installed .venv-run/.installed ## what the image has besides Debian's packages, with the licences: build/koff.cdx.json
+	@mkdir -p build
+	@.venv-audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-file build/koff.cdx.json .venv-run/bin/python
+	@$(PYTHON) .ci/release.py licences build/koff.cdx.json
+
 clean: ## remove the virtual environment, caches and builds (Kafka's jars stay in the user's cache)
-	rm -rf $(VENV) .venv-audit .venv-build .venv-demo build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-audit .venv-build .venv-demo .venv-run build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The demo needs what koff runs on, a Java and jgo, and neither Spark nor what tests need. koff itself is run from here.
@@ -113,6 +125,12 @@ $(INSTALLED): requirements-dev.lock pyproject.toml | check-python
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# What the image has: neither pip nor what only developers need.
+.venv-run/.installed: requirements.lock .venv-audit/.installed
+	@$(PYTHON) -m venv --without-pip .venv-run
+	@.venv-audit/bin/python -m pip --python .venv-run/bin/python install --quiet --require-hashes -r $<
 	@touch $@
 
 .venv-%/.installed: requirements-%.lock

@@ -1,22 +1,30 @@
 """What a release needs, beside `make dist`. Run by `make release-check` and by the workflow `release`.
 
-release.py check [--tag vX.Y.Z]   why this source tree may not be released (exit code 1)
-release.py notes                  the section of CHANGELOG.md about the version, for the release's page
+release.py check [--tag vX.Y.Z]    why this source tree may not be released (exit code 1)
+release.py notes                   the section of CHANGELOG.md about the version, for the release's page
+release.py reproduce [--python P]  builds wheel and sdist twice, at two places: they must be equal
+release.py licences SBOM           what the image has, with licences; exit code 1 if one is none of LICENCES
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 UNRELEASED = "Unreleased"
 CATEGORIES = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+LICENCES = re.compile(r"MIT|BSD|Apache|PSF|ISC|Zlib|MPL|\bLGPL|Lesser")
+"""Those of libraries that koff may call, and that its image may have."""
 _VERSION = re.compile(r'^VERSION = "([^"]+)"$', re.M)
 _HEADING = re.compile(r"^## (.+)$", re.M)
 _RELEASE = re.compile(r"(\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)")
@@ -33,11 +41,18 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check").add_argument("--tag", help="the git tag of the release")
     commands.add_parser("notes")
+    commands.add_parser("reproduce").add_argument("--python", default=sys.executable, help="with hatchling")
+    commands.add_parser("licences").add_argument("sbom", type=Path)
     options = parser.parse_args()
     if options.command == "notes":
         print(read_notes(options.root))
         return 0
-    problems = list(find_problems(options.root, options.tag))
+    if options.command == "reproduce":
+        problems = list(find_differences(options.root, options.python))
+    elif options.command == "licences":
+        problems = list(find_licence_problems(json.loads(options.sbom.read_text())))
+    else:
+        problems = list(find_problems(options.root, options.tag))
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0
@@ -79,12 +94,54 @@ def find_problems(root: Path, tag: str | None) -> Iterator[str]:
     for path in sorted((root / "deploy" / "kubernetes").glob("*.yaml")):
         for found in set(_IMAGE.findall(path.read_text())) - {version}:
             yield f"{path.name} has the image koff:{found}, but koff/version.py has {version}"
-    if not tomllib.loads((root / "pyproject.toml").read_text())["project"].get("urls"):
+    urls = tomllib.loads((root / "pyproject.toml").read_text())["project"].get("urls")
+    values = root / "deploy" / "helm" / "koff" / "values.yaml"
+    if not urls:
         yield "pyproject.toml has no [project.urls]: PyPI's page would not lead to the source"
+    elif values.exists() and not any(f"runbookUrl: {url}/" in values.read_text() for url in urls.values()):
+        yield "values.yaml has a runbookUrl that is not below [project.urls]: alerts would lead nowhere"
     if not (root / ".git").exists():
         yield "this is not a git repository"
     elif changed := _list_changed_files(root):
         yield f"not committed: {', '.join(changed)}"
+
+
+def find_differences(root: Path, python: str) -> Iterator[str]:
+    """Builds twice, the second time from a copy at another place. One line for each file that differs."""
+    with tempfile.TemporaryDirectory() as folder:
+        git = ["git", "-C", str(root), "-c", f"safe.directory={root}"]
+        archive = subprocess.run([*git, "archive", "HEAD"], check=True, capture_output=True).stdout
+        for name in ("source", "copy/source"):
+            (Path(folder) / name).mkdir(parents=True)
+            subprocess.run(["tar", "-x", "-C", Path(folder) / name], input=archive, check=True)
+        built = [_build(Path(folder) / "source", python), _build(Path(folder) / "copy" / "source", python)]
+    for name, digest in built[0].items():
+        print(f"{digest}  {name}")
+    for name in sorted(built[0].keys() | built[1].keys()):
+        if built[0].get(name) != built[1].get(name):
+            yield f"{name} is not the same when it is built again"
+
+
+def _build(source: Path, python: str) -> dict[str, str]:
+    """The digest of each file, by name."""
+    command = [python, "-m", "hatchling", "build", "-d", "built"]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (source / "built").iterdir()}
+
+
+def find_licence_problems(sbom: dict[str, Any]) -> Iterator[str]:
+    """Prints each component of the SBOM with its licence. One line for each that has none of `LICENCES`."""
+    for component in sbom["components"]:
+        name = f"{component['name']} {component['version']}"
+        found = [_name_licence(each) for each in component.get("licenses", ())]
+        print(f"{name:<45} {', '.join(found)}")
+        if not found or not any(LICENCES.search(each) for each in found):
+            yield f"{name} has the licence {', '.join(found) or 'unknown'}: may koff's image have it?"
+
+
+def _name_licence(entry: dict[str, Any]) -> str:
+    licence = entry.get("license", {})
+    return str(licence.get("id") or licence.get("name") or entry.get("expression"))
 
 
 def _find_problems_of_changelog(sections: list[tuple[str, str]], version: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A broker on loopback that accepts or refuses log-ins by SASL/PLAIN, and counts them."""
+"""A broker on loopback that accepts or refuses log-ins by SASL, and notes them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ _VERSIONS = {Api.API_VERSIONS: 3, Api.SASL_HANDSHAKE: 1, Api.SASL_AUTHENTICATE: 
 
 
 class SaslBroker(Closing):
-    """Accepts `password`; refuses all others. It knows no topics. A context manager."""
+    """Accepts `password`; refuses all others. It knows no topics. A context manager.
 
-    def __init__(self, password: str = "right") -> None:
-        self.password = password
+    Messages of another mechanism than PLAIN are all accepted.
+    """
+
+    def __init__(self, password: str = "right", mechanism: str = "PLAIN") -> None:
+        self.password, self.mechanism = password, mechanism
         self.log_ins = self.accepted = 0
         """So many log-ins were tried, and so many of them were accepted."""
+        self.message = b""
+        """The newest message of a client."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self._clients: list[socket.socket] = []
         self.port: int = self._server.getsockname()[1]
@@ -86,10 +91,11 @@ class SaslBroker(Closing):
                 )
                 return build_response(api, version, error_code=ErrorCode.none, api_keys=tuple(keys))
             case Api.SASL_HANDSHAKE:
-                return build_response(api, version, error_code=ErrorCode.none, mechanisms=("PLAIN",))
+                return build_response(api, version, error_code=ErrorCode.none, mechanisms=(self.mechanism,))
             case Api.SASL_AUTHENTICATE:
                 self.log_ins += 1
-                if request.auth_bytes.endswith(b"\0" + self.password.encode()):
+                self.message = request.auth_bytes
+                if self.mechanism != "PLAIN" or request.auth_bytes.endswith(b"\0" + self.password.encode()):
                     self.accepted += 1
                     return build_response(api, version, error_code=ErrorCode.none, auth_bytes=b"")
                 refusal = {

@@ -40,7 +40,7 @@ def check(file: Path) -> None:
     """Check a koff.yaml (the default), and print every error with its line. Does not connect.
 
     Variables and files with secrets are read as `koff monitor` would read them, and librdkafka checks the
-    properties. The exit code is 2 if there is an error.
+    properties. koff must be able to listen on the address here. The exit code is 2 if there is an error.
     """
     errors: tuple[str, ...] = ()
     try:
@@ -76,6 +76,7 @@ def schema() -> None:
 def _find_errors(file: KoffYaml) -> tuple[str, ...]:
     """What is wrong with a file whose values are right by themselves. Raises `ConfigFileError`."""
     from koff.serve.access import read_rules
+    from koff.serve.listening import find_listen_fault
 
     errors = []
     try:
@@ -84,6 +85,8 @@ def _find_errors(file: KoffYaml) -> tuple[str, ...]:
         list_webhooks(file)
     except ConfigError as error:
         errors.append(str(error))
+    if fault := find_listen_fault(build_serve_conf(file)):
+        errors.append(fault)
     monitors = list_monitors(file, gather_properties(environment=os.environ), shares_state_dir=True)
     return (*errors, *find_refused_properties(file, monitors))
 

@@ -29,6 +29,7 @@ from koff.config.kinds import number
 from koff.errors import KoffError
 
 if TYPE_CHECKING:
+    from koff.kafkatest import KafkaCluster
     from koff.kafkatest.incidents import ScriptedIncident
     from koff.monitor.conf import MonitorConf
 
@@ -63,9 +64,28 @@ _END_INTERVAL_S = 1.0  # with the default, 5 s, the lag on the screen jumps
     "[default: something goes wrong each minute]",
 )
 @option("--calm", is_flag=True, help="Nothing goes wrong.")
+@option(
+    "--groups",
+    "many",
+    type=click.IntRange(0, 20_000),
+    default=0,
+    help="So many more groups, without members, to show koff at size.",
+)
+@option(
+    "--partitions",
+    type=click.IntRange(1, 200_000),
+    help="How many partitions these groups read in all.  [default: 10 each]",
+)
 @option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def demo(
-    rate: float, port: int | None, seconds: float | None, incident: str | None, calm: bool, opens: bool
+    rate: float,
+    port: int | None,
+    seconds: float | None,
+    incident: str | None,
+    calm: bool,
+    many: int,
+    partitions: int | None,
+    opens: bool,
 ) -> None:
     """Show koff at work on a real Kafka with live groups.
 
@@ -80,11 +100,13 @@ def demo(
       koff demo
       koff demo --rate 2000 --port 9900
       koff demo --incident settlement --open
+      koff demo --groups 2000 --partitions 20000
     """
     set_up_logs()
     with _interrupt_on_signals() as ignore_signals, ExitStack() as started:
         try:
-            _run_demo(started, rate, port, seconds, _choose_incidents(incident, calm), opens)
+            shape = DemoShape(rate, _choose_incidents(incident, calm), many, partitions or 10 * many)
+            _run_demo(started, shape, port, seconds, opens)
         except KeyboardInterrupt:
             click.echo()
         finally:
@@ -132,17 +154,23 @@ def _choose_incidents(group: str | None, calm: bool) -> "Sequence[ScriptedIncide
     return schedule
 
 
+@dataclass(frozen=True, slots=True)
+class DemoShape:
+    """What runs on the Kafka of the demo. `many` groups without members read `partitions` in all."""
+
+    rate: float
+    schedule: "Sequence[ScriptedIncident]"
+    many: int
+    partitions: int
+
+
 def _run_demo(
-    started: ExitStack,
-    rate: float,
-    port: int | None,
-    seconds: float | None,
-    schedule: "Sequence[ScriptedIncident]",
-    opens: bool,
+    started: ExitStack, shape: DemoShape, port: int | None, seconds: float | None, opens: bool
 ) -> None:
     """Runs the demo to its end. `started` gets everything that the demo starts, and stops it."""
     from koff.client.cluster_conf import ClusterConf
     from koff.kafkatest import LocalKafka, ProgressLine, incidents, traffic
+    from koff.kafkatest.archive import making_archive
     from koff.monitor.conf import MonitorConf
     from koff.monitor.requests import Display
     from koff.tracker import Objective
@@ -150,13 +178,17 @@ def _run_demo(
     click.echo(
         "This starts a real Kafka, consumer groups that keep up, fall behind or stop, and koff monitor."
     )
+    schedule = shape.schedule
     groups = traffic.GROUPS + (incidents.GROUPS if schedule else ())
     topics = traffic.TOPICS | (incidents.TOPICS if schedule else {})
     with ProgressLine(sys.stdout) as line:
         kafka = started.enter_context(LocalKafka(progress=line))
-        line("starting traffic")
-        running = started.enter_context(traffic.Traffic(kafka, rate=rate, topics=topics, groups=groups))
+        # koff starts while the topics are created.
         monitor = started.enter_context(_start_monitor(kafka.bootstrap, port or _choose_port()))
+        line("starting traffic")
+        running = started.enter_context(traffic.Traffic(kafka, rate=shape.rate, topics=topics, groups=groups))
+        if shape.many:
+            _add_many_groups(started, kafka, shape)
         _wait_until_ready(monitor, line)
     notes = [f"page: {monitor.url}/   Kafka: {kafka.bootstrap}   q stops all of it", ""]
     click.echo(_format_introduction(kafka.bootstrap, monitor, {group.name: group.about for group in groups}))
@@ -164,12 +196,22 @@ def _run_demo(
     conf = MonitorConf(ClusterConf(kafka.bootstrap), end_interval_s=_END_INTERVAL_S, display=display)
     announce = partial(notes.__setitem__, 1) if has_terminal() else click.echo
     started.enter_context(incidents.Incidents(kafka, running, schedule, announce))
+    started.enter_context(making_archive(kafka))
     if opens:
         click.launch(f"{monitor.url}/")
     if has_terminal():
         _show_live_view(conf, notes, seconds)
     else:
         _print_tables(conf, monitor, seconds)
+
+
+def _add_many_groups(started: ExitStack, kafka: "KafkaCluster", shape: DemoShape) -> None:
+    from koff.kafkatest import many_groups, traffic
+
+    groups = many_groups.share_out(shape.many, shape.partitions)
+    topics = many_groups.list_topics(groups)
+    started.enter_context(traffic.Traffic(kafka, rate=shape.rate, topics=topics, groups=()))
+    started.enter_context(many_groups.ManyGroups(kafka.bootstrap, groups))
 
 
 def _show_live_view(conf: "MonitorConf", notes: Sequence[str], seconds: float | None) -> None:
@@ -284,7 +326,7 @@ def _format_introduction(brokers: str, monitor: DemoMonitor, groups: dict[str, s
     return f"""
   Kafka         {brokers}
   page          {url}/
-  metrics       {url}/metrics
+  metrics       {url}/metrics (alert on koff_group_status{{status="ERR"}} == 1)
   API           {url}/api
   ready         {url}/readyz
 

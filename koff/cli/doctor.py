@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
-from koff.cli.doctor_checks import Level, run_checks
+from koff.cli.doctor_checks import Check, Level, run_checks
 from koff.cli.log_lines import set_up_logs
 from koff.cli.options import cluster_options, group_options, read_cluster, timeout_option
 from koff.config.monitors import build_look
@@ -34,11 +35,17 @@ def doctor(timeout_s: float, **_: Any) -> None:
     """
     set_up_logs()
     conf = build_look(*read_cluster(click.get_current_context()))
+    levels = print_checks(run_checks(conf, timeout_s))
+    sys.exit(1 if Level.FAILURE in levels else WARNED if Level.WARNING in levels else 0)
+
+
+def print_checks(checks: Iterable[Check]) -> set[Level]:
+    """Prints each check when it is done, with its cure. Returns the levels."""
     levels = set()
-    for check in run_checks(conf, timeout_s):
+    for check in checks:
         levels.add(check.level)
         click.echo(f"{check.level.value:<5} {check.name:<19} {check.text}")
         if check.cure:
             click.echo(f"{'':<25} -> {check.cure}")
         sys.stdout.flush()
-    sys.exit(1 if Level.FAILURE in levels else WARNED if Level.WARNING in levels else 0)
+    return levels

@@ -14,13 +14,15 @@ from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf
 from koff.client.metadata import Metadata, Node
 from koff.client.rights import Rights, fetch_broker_settings, fetch_rights
-from koff.client.wire.connection import Connection
+from koff.client.wire.connection import Connection, UnsupportedVersion
 from koff.errors import ConnectError, Denied, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.watch import take_views
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.serve.metrics.exposition import Exposition
+from koff.tracker import PartitionLag
 from koff.view.cluster_view import ClusterView
+from koff.view.managed_services import find_service
 from koff.view.wording import count, show
 
 _MOST_NAMED = 5
@@ -50,11 +52,15 @@ class Check:
 
 def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
     """The checks, in the order in which one depends on the other. Ends at the first that ends all others."""
+    named = list(_name_service(host for host, _ in parse_addresses(conf.cluster.brokers)))
+    yield from named
     yield from _check_addresses(conf.cluster)
     try:
         with Cluster(conf.cluster).connect() as cluster:
             metadata = cluster.fetch_metadata()
             yield _describe_cluster(metadata)
+            if not named:
+                yield from _name_service((node.host for node in metadata.brokers), metadata.cluster_id)
             yield from _check_listeners(metadata.brokers)
             rights = _fetch_rights(conf, cluster)
             yield from _check_internal_topics(conf, cluster, metadata, rights)
@@ -63,7 +69,12 @@ def run_checks(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
     except KoffError as error:
         yield Check(Level.FAILURE, "connect", str(error))
         return
-    yield from _check_groups(conf, timeout_s)
+    yield from _check_groups(conf, timeout_s, metadata)
+
+
+def _name_service(hosts: Iterable[str], cluster_id: str = "") -> Iterator[Check]:
+    if (service := find_service(hosts, cluster_id)) is not None:
+        yield Check(Level.NOTE, "service", f"{service.name}: {service.expect}", f"see {service.page}")
 
 
 def _check_addresses(conf: ClusterConf) -> Iterator[Check]:
@@ -110,7 +121,7 @@ def _check_listeners(brokers: Iterable[Node]) -> Iterator[Check]:
 def _fetch_rights(conf: MonitorConf, cluster: Cluster) -> Rights | None:
     try:
         return fetch_rights(cluster, [conf.offsets_topic, SHARE_STATE_TOPIC])
-    except ConnectError:
+    except (ConnectError, UnsupportedVersion):
         return None
 
 
@@ -129,8 +140,8 @@ def _check_internal_topics(
         replicas = min((len(partition.replicas) for partition in partitions), default=0)
         text = f"{count(len(partitions), 'partition')}, {count(replicas, 'replica')}"
         if leaderless:
-            cure = "lags of the groups in these partitions are withheld until they have a leader"
-            yield Check(Level.WARNING, topic, f"{text}; {leaderless} without a leader", cure)
+            text += f"; {leaderless} without a leader: the lags of their groups are withheld"
+            yield Check(Level.WARNING, topic, text, _find_leader_cure(metadata, [topic]))
         elif behind:
             yield Check(Level.WARNING, topic, f"{text}; {behind} with replicas that are not in sync")
         else:
@@ -138,11 +149,22 @@ def _check_internal_topics(
         yield from _check_policy(cluster, topic)
 
 
+def _find_leader_cure(metadata: Metadata, topics: Iterable[str]) -> str:
+    """What gives the leaderless partitions of these topics a leader."""
+    partitions = (each for topic in topics for each in metadata.topics.get(topic, ()) if each.leader < 0)
+    absent = {replica for each in partitions for replica in each.replicas} - {n.id for n in metadata.brokers}
+    if absent:
+        return (
+            f"start the brokers that have the replicas: {_list([str(number) for number in sorted(absent)])}"
+        )
+    return "all brokers with replicas are there: look into their logs for a failed disk or controller"
+
+
 def _check_policy(cluster: Cluster, topic: str) -> Iterator[Check]:
     try:
         policy = cluster.fetch_topic_configs(topic, "cleanup.policy").get("cleanup.policy", "")
-    except Denied:
-        return  # the rights say it
+    except (Denied, UnsupportedVersion):
+        return  # the rights say it, or the broker cannot
     if "compact" not in policy:
         cure = "koff expects compaction, as Kafka sets it: offsets that are deleted are lost for groups, too"
         yield Check(Level.WARNING, topic, f"cleanup.policy is {policy}", cure)
@@ -195,7 +217,7 @@ def _check_settings(cluster: Cluster, metadata: Metadata) -> Iterator[Check]:
         return
     try:
         settings = fetch_broker_settings(cluster, metadata.brokers[0].id)
-    except ConnectError as error:
+    except (ConnectError, UnsupportedVersion) as error:
         yield Check(Level.NOTE, "retention", f"the settings of a broker are not known: {error}")
         return
     if settings is None:
@@ -216,7 +238,7 @@ def _check_settings(cluster: Cluster, metadata: Metadata) -> Iterator[Check]:
         yield Check(Level.OK, "retention", text)
 
 
-def _check_groups(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
+def _check_groups(conf: MonitorConf, timeout_s: float, metadata: Metadata) -> Iterator[Check]:
     """Reads everything once, as `koff monitor` would at its start."""
     began_s = time.monotonic()
     try:
@@ -243,14 +265,29 @@ def _check_groups(conf: MonitorConf, timeout_s: float) -> Iterator[Check]:
             f"{count(view.stats.undecodable, 'record')} cannot be decoded",
             "koff printer shows them, with the reason: please report them",
         )
-    unknown = sorted({show(row.topic) for row in rows if row.committed is not None and row.end is None})
-    if unknown:
-        cure = "they are deleted, or this user may not describe them: " + _format_acls(
-            conf.cluster, "--topic '*'", ["DESCRIBE"]
-        )
-        yield Check(Level.WARNING, "topics", f"end offsets of {_list(unknown)} are not known", cure)
+    yield from _check_ends(conf.cluster, metadata, rows)
     yield from _check_clock(view)
     yield _estimate_cost(view, len(rows))
+
+
+def _check_ends(conf: ClusterConf, metadata: Metadata, rows: Iterable[PartitionLag]) -> Iterator[Check]:
+    """Topics whose end offsets are not known, by the reason."""
+    unknown = {row.topic for row in rows if row.committed is not None and row.end is None}
+    leaderless = {topic for topic in unknown if any(at.leader < 0 for at in metadata.topics.get(topic, ()))}
+    hidden = unknown - metadata.topics.keys()
+    acls = _format_acls(conf, "--topic '*'", ["DESCRIBE"])
+    for topics, why, cure in (
+        (leaderless, ": partitions have no leader", _find_leader_cure(metadata, leaderless)),
+        (hidden, "", f"they are deleted, or this user may not describe them: {acls}"),
+        (
+            unknown - leaderless - hidden,
+            "",
+            "their leaders do not respond in time: a longer --timeout may help",
+        ),
+    ):
+        if topics:
+            text = f"end offsets of {_list(sorted(map(show, topics)))} are not known{why}"
+            yield Check(Level.WARNING, "topics", text, cure)
 
 
 def _check_clock(view: ClusterView) -> Iterator[Check]:

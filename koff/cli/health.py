@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 from click import option
 
+from koff.cli.listening_process import find_listen_address
 from koff.config.kinds import checked, number
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 
@@ -32,6 +33,12 @@ _LONGEST_BYTES = 10_000
     type=checked("HOST:PORT", parse_listen_address),
     help="The address that koff monitor listens on.",
 )
+@option(
+    "--find",
+    is_flag=True,
+    help="Ask the koff of this user that listens, wherever it does (on Linux; for containers): --listen "
+    "holds if there is none.",
+)
 @option("--ready", is_flag=True, help="Ask for /readyz, not /healthz.")
 @option("--tls", is_flag=True, help="Connect with TLS. The certificate is not checked: no secret is sent.")
 @option(
@@ -49,6 +56,7 @@ _LONGEST_BYTES = 10_000
 @option("--timeout", "timeout_s", default=4.0, type=number("SECONDS", 0.1), help="Deadline.")
 def health(
     listen: str,
+    find: bool,
     ready: bool,
     tls: bool,
     client_cert: Path | None,
@@ -72,7 +80,7 @@ def health(
         except OSError as error:  # ssl.SSLError is an OSError
             click.echo(f"cannot use the client certificate {client_cert}: {error.strerror or error}")
             sys.exit(1)
-    status, text = _fetch(listen, path, context, timeout_s)
+    status, text = _fetch((find_listen_address() if find else None) or listen, path, context, timeout_s)
     click.echo(text)
     sys.exit(0 if status == 200 else 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sys
@@ -33,6 +32,7 @@ from koff.monitor.plan import Way
 from koff.serve.api.group_objects import GROUP, ExplainedTotal
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cluster_view import ClusterView
+from koff.view.csv_text import write_csv
 from koff.view.wording import show
 
 ABOVE, UNKNOWN = 3, 4
@@ -201,9 +201,7 @@ def _print_table(view: ClusterView, rows: list[PartitionLag], totals: list[Group
 
 
 def _print_csv(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(_FIELDS)
-    writer.writerows(_row_fields(view.cluster or "", row).values() for row in rows)
+    write_csv(sys.stdout, _FIELDS, (_row_fields(view.cluster or "", row).values() for row in rows))
 
 
 def _print_json(view: ClusterView, rows: list[PartitionLag], totals: list[GroupTotal]) -> None:

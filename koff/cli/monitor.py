@@ -9,10 +9,14 @@ from typing import Any
 
 import click
 
-from koff.cli.log_lines import set_up_logs
+from koff.cli.log_lines import set_up_logs  # before structlog
+
+# isort: split
+import structlog
+
 from koff.cli.malloc import return_freed_memory
 from koff.cli.options import OF_CLUSTERS, clusters_options, read_clusters, setting_options
-from koff.config.koff_yaml import ConfigFileError
+from koff.config.koff_yaml import ConfigFileError, KoffYaml
 from koff.config.monitors import (
     build_metrics_conf,
     build_serve_conf,
@@ -20,9 +24,12 @@ from koff.config.monitors import (
     list_monitors,
     list_webhooks,
 )
-from koff.config.settings import SETTINGS
+from koff.config.settings import PROCESS_SETTINGS, SETTINGS
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
+from koff.serve.events.webhook import WebhookConf
+
+log = structlog.get_logger(component="config")
 
 
 @click.command()
@@ -39,29 +46,21 @@ def monitor(config: Path | None, **_: Any) -> None:
     \b
     Examples:
       koff monitor --brokers localhost:9092
-      koff monitor --brokers kafka:9093 --listen :9850 --wait --property-file tls.properties
+      koff monitor --brokers kafka:9093 --listen :9850 --property-file tls.properties
       KOFF_PROPERTY_SASL_PASSWORD=... koff monitor --brokers kafka:9094 \\
           --property security.protocol=sasl_ssl --property sasl.mechanism=SCRAM-SHA-512 \\
           --property sasl.username=koff
       koff monitor --config koff.yaml
     """
     ctx = click.get_current_context()
-    file, _ = read_clusters(ctx)
-    set_up_logs(file.settings["log_format"], file.settings["log_level"])
+    read = _Configuration(ctx)
     return_freed_memory()
-
-    def read() -> list[MonitorConf]:
-        file, properties = read_clusters(ctx)
-        monitors = list_monitors(file, properties, shares_state_dir=config is not None)
-        if errors := find_refused_properties(file, monitors):  # here: a reload with an error changes nothing
-            raise ConfigFileError(errors)
-        return monitors
-
     running = Daemon(
-        read,
-        build_serve_conf(file),
-        build_metrics_conf(file),
-        lambda: list_webhooks(read_clusters(ctx)[0]),
+        read.read_monitors,
+        build_serve_conf(read.began),
+        build_metrics_conf(read.began),
+        read.read_webhooks,
+        read.note_reload,
     )
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.
     gc.freeze()
@@ -71,3 +70,36 @@ def monitor(config: Path | None, **_: Any) -> None:
     if config is not None:
         signal.signal(signal.SIGHUP, lambda *_: running.reload())
     running.run()
+
+
+class _Configuration:
+    """koff.yaml and the options, read again at each reload. `began` is what they said at the start."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        self._ctx = ctx
+        self.began, _ = read_clusters(ctx)
+        self._set_up_logs(self.began)
+
+    def read_monitors(self) -> list[MonitorConf]:
+        """The configuration of each cluster. Raises `ConfigError`: a reload with an error changes nothing."""
+        file, properties = read_clusters(self._ctx)
+        monitors = list_monitors(file, properties, shares_state_dir=self._ctx.params["config"] is not None)
+        if errors := find_refused_properties(file, monitors):
+            raise ConfigFileError(errors)
+        return monitors
+
+    def read_webhooks(self) -> list[WebhookConf]:
+        """The configuration of each webhook. Raises `ConfigError`."""
+        return list_webhooks(read_clusters(self._ctx)[0])
+
+    def note_reload(self) -> None:
+        """Takes over how to log, and logs which other changes wait for a restart of koff."""
+        file, _ = read_clusters(self._ctx)
+        self._set_up_logs(file)
+        before, now = self.began.settings, file.settings
+        waiting = [each.name for each in PROCESS_SETTINGS if each.reload == "never"]
+        if changed := [name for name in waiting if before[name] != now[name]]:
+            log.warning("some changes take effect when koff is restarted", settings=changed)
+
+    def _set_up_logs(self, file: KoffYaml) -> None:
+        set_up_logs(file.settings["log_format"], file.settings["log_level"])

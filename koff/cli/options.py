@@ -67,7 +67,9 @@ def setting_options(*names: str) -> Callable[[Command], Command]:
     return decorate(*(SETTINGS[name].build_option() for name in names))
 
 
-cluster_options = decorate(setting_options("brokers", "offsets_topic"), *_PROPERTIES, _CONFIG, _CLUSTER)
+connection_options = decorate(setting_options("brokers", "offsets_topic"), *_PROPERTIES)
+"""Adds the options that name one cluster, without those of koff.yaml."""
+cluster_options = decorate(connection_options, _CONFIG, _CLUSTER)
 """Adds the options that name one cluster, for `read_cluster`."""
 clusters_options = decorate(setting_options(*OF_CLUSTERS), *_PROPERTIES, _CONFIG)
 """Adds the options that name one cluster, and --config, for `read_clusters`."""
@@ -102,7 +104,7 @@ class ChosenCluster(NamedTuple):
 
 def read_cluster(ctx: click.Context) -> ChosenCluster:
     """The cluster that --brokers or --config names. Raises `ConfigError`, and click's `UsageError`."""
-    brokers, config, name = (ctx.params[each] for each in ("brokers", "config", "cluster"))
+    brokers, config, name = (ctx.params.get(each) for each in ("brokers", "config", "cluster"))
     is_named = name is not None or ctx.get_parameter_source("config") is ParameterSource.COMMANDLINE
     if brokers and is_named and ctx.get_parameter_source("brokers") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--brokers names a cluster, and so does --config: give one of them", ctx)

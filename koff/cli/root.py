@@ -20,7 +20,24 @@ from koff.cli.standard_streams import set_up_standard_streams
 from koff.errors import ConfigError, KoffError
 from koff.version import VERSION
 
-COMMANDS = ("config", "decode", "demo", "doctor", "group", "health", "lag", "monitor", "pipeline", "printer")
+COMMANDS = (
+    "completion",
+    "config",
+    "decode",
+    "demo",
+    "doctor",
+    "group",
+    "health",
+    "help",
+    "lag",
+    "mcp",
+    "monitor",
+    "pipeline",
+    "printer",
+    "push",
+    "quickstart",
+    "version",
+)
 """Each command is in the module of its name. It is imported when it is used, for a quick start."""
 SHARED = ("BROKERS", "PROPERTY_FILE", "OFFSETS_TOPIC", "CONFIG")
 """Options that all commands take from the same variable, unless the command's own is set: KOFF_BROKERS."""

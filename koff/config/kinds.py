@@ -28,13 +28,15 @@ class Kind(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
     """What a value may be: the type of an option, and of a key of koff.yaml.
 
     `name` stands for the value in --help, and `values` in the docs. `parse` raises `ValueError`, whose text
-    follows the name of the setting ("must be ..."), or `ConfigError`.
+    follows the name of the setting ("must be ..."), or `ConfigError`. In koff.yaml, a text that is `joined`
+    may be a list of its parts, without the commas.
     """
 
     name: str
     parse: Callable[[str], Any]
     schema: Mapping[str, Any]
     values: str
+    joined: bool = False
 
     def parse_value(self, text: str) -> Any:
         """The value. Raises `ValueError`, whose text follows the name of the setting."""
@@ -196,12 +198,15 @@ class Setting:
         help_text = f"{self.help} Repeatable." if self.many else self.help
         if self.default_text:
             help_text += f"  [default: {self.default_text}]"
+        name = self.option_name
         if self.kind is BOOLEAN:
             shape: dict[str, Any] = {"is_flag": True}
+            if self.default:  # else no option could say false
+                name = f"{name}/--no-{name.removeprefix('--')}"
         else:
             shape = {"type": self.kind, "metavar": self.kind.name, "multiple": self.many}
         arguments = {**shape, "default": self.default, "help": help_text, **changes}
-        return click.option(self.option_name, self.name, **arguments)
+        return click.option(name, self.name, **arguments)
 
     def build_schema(self) -> dict[str, Any]:
         """The JSON schema of the value."""
@@ -211,7 +216,7 @@ class Setting:
                 schema = {"type": "array", **({"minItems": 1} if self.required else {}), "items": schema}
         else:
             schema = dict(self.kind.schema)
-            if self.many:
+            if self.many or getattr(self.kind, "joined", False):
                 schema = {"anyOf": [schema, {"type": "array", "minItems": 1, "items": schema}]}
         schema["description"] = self.help
         if self.default is not None:

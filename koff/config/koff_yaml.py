@@ -200,7 +200,11 @@ class _Parser:
 
     def _parse_value(self, node: Any, place: str, kind: Kind) -> Any:
         """The value. None after an error."""
-        text = self._parse_text(node, place)
+        if kind.joined and node.id == "sequence" and node.value:
+            parts = [self._parse_text(each, place) for each in node.value]
+            text = None if None in parts else ",".join(map(str, parts))
+        else:
+            text = self._parse_text(node, place)
         try:
             return None if text is None else kind.parse_value(text)
         except ValueError as error:

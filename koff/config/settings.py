@@ -8,6 +8,7 @@ values by the names of their fields (`koff.config.monitors`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 from koff.serve.metrics.conf import check_families
 from koff.tracker import compile_expression
+from koff.view.runbooks import check_runbook_template
 
 
 def _check_zookeeper(given: str) -> None:
@@ -56,10 +58,11 @@ def _mask_properties(texts: Mapping[str, str]) -> dict[str, str]:
     return {name: MASK if is_secret(name) else str(value) for name, value in texts.items()}
 
 
-ADDRESSES = kinds.checked("HOST:PORT[,...]", check_addresses)
+ADDRESSES = replace(kinds.checked("HOST:PORT[,...]", check_addresses), joined=True)
 EXPRESSION = kinds.text("REGEX", compile_expression)
 FAMILIES = kinds.checked("NAMES", lambda given: check_families(given.split(",")))
 FILE, FOLDER = kinds.text("FILE", Path), kinds.text("DIR", Path)
+RUNBOOK = kinds.checked("URL", check_runbook_template)
 GROUP_LABELS = kinds.text("REGEX", parse_group_labels)
 LABELS = Texts(_find_label_fault)
 LISTEN = kinds.checked("HOST:PORT", parse_listen_address)
@@ -83,7 +86,7 @@ NAMING_SETTINGS = (
     Setting(
         "brokers",
         ADDRESSES,
-        "Brokers to connect to first.",
+        "Brokers to connect to first. In koff.yaml also a list of them.",
         example="kafka-1:9092,kafka-2:9092",
         required=True,
         one_cluster=True,
@@ -183,6 +186,14 @@ CLUSTER_SETTINGS = (
         see="#objectives",
     ),
     Setting(
+        "runbook",
+        RUNBOOK,
+        "Where your runbook is: a link on the page of each group, and `runbook_url` in the API. `{cluster}`,"
+        " `{group}` and `{cause}` are filled in.",
+        example="https://wiki.example.com/kafka/{cause}?group={group}",
+        reload="at once",
+    ),
+    Setting(
         "start",
         kinds.choice("snapshot", "replay", "resume"),
         "How to start. snapshot: ask the coordinators, then read the history from the log in the background "
@@ -253,7 +264,7 @@ PROCESS_SETTINGS = (
     _of_process(
         "listen",
         LISTEN,
-        "The address to serve on; `:9850` is all IPv4 and IPv6 addresses.",
+        "The address to serve on; `:9850` is all IPv4 and IPv6 addresses, and the default of the image.",
         DEFAULT_LISTEN,
         example=":9850",
     ),
@@ -289,8 +300,8 @@ PROCESS_SETTINGS = (
     _of_process(
         "wait",
         kinds.BOOLEAN,
-        "Keep trying if the only cluster cannot be reached at the start (for sidecars).",
-        False,
+        "Keep trying if the only cluster cannot be reached at the start. Otherwise koff ends with code 1.",
+        True,
     ),
     _of_process(
         "families",
@@ -321,13 +332,18 @@ PROCESS_SETTINGS = (
     ),
     _of_process("webhooks", WEBHOOK_SETTINGS, "Where to send events.", many=True, reload="at once"),
     _of_process(
-        "log_level", kinds.choice("debug", "info", "warning", "error"), "The lowest level to log.", "info"
+        "log_level",
+        kinds.choice("debug", "info", "warning", "error"),
+        "The lowest level to log.",
+        "info",
+        reload="at once",
     ),
     _of_process(
         "log_format",
         kinds.choice("auto", "text", "json"),
         "The format of the log. auto is text on a terminal, else JSON.",
         "auto",
+        reload="at once",
     ),
 )
 """Of the whole process."""

@@ -30,7 +30,7 @@ from koff.serve.events.webhook import WebhookConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.metrics.conf import MetricsConf
-from koff.view.cluster_view import ClusterView, NoProgress, Readiness, Views
+from koff.view.cluster_view import ClusterView, LastReload, NoProgress, Readiness, Views
 
 log = structlog.get_logger(component="daemon")
 LOOK_S = 0.5
@@ -45,7 +45,8 @@ class Daemon:
     """Watches clusters and serves them. A `ViewSource`. `run` returns when `stop` was called.
 
     `read` returns the configuration of each cluster, and `read_webhooks` that of each webhook. They are
-    called at creation, and at each `reload`. Raises what they raise.
+    called at creation, and at each `reload`. Raises what they raise. `on_reload` is called when what they
+    returned has been applied.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class Daemon:
         serve: ServeConf,
         metrics: MetricsConf | None = None,
         read_webhooks: Callable[[], Sequence[WebhookConf]] = tuple,
+        on_reload: Callable[[], None] = lambda: None,
     ) -> None:
         self._read, self._serve, self._metrics = read, serve, metrics
-        self._read_webhooks = read_webhooks
+        self._read_webhooks, self._on_reload = read_webhooks, on_reload
+        self._last_reload = LastReload(True, time.time())
         self._confs, self._webhooks = list(read()), read_webhooks()
         self._events = Events()
         self._watcher = EventWatcher(self.take_views, self._find_interval_s, self._events)
@@ -99,7 +102,10 @@ class Daemon:
             while not self._is_stopping:
                 if self._must_reload:
                     self._must_reload = False
-                    is_changed |= self._reload()
+                    is_applied = self._reload()
+                    applied_s = time.time() if is_applied else self._last_reload.success_s
+                    self._last_reload = LastReload(is_applied, applied_s)
+                    is_changed |= is_applied
                 self._check(is_changed=is_changed)
                 with suppress(Empty):
                     self._wakes.get(timeout=LOOK_S)
@@ -111,7 +117,7 @@ class Daemon:
         """What may be served now. Raises `NoProgress` if no monitor responds."""
         running = self._running
         if len(running) == 1:
-            return running[0].monitor.take_views()
+            return replace(running[0].monitor.take_views(), reload=self._last_reload)
         # All at once: one that hangs must not delay the others.
         taken = [call_in_thread(each.monitor.take_view) for each in running]
         views, until_s = [], time.monotonic() + VIEWS_S
@@ -121,7 +127,7 @@ class Daemon:
             except (NoProgress, TimeoutError) as error:
                 why = str(error) or f"the monitor gave no view within {VIEWS_S:g} s"
                 views.append(each.monitor.build_empty_view(why))
-        return Views(tuple(views), _assess_readiness(running, views))
+        return Views(tuple(views), _assess_readiness(running, views), reload=self._last_reload)
 
     def find_stall(self) -> str | None:
         """Why the process should be restarted; None while all monitors make progress."""
@@ -154,6 +160,7 @@ class Daemon:
             return False
         try:
             self._apply(confs, made)
+            self._on_reload()
         except Exception as error:
             log.error("the configuration is applied in part only", why=_explain(error))
             # They have state directories, which the next reload needs.

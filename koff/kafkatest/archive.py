@@ -4,14 +4,20 @@ Worth making before many brokers start. Java ignores an archive that does not fi
 """
 
 import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
+from koff.kafkatest.guard import reap, spawn
 from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
-from koff.kafkatest.java import archive_path
+from koff.kafkatest.java import archive_path, java_command, quick_options
 from koff.kafkatest.local_kafka import LocalKafka
 from koff.kafkatest.progress_line import Progress
 
 _DUMP_S = 120.0
-"""How long a stopping JVM may take to write the archive."""
+_LOWEST_PRIORITY = 19
 
 
 def make_archive(version: str = KAFKA_VERSION, progress: Progress | None = None) -> None:
@@ -19,19 +25,51 @@ def make_archive(version: str = KAFKA_VERSION, progress: Progress | None = None)
 
     It holds the classes that a broker loads while it serves one message to a group of each protocol.
     """
-    archive = archive_path(kafka_jars(version, progress))
-    if archive.exists():
+    if archive_path(kafka_jars(version, progress)).exists():
         return
     if progress:
         progress("preparing Kafka's classes for quick starts (once)")
-    # Java writes the archive when it exits. It is renamed when it is complete, so that no other process
-    # reads half of it.
-    dump = archive.with_suffix(f".{os.getpid()}")
-    with LocalKafka(version=version, jvm_options=[f"-XX:ArchiveClassesAtExit={dump}"]) as kafka:
+    with LocalKafka(version=version) as kafka:
         _serve_one_message(kafka)
-        kafka.nodes[0].stop(_DUMP_S)
-    if dump.exists():
-        dump.replace(archive)
+        with making_archive(kafka) as dump, suppress(subprocess.TimeoutExpired):
+            if dump:
+                dump.wait(_DUMP_S)
+
+
+@contextmanager
+def making_archive(kafka: LocalKafka) -> Iterator["subprocess.Popen[bytes] | None"]:
+    """Makes the archive in the background, of the classes that the first broker has loaded until now.
+
+    Yields the process, or None if there is an archive. If the process has not ended when `with` ends, there
+    is no archive.
+    """
+    node, archive = kafka.nodes[0], archive_path(kafka.jars)
+    if archive.exists():
+        yield None
+        return
+    written = node.folder / archive.name
+    options = [
+        "-Xshare:dump",
+        f"-XX:SharedClassListFile={node.class_list}",
+        f"-XX:SharedArchiveFile={written}",
+    ]
+    command = [java_command(), *quick_options(), *options, "-cp", f"{kafka.jars}/*"]
+    dump = spawn(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, dump.pid, _LOWEST_PRIORITY)
+    try:
+        yield dump
+    finally:
+        if reap(dump) == 0:
+            _keep(written, archive)
+
+
+def _keep(written: Path, archive: Path) -> None:
+    """Copies the archive into the cache. It is renamed when it is complete: no process reads half of it."""
+    copied = archive.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):  # a cache that may not be written to
+        shutil.copyfile(written, copied)
+        copied.replace(archive)
 
 
 def _serve_one_message(kafka: LocalKafka) -> None:

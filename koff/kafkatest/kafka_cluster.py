@@ -150,7 +150,7 @@ class KafkaCluster:
             stderr=stderr,
         )
 
-    def _is_up(self, brokers: int) -> bool:
+    def is_up(self, brokers: int) -> bool:
         """Whether the metadata names at least `brokers` brokers and a controller."""
         metadata = self._fetch_metadata()
         return metadata is not None and len(metadata.brokers) >= brokers and metadata.controller_id >= 0

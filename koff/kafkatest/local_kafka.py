@@ -1,9 +1,12 @@
 """A real Apache Kafka on loopback, for tests and for `koff demo`."""
 
 import base64
+import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from koff.kafkatest.jars import KAFKA_VERSION, kafka_jars
@@ -16,8 +19,6 @@ from koff.kafkatest.settings import Ports, security_properties, server_propertie
 from koff.kafkatest.tls import make_keystore
 from koff.kafkatest.wait import wait_until
 
-_FORMATTED: dict[Path, Mapping[str, bytes]] = {}
-"""By the jars of a version, the files of a formatted storage. No configuration changes them."""
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 
@@ -135,7 +136,7 @@ class LocalKafka(LocalServers[KafkaNode], KafkaCluster):
                 reported_s = seconds
                 self._report(f"starting Apache Kafka {self._version}: {seconds} s")
             running = [node for node in self.nodes if node.running] or self.nodes
-            return all(node.is_listening() for node in running) and self._is_up(len(running))
+            return all(node.is_listening() for node in running) and self.is_up(len(running))
 
         try:
             wait_until(is_up, timeout_s=self._timeout_s, what="the local Kafka to respond", every_s=0.1)
@@ -170,17 +171,26 @@ class LocalKafka(LocalServers[KafkaNode], KafkaCluster):
     def _format_storage(self, jars: Path) -> None:
         """Formats the storage of all nodes as Kafka's tool formats it.
 
-        The tool takes a second or more. It runs once in this process for each version.
+        The tool takes a second or more. It runs once for each version: the files that it writes are kept
+        beside the jars, and no configuration changes them.
         """
+        formatted = jars.with_name(f"{jars.name}-storage")
         cluster_id, nodes = _new_id(), list(self.nodes)
-        if jars not in _FORMATTED:
-            self._report("formatting storage")
+        if not formatted.is_dir():
+            self._report("formatting storage (once)")
             first = nodes.pop(0)
             first.format(cluster_id, self._timeout_s)
-            _FORMATTED[jars] = {path.name: path.read_bytes() for path in first.data.iterdir()}
+            _keep(first.data, formatted)
+            formatted = first.data
         for node in nodes:
             ids = {"cluster.id": cluster_id, "node.id": str(node.id), "directory.id": _new_id()}
-            node.format_like(_FORMATTED[jars], ids)
+            node.format_like(formatted, ids)
+
+
+def _keep(folder: Path, kept: Path) -> None:
+    """Copies `folder` to `kept`, which appears whole; unless another process was first, or may not write."""
+    with suppress(OSError), tempfile.TemporaryDirectory(prefix=f"{kept.name}.", dir=kept.parent) as work:
+        shutil.copytree(folder, Path(work) / "storage").rename(kept)
 
 
 def _new_id() -> str:

@@ -1,5 +1,6 @@
 """One process of a `LocalKafka`: broker and controller in one JVM."""
 
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,11 @@ class KafkaNode(ServerProcess):
         return self.folder / "data"
 
     @property
+    def class_list(self) -> Path:
+        """The file to which Java writes the names of the classes that it loads; see `archive`."""
+        return self.folder / "classes"
+
+    @property
     def bootstrap(self) -> str:
         """The address of the broker's plaintext listener, "host:port"."""
         return f"127.0.0.1:{self.ports.plain}"
@@ -59,11 +65,9 @@ class KafkaNode(ServerProcess):
         if reap(tool) != 0:
             raise KafkaTestError(f"node {self.id}: Kafka could not format its storage:\n{self.tail()}")
 
-    def format_like(self, files: Mapping[str, bytes], ids: Mapping[str, str]) -> None:
+    def format_like(self, formatted: Path, ids: Mapping[str, str]) -> None:
         """Formats the node's data like that of another node, with these ids in meta.properties."""
-        self.data.mkdir()
-        for name, content in files.items():
-            (self.data / name).write_bytes(content)
+        shutil.copytree(formatted, self.data)
         path = self.data / "meta.properties"
         lines = (line.partition("=") for line in path.read_text().splitlines())
         path.write_text("".join(f"{key}{equals}{ids.get(key, value)}\n" for key, equals, value in lines))
@@ -71,7 +75,8 @@ class KafkaNode(ServerProcess):
     def start(self) -> None:
         """Starts the process, without waiting until the broker responds."""
         config = str(self.folder / "server.properties")
-        self.run(self._build_command("kafka.Kafka", config, options=self._jvm_options))
+        options = [f"-XX:DumpLoadedClassList={self.class_list}", *self._jvm_options]
+        self.run(self._build_command("kafka.Kafka", config, options=options))
 
     def is_listening(self) -> bool:
         """Whether the broker accepts connections.

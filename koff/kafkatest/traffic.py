@@ -60,8 +60,8 @@ GROUPS = (
 class Traffic:
     """Writes `rate` messages a second over all `topics`, and runs `groups`, inside `with`.
 
-    All clients are threads of this process. Entering creates the topics. Leaving takes a second or two,
-    because members leave their groups in order.
+    All clients are threads of this process. Entering creates the topics that are not there. Leaving takes a
+    second or two, because members leave their groups in order.
     """
 
     def __init__(
@@ -82,7 +82,8 @@ class Traffic:
 
     def __enter__(self) -> Self:
         for name, partitions in self._topics.items():
-            self._cluster.create_topic(name, partitions)
+            if not self._cluster.leaders(name):
+                self._cluster.create_topic(name, partitions)
         self._start_thread("producer", self._produce)
         for group in self._groups:
             for number in range(1, group.members + 1):

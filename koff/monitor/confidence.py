@@ -111,6 +111,7 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
         labels=facts.display.labels,
         group_labels=facts.display.group_labels,
         objectives=facts.display.objectives,
+        runbook=facts.display.runbook,
         shown=facts.display.names,
         expected_groups=find_expected(served, facts) if facts.display.expected_groups else {},
         activity=facts.activity,
@@ -198,12 +199,9 @@ def _describe_missing(facts: ViewFacts) -> Iterator[str]:
 
 
 def _describe_denied(facts: ViewFacts) -> str:
-    """A sentence about the groups that koff may not DESCRIBE any more; "" if there are none."""
-    return (
-        f"koff may not DESCRIBE {facts.logs.denied_groups} groups any more"
-        if facts.logs.denied_groups
-        else ""
-    )
+    """A sentence about the groups that koff may not DESCRIBE; "" if there are none."""
+    count = facts.logs.denied_groups
+    return f"koff may not DESCRIBE {count} {'group' if count == 1 else 'groups'}" if count else ""
 
 
 def measure_held_back_s(log: FollowedLog, now: Moment) -> float:
@@ -264,7 +262,9 @@ def assess_readiness(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withhel
     partitions are read anew.
     """
     why = (
-        None if facts.progress.was_ready and (rows or not facts.logs.offsets.unread) else _find_unread(facts)
+        None
+        if facts.progress.was_ready and (rows or not facts.logs.offsets.unread)
+        else _find_unread(snapshot, facts)
     )
     if why is None and rows and rows == withheld:
         cause = _describe_denied(facts) or facts.progress.failure or _find_cause(snapshot, facts)
@@ -277,7 +277,7 @@ def assess_readiness(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withhel
     )
 
 
-def _find_unread(facts: ViewFacts) -> str | None:
+def _find_unread(snapshot: Snapshot, facts: ViewFacts) -> str | None:
     """What was not read yet since the start; None if all was."""
     for log in (facts.logs.offsets, facts.logs.share):
         if log is facts.logs.share and log.denied is not None:
@@ -293,6 +293,11 @@ def _find_unread(facts: ViewFacts) -> str | None:
         return facts.progress.failure or "the groups of ZooKeeper are not known yet"
     if not facts.progress.ends_known:
         return facts.progress.failure or "end offsets are not known yet"
+    topic = facts.logs.offsets.topic
+    if topic in facts.listed.facts.denied and not any(shard.groups for shard in snapshot.shards.values()):
+        return (
+            f"koff sees no group, and may not DESCRIBE {topic}: docs/security.md has the rights that it needs"
+        )
     return None
 
 

@@ -187,7 +187,7 @@ class Core:
         impossible = {f"impossible {what}": n for what, n in self.tracker.impossible_counts.items()}
         logs = self.logs
         facts = ViewFacts(
-            cluster=self.conf.cluster_name or self.conf.cluster_id,
+            cluster=self.conf.cluster_name or logs.start.saved.cluster_id,
             display=self._display,
             time=CurrentTime(now, now_ms - round(self.conf.limit_s * 1000), self._steady_ms),
             logs=logs.list_facts(self.topics),
@@ -260,7 +260,7 @@ class Core:
         if isinstance(given, Failed):
             self._give_up(pending, given.why, now, denied=given.denied)
             return
-        self._note_reach(pending, given.failure)
+        self._note_outcome(pending, given.failure, now)
         try:
             pending.requester.receive(given, pending, now)
         except Exception:  # the request is sent again, as if it had failed
@@ -271,15 +271,12 @@ class Core:
     def _give_up(self, pending: Pending[Any], why: str, now: Moment, *, denied: bool = False) -> None:
         """A request failed, or had no result in time."""
         if not denied:
-            self._note_reach(pending, why)
+            self._note_outcome(pending, why, now)
         pending.requester.give_up(pending, why, now)
 
-    def _note_reach(self, pending: Pending[Any], failure: str) -> None:
-        """Notes whether the cluster has responded to a request, or why not."""
-        if pending.request.metric and failure:
-            self.outbox.note_failure(failure, pending.requested, names_cause=pending.request.is_to_any_broker)
-        elif pending.request.metric:
-            self.outbox.note_response(pending.requested)
+    def _note_outcome(self, pending: Pending[Any], failure: str, now: Moment) -> None:
+        if self.outbox.note_outcome(pending, failure):
+            self._lists.hurry(now.at_s)  # does only this broker not respond? Any broker says it
 
     def _receive_display(self, display: Display) -> None:
         is_changed = display.names != self._display.names
@@ -304,6 +301,7 @@ class Core:
     def _receive_topics(self, given: TopicsFetched, requested: Moment, now: Moment) -> float:
         """Takes a list of topics. Returns in how many seconds the next list is due."""
         logs = self.logs
+        logs.start.saved.note_cluster(given.cluster_id, now)
         wanted, denied = self._find_wanted_topics(), given.facts.denied
         changed = self.topics.note(
             given.topics, requested, wanted=wanted, alive=logs.find_alive(), denied=denied

@@ -142,6 +142,19 @@ class Outbox:
         if names_cause:
             self._cause = requested.at_s, why
 
+    def note_outcome(self, pending: Pending[Any], failure: str) -> bool:
+        """Notes whether the cluster has responded to a request, or why not.
+
+        Returns whether it is unknown now if the other brokers respond.
+        """
+        request = pending.request
+        if request.metric and failure:
+            self.note_failure(failure, pending.requested, names_cause=request.is_to_any_broker)
+            return self.failure is not None and not request.is_to_any_broker
+        if request.metric:
+            self.note_response(pending.requested)
+        return False
+
     def note_unreachable(self, why: str, now: Moment) -> None:
         """Notes that no broker can be reached."""
         self._unreachable = now.at_s, why
@@ -158,8 +171,16 @@ class Outbox:
                 return noted[1]
         return None
 
+    @property
+    def _has_none_responded(self) -> bool:
+        return self._cause is not None and self._cause[0] > self._responded_s
+
     def report_reach(self, now: Moment) -> None:
-        """Adds an event if requests have failed for `LOST_S` and none had a response, or if that is over."""
+        """Adds an event if requests have failed for `LOST_S` and none had a response, or if that is over.
+
+        One broker of several that does not respond is no loss: a request that any broker could have responded
+        to must have failed, too.
+        """
         failure = self.failure
         if failure is None:
             if self._is_lost:
@@ -167,7 +188,7 @@ class Outbox:
             self._failing_s, self._is_lost = None, False
         elif self._failing_s is None:
             self._failing_s = now.at_s
-        elif not self._is_lost and now.at_s >= self._failing_s + LOST_S:
+        elif not self._is_lost and now.at_s >= self._failing_s + LOST_S and self._has_none_responded:
             self._is_lost = True
             self.note(now, "brokers lost", warn=True, why=failure)
 

@@ -187,7 +187,8 @@ class Display:
     expected to be there.
 
     `group_labels` give labels from the names of groups (`koff.view.cluster_view.find_labels`).
-    `objectives` are the lags in seconds that their owners accept.
+    `objectives` are the lags in seconds that their owners accept. `runbook` is a template of
+    `koff.view.runbooks`.
     An input too: the configuration may be changed while the monitor runs.
     """
 
@@ -196,6 +197,7 @@ class Display:
     group_labels: tuple[re.Pattern[str], ...] = ()
     expected_groups: tuple[str, ...] = ()
     objectives: tuple[Objective, ...] = ()
+    runbook: str | None = None
 
 
 Input = Result | Polled | ReadFailed | Unreachable | Display

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
 import structlog
 
+from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.errors import ConnectError, KoffError
 from koff.monitor.conf import MonitorConf
 from koff.monitor.loop import Loop
+from koff.monitor.repeated_failure import RepeatedFailure
 from koff.monitor.requests import Display
 from koff.monitor.state import StateDir
 from koff.monitor.watch import Watch, limit_requests
 from koff.tracker import Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
+from koff.view.managed_services import find_service
 
 log = structlog.get_logger(component="monitor")
-RETRY_S = 1.0
 SHOW_S = 2.0
 
 
@@ -43,6 +46,7 @@ class Monitor(Closing):
             raise
         self._loop: Loop | None = None  # None until the cluster was reached
         self._failure: str | None = None
+        self._attempts = RepeatedFailure()
         self._was_ready = False
         self._empty: ClusterView | None = None
         self._is_stopping = False
@@ -133,6 +137,7 @@ class Monitor(Closing):
 
     def _connect(self) -> bool:
         """Connects to the cluster. Returns False if the monitor is stopped meanwhile."""
+        is_named = self._name_service()  # first: it may be why koff cannot connect
         try:
             self._cluster.connect(wait=self._wait, should_stop=self._should_stop)
         except ConnectError:
@@ -143,16 +148,27 @@ class Monitor(Closing):
         self._failure = None
         name = self.conf.cluster_name or self._cluster.id
         log.info("connected", brokers=self.conf.cluster.brokers, cluster=name, id=self._cluster.id)
+        if not is_named:
+            self._name_service()
         return True
+
+    def _name_service(self) -> bool:
+        """Logs what to expect of a managed service. Returns False if it is not known that this is one."""
+        hosts = (host for host, _ in parse_addresses(self.conf.cluster.brokers))
+        service = find_service(hosts, self._cluster.id)
+        if service is not None:
+            log.info("managed service", service=service.name, expect=service.expect, see=service.page)
+        return service is not None
 
     def _wait(self, failure: ConnectError) -> bool:
         """Whether to try again to connect."""
         if self._is_stopping or not self.conf.wait:
             return False
         self._failure = str(failure)
-        log.warning("waiting", why=str(failure))
+        if self._attempts.note(time.monotonic()):
+            log.warning("waiting", why=str(failure), attempts=self._attempts.count)
         with suppress(Empty):
-            self._wakes.get(timeout=RETRY_S)
+            self._wakes.get(timeout=self._attempts.retry_s)
         return not self._is_stopping
 
     def _should_stop(self) -> bool:

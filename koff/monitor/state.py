@@ -70,7 +70,7 @@ class StateDir(Closing):
             return self
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_folders(self.path)
             lock = os.open(self.path / _LOCK, flags, 0o600)
         except OSError as failure:
             raise self._unusable(failure) from failure
@@ -285,6 +285,13 @@ class StateDir(Closing):
         return ConfigError(
             f"cannot use --state-dir {self.path}: {cause}; name a folder that koff may write to"
         )
+
+
+def _make_folders(path: Path) -> None:
+    """Makes the folder, and those above it that are missing. Only the user of koff may look into them."""
+    if not path.parent.exists():
+        _make_folders(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
 
 
 def _file(partition: int) -> str:

@@ -47,6 +47,18 @@ def open_sockets(conf: ServeConf) -> list[socket.socket]:
         ) from error
 
 
+def find_listen_fault(conf: ServeConf) -> str | None:
+    """Why koff could not listen there, None if it could. An address in use is right: koff may be running."""
+    try:
+        sockets = open_sockets(conf)
+    except ConfigError as error:
+        is_in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
+        return None if is_in_use else str(error)
+    for opened in sockets:
+        opened.close()
+    return None
+
+
 def _open_any(port: int) -> list[socket.socket]:
     """One socket for all addresses: of both kinds, or of IPv4 where the machine has no IPv6."""
     try:

@@ -134,6 +134,8 @@ class ClusterView:
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics the snapshot shows."""
     objectives: tuple[Objective, ...] = ()
+    runbook: str | None = None
+    """The template of the address of a group's runbook (`koff.view.runbooks`)."""
     """The lags in seconds that the owners of groups accept."""
     expected_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether each group that is expected is present. A group of which koff cannot know that is left out."""
@@ -157,6 +159,16 @@ def find_labels(group: str, patterns: Iterable[re.Pattern[str]]) -> dict[str, st
     return {name: value for name, value in found.groupdict().items() if value} if found else {}
 
 
+class LastReload(NamedTuple):
+    """Whether the configuration that was read last is in force, and when one was applied last (since 1970).
+
+    At first, the configuration of the start.
+    """
+
+    successful: bool
+    success_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Views:
     """The views of all clusters, and whether the process is ready."""
@@ -165,6 +177,8 @@ class Views:
     readiness: Readiness
     tables: Mapping[str, StoredTable] = field(default_factory=dict)
     """The tables that `koff pipeline run` writes. Empty: not known, or there are none."""
+    reload: LastReload | None = None
+    """None if the process does not read its configuration again."""
 
     @classmethod
     def from_one(cls, view: ClusterView) -> Self:

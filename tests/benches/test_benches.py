@@ -21,6 +21,7 @@ SMALLEST = {
     "coordinators": ["--groups", "50", "--times", "1"],
     "decode": ["--records", "2000"],
     "ends": ["--partitions", "2000", "--real", "500"],
+    "first_minute": ["--starts", "2", "--look", "0"],
     "freshness": ["--groups", "5", "--commits", "3"],
     "lag": ["--rows", "1000", "--runs", "1"],
     "lag_rows": ["--rows", "22", "--samples", "1"],

@@ -15,7 +15,7 @@ from docker.models.containers import Container
 
 FILE = Path(__file__).parents[2] / "deploy" / "compose" / "compose.yaml"
 _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
-_KEYS = {"build", "command", "environment", "image", "ports", "restart", "volumes"}
+_KEYS = {"build", "command", "entrypoint", "environment", "image", "ports", "restart", "volumes"}
 _KEYS |= {"cap_drop", "read_only", "security_opt"}
 
 
@@ -53,6 +53,7 @@ def start(
     made = engine.api.create_container(
         service["image"],
         command=service.get("command"),
+        entrypoint=service.get("entrypoint"),
         environment={key: str(value) for key, value in service.get("environment", {}).items()},
         ports=_container_ports(service),
         host_config=host,

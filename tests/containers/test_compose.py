@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.timeout(900), pytest.mark.thor
 
 
 class Stack(NamedTuple):
-    """The services of the compose file, without Grafana."""
+    """The services of the compose file, without the second broker, Alertmanager and Grafana."""
 
     cluster: KafkaCluster
     prometheus: str
@@ -48,6 +48,7 @@ def stack(koff_image: str, engine: docker.DockerClient, network: str) -> Iterato
         compose.start(engine, network, "koff", services["koff"], ports),
         compose.start(engine, network, "prometheus", services["prometheus"], ports),
         compose.start(engine, network, "kafka", services["kafka"], ports) as kafka,
+        compose.start(engine, network, "traffic", services["traffic"], ports),
     ):
         yield Stack(wait_for_cluster(f"127.0.0.1:{ports[9094]}", kafka), f"http://127.0.0.1:{ports[9090]}")
 
@@ -69,6 +70,15 @@ def test_prometheus_of_the_compose_file_has_the_lags_of_koff(stack: Stack) -> No
 
     wait_until(has_lag, timeout_s=LONGEST_S, what="Prometheus to have a lag of 6")
     assert [up["value"][1] for up in query(stack.prometheus, 'up{job="koff"}')] == ["1"]
+
+
+def test_the_traffic_of_the_compose_file_is_in_prometheus(stack: Stack) -> None:
+    lags = 'max(koff_group_lag{group="falls-behind"}) > 5'
+    wait_until(
+        lambda: query(stack.prometheus, lags),
+        timeout_s=LONGEST_S,
+        what="Prometheus to have the lag of a group of the traffic",
+    )
 
 
 def test_prometheus_of_the_compose_file_evaluates_the_rules(stack: Stack) -> None:

@@ -23,13 +23,13 @@ def koff(koff_image: str, kafka: DockerContainer, cluster: KafkaCluster) -> Iter
     container = (
         DockerContainer(koff_image)
         .with_env("KOFF_BROKERS", "localhost:9092")
-        .with_command("monitor --wait")
+        .with_command("monitor")
         .with_kwargs(
             network_mode=f"container:{kafka.get_wrapped_container().id}",
             read_only=True,
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
-            healthcheck={"test": ["CMD", "koff", "health"], "interval": 1_000_000_000},
+            healthcheck={"interval": 1_000_000_000},  # the command is that of the image
         )
     )
     with container:
@@ -83,7 +83,7 @@ def test_the_image_is_small_and_says_what_it_is(koff_image: str, engine: docker.
     config = image.attrs["Config"]
     assert config["Labels"]["org.opencontainers.image.version"] == "test"
     assert (config["User"], config["StopSignal"]) == ("65532:65532", "SIGTERM")
-    assert config["Healthcheck"]["Test"] == ["CMD", "koff", "health"]
+    assert config["Healthcheck"]["Test"] == ["CMD", "koff", "health", "--find"]
     tools = engine.containers.run(
         koff_image, ["-c", "command -v pip gcc cc git curl || true"], entrypoint="sh", remove=True
     )

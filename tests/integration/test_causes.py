@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from koff.kafkatest import LocalKafka, incidents, wait_until
+from koff.kafkatest import KafkaCluster, incidents, wait_until
 from koff.kafkatest.traffic import GROUPS, Traffic
 from tests.kafka_groups import commit, produce
 from tests.koff_process import monitoring, run_koff, run_lag
@@ -32,7 +32,7 @@ A_MINUTE = 60
 """Of samples of end offsets, one each second: a busy machine takes fewer in a minute."""
 
 
-def accept(folder: Path, kafka: LocalKafka, seconds: float) -> str:
+def accept(folder: Path, kafka: KafkaCluster, seconds: float) -> str:
     """A koff.yaml with the objective of all groups: in these tests, an incident is one soon."""
     objectives = [{"groups": ".", "seconds": seconds}]
     cluster = {"name": kafka.cluster_id, "brokers": kafka.bootstrap, "end_offset_interval": 1}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from koff.kafkatest import KafkaCluster, wait_until
+from tests.integration.test_causes import accept
 from tests.kafka_groups import member, produce
 from tests.koff_process import monitoring
 from tests.unit.deploy.test_dashboards import BOARDS, list_queries
@@ -35,7 +36,7 @@ def test_each_query_of_the_dashboards_and_each_recording_rule_returns_data(
     for partition in range(2):
         produce(kafka, topic, 20, partition=partition)
     with (
-        monitoring(kafka.bootstrap) as monitor,
+        monitoring(None, "--config", accept(tmp_path, kafka, 60)) as monitor,
         member(kafka, group, topic, client_id="dashboards") as consumer,
     ):
         monitor.wait_until_ready()

@@ -1,4 +1,4 @@
-"""`koff doctor` on a real Kafka: what is right, what is missing, and the commands that grant it."""
+"""`koff doctor` and `koff quickstart` on a real Kafka: what is right, what is missing, what grants it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from koff.kafkatest import LocalKafka, free_ports
+from koff.kafkatest.local_kafka import USERS
 from tests.clusters import lend_kafka
 from tests.kafka_groups import Right, allow, commit
 from tests.koff_process import as_user, run_koff
@@ -91,3 +92,30 @@ def test_the_commands_for_missing_rights_grant_them(secured):
     code, lines, printed = examine(secured.sasl_bootstrap, as_user("alice"))
     assert code == 0, printed
     assert any(name == "groups" and text.startswith("1 group with") for _, name, text in lines)
+
+
+def test_quickstart_writes_a_file_that_the_next_commands_use(secured, tmp_path):
+    file, login = tmp_path / "koff.yaml", as_user("admin")
+    args = ["quickstart", "--brokers", secured.sasl_bootstrap, "--output", str(file), "--seconds", "1"]
+    ended = run_koff(*args, env=login)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "groups              1 group with 1 partition" in ended.stdout
+    assert USERS["admin"] not in file.read_text() + ended.stdout
+    assert "sasl.password: ${KOFF_PROPERTY_SASL_PASSWORD}" in file.read_text()
+    next_command = re.findall(r"^  koff (lag --config [^ ]+) ", ended.stdout, re.MULTILINE)[0]
+    assert "payments" in run_koff(*next_command.split(), env=login).stdout
+    written = file.read_text()
+    again = run_koff(*args, env=login)
+    assert (again.returncode, file.read_text()) == (2, written)
+    assert "give --force" in again.stderr
+    assert run_koff(*args, "--force", "--cluster-name", "other", env=login).returncode == 0
+    assert "name: other" in file.read_text()
+
+
+def test_quickstart_writes_nothing_if_a_check_failed(secured, tmp_path):
+    file = tmp_path / "koff.yaml"
+    ended = run_koff("quickstart", "--brokers", secured.ssl_bootstrap, "--output", str(file))
+    assert ended.returncode == 1
+    assert "FAIL  connect" in ended.stdout
+    assert "was not written" in ended.stderr
+    assert not file.exists()

@@ -14,7 +14,7 @@ from tests.kafka_groups import allow, commit
 from tests.koff_process import as_user, monitoring, run_koff, run_lag
 
 pytestmark = pytest.mark.kafka
-COMMANDS = [("lag",), ("printer",), ("monitor", "--listen", "127.0.0.1:0")]
+COMMANDS = [("lag",), ("printer",), ("monitor", "--listen", "127.0.0.1:0", "--no-wait")]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_secrets_appear_neither_in_logs_nor_in_help(secured):
 def test_wait_goes_on_trying_until_the_brokers_are_there(more_kafka):
     kafka = more_kafka()
     kafka.kill()
-    with monitoring(kafka.bootstrap, "--wait") as monitor:
+    with monitoring(kafka.bootstrap) as monitor:
         wait_until(lambda: monitor.events("waiting"), what="the first failure")
         assert monitor.get("/readyz")[0] == 503
         assert "Connection refused" in monitor.get("/readyz")[1]
@@ -158,6 +158,6 @@ def test_wait_goes_on_trying_until_the_brokers_are_there(more_kafka):
 
 
 def test_a_monitor_that_waits_stops_when_told_to():
-    with monitoring(f"127.0.0.1:{free_ports(1)[0]}", "--wait") as monitor:
+    with monitoring(f"127.0.0.1:{free_ports(1)[0]}") as monitor:
         wait_until(lambda: monitor.get("/healthz")[0] == 200, what="the server")
         assert monitor.stop() == 0

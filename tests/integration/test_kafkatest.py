@@ -4,14 +4,24 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from koff.kafkatest import KafkaCluster, KafkaTestError, LocalKafka, wait_until
+from koff.kafkatest import (
+    KafkaCluster,
+    KafkaTestError,
+    LocalKafka,
+    archive,
+    kafka_jars,
+    many_groups,
+    wait_until,
+)
+from koff.kafkatest.java import archive_path
 from tests.clusters import log_in
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -118,3 +128,45 @@ def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka])
     assert topic in list_topics(local.ssl_bootstrap, {**tls, "ssl.ca.location": str(local.ca_pem)})
     with pytest.raises(KafkaException):
         list_topics(local.ssl_bootstrap, tls, 2)
+
+
+def test_many_groups_commit_while_they_run(kafka: KafkaCluster, make_topic: Callable[..., str]) -> None:
+    groups = many_groups.share_out(30, 60)
+    for name, partitions in many_groups.list_topics(groups).items():
+        make_topic(name, partitions)
+
+    def have_committed() -> bool:
+        return all(committed_by(kafka, each) == [0] * each.partitions for each in groups[::10])
+
+    with many_groups.ManyGroups(kafka.bootstrap, groups):
+        wait_until(have_committed, what="a commit of each group for each partition")
+
+
+def committed_by(kafka: KafkaCluster, group: many_groups.NumberedGroup) -> list[int]:
+    partitions = [TopicPartition(group.topic, number) for number in range(group.partitions)]
+    with closing(kafka.consumer(group.name)) as consumer:
+        try:
+            return [each.offset for each in consumer.committed(partitions, timeout=30)]
+        except KafkaException:  # the coordinator is still loading
+            return []
+
+
+def test_an_archive_of_classes_is_made_beside_a_running_broker_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / kafka_jars().name).symlink_to(kafka_jars())
+    monkeypatch.setenv("KOFF_CACHE", str(tmp_path))
+    with LocalKafka() as kafka, archive.making_archive(kafka) as dump:
+        assert dump is not None
+        dump.wait(120)
+        archive_file = archive_path(kafka.jars)
+        assert not archive_file.exists()
+    assert archive_file.exists()
+    with LocalKafka() as kafka, archive.making_archive(kafka) as dump:
+        assert dump is None
+        assert str(archive_file) in Path(f"/proc/{kafka.nodes[0].pid}/maps").read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        kafka.jars.name,
+        f"{kafka.jars.name}-storage",
+        archive_file.name,
+    }

@@ -18,7 +18,7 @@ from koff.kafkatest.java import class_command
 from koff.records.topics import OFFSETS_TOPIC
 from tests.clusters import lend_kafka, log_in
 from tests.kafka_groups import allow, commit, make_lag, produce
-from tests.koff_process import monitoring, set_properties
+from tests.koff_process import monitoring, run_koff, set_properties
 
 pytestmark = pytest.mark.kafka
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
@@ -96,6 +96,9 @@ def test_rights_that_are_missing_are_denied_and_hide_what_the_page_says(
     secured: LocalKafka, tmp_path: Path
 ) -> None:
     topic = make_lag(secured, "g", committed=4)
+    blind = run_koff("lag", "--brokers", secured.sasl_bootstrap, env=log_in_over_tls(secured, "bare"))
+    assert blind.returncode == 4
+    assert f"koff sees no group, and may not DESCRIBE {OFFSETS_TOPIC}" in blind.stderr
     allow(secured, ("bare", ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ))
     args = ("--state-dir", str(tmp_path), "--end-offset-interval", "1", "--families", "all")
     with monitoring(secured.sasl_bootstrap, *args, env=log_in_over_tls(secured, "bare")) as monitor:

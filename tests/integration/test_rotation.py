@@ -21,7 +21,7 @@ def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_
     file.write_text("first\n")
     set_password(kafka, "first")
     login = log_in("admin", f"file:{file}", mechanism="SCRAM-SHA-256")
-    args = ("--end-offset-interval", "1", "--wait")
+    args = ("--end-offset-interval", "1")
     with monitoring(kafka.sasl_bootstrap, *args, env=set_properties(login)) as monitor:
         monitor.wait_for_lag("g", 99)
         set_password(kafka, "second")
@@ -60,7 +60,7 @@ def test_a_new_client_certificate_is_used_without_a_restart(more_kafka, tmp_path
         "ssl.certificate.location": str(tmp_path / "cert.pem"),
         "ssl.key.location": str(tmp_path / "key.pem"),
     }
-    args = ("--end-offset-interval", "1", "--wait")
+    args = ("--end-offset-interval", "1")
     with monitoring(kafka.ssl_bootstrap, *args, env=set_properties(login)) as monitor:
         monitor.wait_for_lag("g", 99)
         issue(new)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from koff.lag.verdict import Verdict
 from koff.monitor.core import Core
@@ -19,6 +19,7 @@ from koff.monitor.core_conf import CoreConf
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Input
 from koff.serve.events.changes import ClusterChanges, look_at
+from koff.view.cluster_view import ClusterView
 from tests.simulation.catalog import BROKER_KINDS
 from tests.simulation.cluster import Cluster
 from tests.simulation.conditions import Conditions, Disturbance
@@ -58,8 +59,12 @@ class Shown:
 class SteadyGroups:
     """A cluster with one group of each habit, and koff's core."""
 
-    def __init__(self, seed: int, *, end_interval_s: float, commit_s: float) -> None:
+    def __init__(
+        self, seed: int, *, end_interval_s: float, commit_s: float, trouble_s: float = 0.0, **conf: Any
+    ) -> None:
+        """Until `trouble_s`, the groups of `IN_TROUBLE` keep up. `conf` is that of the core."""
         self._rng = rng = random.Random(seed)
+        self._trouble_s = trouble_s
         self._cluster = Cluster(random.Random(rng.getrandbits(64)))
         self._cluster.stop_lives()
         self._cluster.create_topic(TOPIC, PARTITIONS)
@@ -76,8 +81,8 @@ class SteadyGroups:
         for habit in (*HEALTHY, *IN_TROUBLE):
             self._cluster.after(rng.uniform(0.0, commit_s), partial(self._commit, habit))
         self._cluster.after(0.0, self._produce)
-        conf = CoreConf(end_interval_s=end_interval_s, source="log", start="replay")
-        self._core, self._due_s = Core(conf, self._now()), 0.0
+        given = CoreConf(**{"end_interval_s": end_interval_s, "source": "log", "start": "replay", **conf})
+        self._core, self._due_s = Core(given, self._now()), 0.0
         self.shown: list[Shown] = []
         self.incidents: list[tuple[str, str]] = []
         """Group and kind of each event of an incident."""
@@ -163,7 +168,7 @@ class SteadyGroups:
 
     def _commit(self, habit: Habit) -> None:
         now_s = self._cluster.now
-        if habit == "stopped" and now_s >= STOPS_S:
+        if habit == "stopped" and now_s >= max(STOPS_S, self._trouble_s):
             return
         if habit == "idle" and now_s < STOPS_S:
             self.write_rare_records()
@@ -187,11 +192,16 @@ class SteadyGroups:
         return committed != self._logs(RARE_TOPIC)[0].end
 
     def _find_position(self, habit: Habit, number: int, log: PlainLog) -> int:
-        if habit == "stuck" and number == STUCK_AT:
-            return 0
         found = log.offset_at_time(self._cluster.wall_ms() - round(READ_S * 1000))
         read = log.end if found < 0 else found
-        return min(read, round(self._cluster.now * SLOW_PER_S)) if habit == "falls-behind" else read
+        troubled_s = self._cluster.now - self._trouble_s
+        at_first = round(self._trouble_s * PRODUCED / PRODUCE_S)
+        if habit == "stuck" and number == STUCK_AT:
+            return min(read, at_first)
+        return min(read, at_first + round(troubled_s * SLOW_PER_S)) if habit == "falls-behind" else read
+
+    def _show(self, view: ClusterView) -> None:
+        """koff shows that view."""
 
     # --- koff ---------------------------------------------------------------------------------------------
 
@@ -218,6 +228,7 @@ class SteadyGroups:
         if view.cluster is None:
             return
         view, events = look_at(view, self._changes, now.wall_ms)
+        self._show(view)
         self.incidents += [
             (each.group or "", each.kind) for each in events if each.kind.startswith("incident_")
         ]

@@ -75,8 +75,11 @@ class ConsumerGroup(AsyncClosing["Member"]):
         """
         is_first, self._is_closing = not self._is_closing, True
         if not is_first:
-            await self.call_in_thread(self.core.close)  # raises `AlreadyClosing`
-        elif asyncio.current_task() in self._iterating.values():
+            from koff.client.zookeeper.errors import AlreadyClosing
+
+            # Not asked of the core: the thread of the first call may not have reached it yet.
+            raise AlreadyClosing(f"the consumer group {self.name} is already shutting down")
+        if asyncio.current_task() in self._iterating.values():
             self.begin_call(self.core.close)
         else:
             await super().close()

@@ -28,6 +28,7 @@ from koff.client.wire.credentials import (
     TokenSource,
     build_tls_context,
     read_credentials,
+    shows_certificate,
 )
 from koff.client.wire.log_ins import REFUSALS, identify
 from koff.client.wire.sasl import Refused
@@ -122,7 +123,7 @@ class Connection(Closing):
             connection = cls(conf, host, port, _open_socket(conf, credentials, host, port, until))
         try:
             connection.deadline = until  # for the log-in too
-            with _name_refused_certificate(connection.address) if credentials.tls else nullcontext():
+            with _name_refused_certificate(connection.address, conf) if credentials.tls else nullcontext():
                 connection._negotiate_versions()
             if credentials.mechanism:
                 connection._authenticate(credentials)
@@ -345,7 +346,7 @@ class Connection(Closing):
 
 
 @contextmanager
-def _name_refused_certificate(address: str) -> Iterator[None]:
+def _name_refused_certificate(address: str, conf: ClusterConf) -> Iterator[None]:
     """Raises `LogInRefused` if the broker closes the connection before its first response.
 
     With TLS 1.3, a broker refuses the client's certificate when the client believes that the handshake is
@@ -358,8 +359,11 @@ def _name_refused_certificate(address: str) -> Iterator[None]:
             error.__cause__, (ConnectionError, ssl.SSLEOFError)
         ):
             raise
-        refused = Fault(TLS, "the broker closed the connection, perhaps it refuses the client's certificate")
-        raise make_connect_error(address, [refused]) from None
+        why = (
+            "it refuses the client's certificate" if shows_certificate(conf) else "it requires a certificate"
+        )
+        closed = Fault(TLS, f"the broker closed the connection, perhaps {why}")
+        raise make_connect_error(address, [closed]) from None
 
 
 def _map_errors(address: str) -> AbstractContextManager[None]:

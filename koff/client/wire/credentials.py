@@ -29,6 +29,8 @@ _CERTIFICATE = (
     *(f"ssl.{name}.{kind}" for name in ("certificate", "key") for kind in ("pem", "location")),
 )
 _MOST_BYTES = "receive.message.max.bytes"
+_REASONS = {"NO_CERTIFICATE_OR_CRL_FOUND": "the file has no certificate in PEM"}
+"""What the reasons of OpenSSL mean for a file that is read."""
 _ENDPOINT_CHECKS = {"https": True, "none": False}
 _UNSUPPORTED = (
     "ssl.engine.location",
@@ -112,6 +114,12 @@ def read_credentials(conf: ClusterConf, *, token: TokenSource | None = None) -> 
     )
 
 
+def shows_certificate(conf: ClusterConf) -> bool:
+    """Whether the client has a certificate of its own."""
+    properties = conf.read_properties()
+    return any(properties.get(name) for name in _CERTIFICATE)
+
+
 def build_tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
     """The context for the `ssl.*` properties. Raises `ConfigError` naming the property that fails."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -157,10 +165,31 @@ def _load_certificate(context: ssl.SSLContext, properties: Mapping[str, str]) ->
         files = _find_file(properties, "certificate"), _find_file(properties, "key")
     with files[0] as certificate_path, files[1] as key_path:
         if certificate_path:
-            with _map_file_errors(", ".join(name for name in _CERTIFICATE if properties.get(name))):
+            names = ", ".join(name for name in _CERTIFICATE if properties.get(name))
+            with _map_file_errors(names, _find_fault(certificate_path, key_path, password)):
                 # Without a key, it must be in the certificate's file. Always give a password: otherwise
                 # OpenSSL asks at the terminal for the password of an encrypted key.
                 context.load_cert_chain(certificate_path, key_path or None, password)
+        elif key_path:
+            raise ConfigError("there is a key and no certificate: set ssl.certificate.location, too")
+
+
+def _find_fault(certificate_path: str, key_path: str, password: str) -> str:
+    """What is wrong with a certificate and a key that cannot be loaded. OpenSSL says "PEM lib" of all."""
+    try:
+        certificate = Path(certificate_path).read_text(errors="replace")
+        key = Path(key_path or certificate_path).read_text(errors="replace")
+    except OSError:
+        return ""  # the error names the file
+    if "CERTIFICATE-----" not in certificate:
+        return f"{certificate_path} has no certificate in PEM"
+    if "PRIVATE KEY-----" not in key:
+        more = "" if key_path else ", and ssl.key.location is not set"
+        return f"{key_path or certificate_path} has no private key in PEM{more}"
+    if "ENCRYPTED" in key:
+        wrong = "not its password" if password else "not set"
+        return f"the key is encrypted, and ssl.key.password is {wrong}"
+    return "the key is not that of the certificate; is this an authority's certificate (ssl.ca.location)?"
 
 
 def _find_file(properties: Mapping[str, str], name: str) -> AbstractContextManager[str]:
@@ -205,12 +234,18 @@ def _as_file(text: str) -> Iterator[str]:
 
 
 @contextmanager
-def _map_file_errors(names: str) -> Iterator[None]:
-    """Maps OSError to `ConfigError` with `names` and the reason, and never with a file's content."""
+def _map_file_errors(names: str, guess: str = "") -> Iterator[None]:
+    """Maps OSError to `ConfigError` with `names` and the reason, and never with a file's content.
+
+    `guess` is a better reason than that of OpenSSL.
+    """
     try:
         yield
     except OSError as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"cannot use {names}: {error.strerror or type(error).__name__}") from error
+        why = error.strerror or type(error).__name__
+        if isinstance(error, ssl.SSLError):
+            why = guess or _REASONS.get(getattr(error, "reason", None) or "", why)
+        raise ConfigError(f"cannot use {names}: {why}") from error
 
 
 def _read_choice(

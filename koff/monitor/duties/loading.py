@@ -71,7 +71,7 @@ class SavedState:
         *,
         is_wanted: bool,
     ) -> None:
-        self._log, self._cluster_id, self._tracker, self._outbox = log, cluster_id, tracker, outbox
+        self._log, self.cluster_id, self._tracker, self._outbox = log, cluster_id, tracker, outbox
         self._steady_ms, self._activity = steady_ms, activity
         self.partitions: dict[int, Saved | str] | None = None if is_wanted else {}
         """The state of each partition, or why it is of no use; None before it is loaded."""
@@ -80,7 +80,14 @@ class SavedState:
     def origin(self) -> Origin | None:
         """The topic as it is; None while there is none."""
         log = self._log
-        return Origin(self._cluster_id, log.topic, log.topic_id, log.partition_count) if log.exists else None
+        return Origin(self.cluster_id, log.topic, log.topic_id, log.partition_count) if log.exists else None
+
+    def note_cluster(self, cluster_id: str, now: Moment) -> None:
+        """The brokers are of that cluster. The client believes another id if they agree on it."""
+        before = self.cluster_id
+        if cluster_id and cluster_id != before:
+            self.cluster_id = cluster_id
+            self._outbox.note(now, "another cluster is there", warn=True, id=cluster_id, before=before)
 
     def request(self, now: Moment) -> None:
         """Sends the request, once the topic is known."""

@@ -46,6 +46,7 @@ class TopicsFetched(Result):
     facts: ClusterFacts = field(default_factory=ClusterFacts)
     """The same and more, as one broker lists it, for metrics. It also has the wanted topics that this user
     may not describe."""
+    cluster_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class FetchTopics(Request):
         facts = ClusterFacts(
             len(metadata.brokers), _gather_facts(metadata), coordinators, denied=frozenset(denied)
         )
-        return TopicsFetched(self.id, topics, facts)
+        return TopicsFetched(self.id, topics, facts, metadata.cluster_id)
 
 
 def _gather_facts(metadata: Metadata) -> dict[str, TopicFacts]:

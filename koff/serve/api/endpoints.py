@@ -24,6 +24,7 @@ from koff.serve.api.incident_objects import INCIDENT
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, label, regex, whole_number
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
 from koff.view.cluster_view import Views
+from koff.view.lag_history import Course
 
 ROOT = "/api/v1"
 _MAX_OFFSET = (1 << 63) - 1
@@ -133,13 +134,12 @@ _GROUP_LIST = object_of(
 )
 _LAST_HOUR = nullable(
     {
-        "description": "The lags of the last hour. Null: nothing is kept.",
+        "description": "The lags and the rates (records a second) of the last hour. Null: nothing is kept.",
         **object_of(
             {
                 "step_s": {**COUNT, "description": "The time between two values."},
                 "end_ms": {**COUNT, "description": "When the newest was taken, since 1970."},
-                "lag": list_of(nullable(NUMBER)),
-                "time_lag_s": list_of(nullable(NUMBER)),
+                **{name: list_of(nullable(NUMBER)) for name in Course._fields if name != "end_ms"},
             }
         ),
     }
@@ -217,6 +217,7 @@ _BY_PATH = (
                 "last_known": LAST_KNOWN,
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
+                "runbook_url": {"description": "By `runbook` of koff.yaml.", **nullable(STRING)},
                 "commands": {
                     "description": "Commands of Kafka's tools that help. They change nothing.",
                     **list_of(STRING),

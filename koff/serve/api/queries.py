@@ -32,6 +32,7 @@ from koff.serve.process_memory import read_memory_bytes
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.incidents import Incident
 from koff.view.lag_history import STEP_S, Course, find_last_known
+from koff.view.runbooks import build_runbook_url
 
 Names = Mapping[str, str]
 """The names in the path, or in the query."""
@@ -158,6 +159,9 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
         "last_known": last_known._asdict() if last_known else None,
         "members": members,
         "partitions": list(build_rows(selected)),
+        "runbook_url": build_runbook_url(
+            place.view.runbook, cluster=place.view.cluster, group=place.name, cause=total.cause.label
+        ),
     }
     return {**found, "commands": list_commands(found, BROKERS)}
 
@@ -165,8 +169,8 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
 def _build_last_hour(course: Course | None) -> dict[str, Any] | None:
     if course is None:
         return None
-    lags = {"lag": list_known(course.lag), "time_lag_s": list_known(course.time_lag_s)}
-    return {"step_s": STEP_S, "end_ms": course.end_ms, **lags}
+    values = {name: list_known(values) for name, values in course._asdict().items() if name != "end_ms"}
+    return {"step_s": STEP_S, "end_ms": course.end_ms, **values}
 
 
 def find_cluster(views: Views, name: str) -> ClusterView:

@@ -170,7 +170,7 @@ class ClusterChanges:
         activity = self._activity.build(steady_ms)
         view.activity.current = replace(activity, verdicts=self._judge(view, activity, drafts, now_ms))
         self._save(view, now_ms)
-        _add_to_history(view, now_ms)
+        self._add_to_history(view, now_ms)
 
     def _compare_layouts(self, view: ClusterView, drafts: Drafts, *, is_ready: bool) -> set[tuple[str, str]]:
         """Finds groups that came and left. Returns topics to which a group has no commits any more."""
@@ -303,16 +303,18 @@ class ClusterChanges:
                 self._earlier.clear()
         return came, left, topics_left
 
-
-def _add_to_history(view: ClusterView, now_ms: int) -> None:
-    snapshot = view.snapshot
-    shards = [shard for shard in snapshot.shards.values() if _is_current(shard)]
-    names = [group.name for shard in shards for group in shard.groups]
-    if names:
-        lags = np.concatenate([sum_lags(snapshot, shard) for shard in shards])
-        time_lags_s = np.concatenate([find_longest_time_lags(snapshot, shard) for shard in shards])
-        is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
-        view.activity.history.add(names, lags, time_lags_s, now_ms, is_whole=is_whole)
+    def _add_to_history(self, view: ClusterView, now_ms: int) -> None:
+        snapshot = view.snapshot
+        shards = {number: shard for number, shard in snapshot.shards.items() if _is_current(shard)}
+        names = [group.name for shard in shards.values() for group in shard.groups]
+        if names:
+            lags = np.concatenate([sum_lags(snapshot, shard) for shard in shards.values()])
+            time_lags_s = np.concatenate(
+                [find_longest_time_lags(snapshot, shard) for shard in shards.values()]
+            )
+            consumed = np.concatenate([self._shards[number].consumed for number in shards])
+            is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
+            view.activity.history.add(names, lags, time_lags_s, consumed, now_ms, is_whole=is_whole)
 
 
 def _is_current(shard: ShardSnapshot) -> bool:

@@ -43,7 +43,8 @@ class KnownShard:
     `committed` is below 0, and `lost` (whether records left the log before they were committed), `ahead`
     (whether the commit was ever beyond the end of the log) and `left` (whether no member subscribes to the
     topic) are -1, if it was never known. `places` has the partition
-    numbers. `judge` has what the verdicts depend on.
+    numbers. `judge` has what the verdicts depend on. `consumed` is how many records each group has committed
+    since the look before.
     """
 
     layout: object
@@ -59,11 +60,13 @@ class KnownShard:
     lost: NDArray[np.int8] = field(init=False)
     ahead: NDArray[np.int8] = field(init=False)
     left: NDArray[np.int8] = field(init=False)
+    consumed: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         rows = len(self.group)
         self.committed = np.full(rows, UNKNOWN, np.int64)
         self.lost, self.ahead, self.left = (np.full(rows, UNKNOWN, np.int8) for _ in range(3))
+        self.consumed = np.zeros(len(self.groups))
 
     @classmethod
     def create(cls, shard: ShardSnapshot, places: Places) -> Self:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from koff.lag import Reason, is_topic_recreated
 from koff.lag.verdict import Judgement
-from koff.lag.verdict_sample import Mask
+from koff.lag.verdict_sample import Mask, sum_rows
 from koff.serve.events.event import Kind, Severity
 from koff.serve.events.known import UNKNOWN, Ints, KnownShard
 from koff.serve.events.sentences import (
@@ -66,7 +66,7 @@ def compare_commits(
     activity: ActivityLog,
     now_ms: int,
 ) -> None:
-    """Finds committed offsets that have gone back."""
+    """Finds committed offsets that have gone back, and how many records each group has consumed."""
     committed, before = snapshot.committed(shard), known.committed
     # A commit to an earlier topic of that name is not compared, and neither is the next one with it.
     topic_id = snapshot.partitions.topic_id[shard.partition]
@@ -82,6 +82,8 @@ def compare_commits(
             activity.note_reset(
                 (place["group"], place["topic"], place["partition"]), int(before[row]), now_ms
             )
+    is_grown = (before >= 0) & (committed > before) & ~is_old
+    known.consumed = sum_rows(np.where(is_grown, committed - before, 0), shard.group, len(shard.groups))
     known.committed = np.where(is_old, UNKNOWN, np.where(committed >= 0, committed, before))
 
 

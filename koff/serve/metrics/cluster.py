@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from koff.lag import Reason
@@ -19,6 +21,13 @@ from koff.view.cluster_view import ClusterView
 def koff_expected_group_present(view: ClusterView) -> Few:
     """1 if the group, which the configuration expects, is there; 0 if it is absent."""
     return {name: int(is_present) for name, is_present in view.expected_groups.items()}
+
+
+@CLUSTER.family((), "shards", absent="koff reads the whole cluster")
+def koff_shards(view: ClusterView) -> Few:
+    """Among so many processes the groups of the cluster are divided (--shard). Each has the label shard."""
+    _, _, count = view.labels.get("shard", "").partition("/")
+    return int(count) if re.fullmatch("[0-9]{1,9}", count) else None
 
 
 @CLUSTER.family(("reason",), "lags", "sum by (cluster) (koff_rows_withheld) > 0")

@@ -2,7 +2,7 @@
 
 - A number that koff does not serve is absent, also where these exporters say 0 or -1.
 - Each series has the label `cluster` and the static labels, too.
-- docs/migration.md has all families of both, also those that are not here, and why.
+- docs/migration/ has all families of both, also those that are not here, and why.
 """
 
 from __future__ import annotations

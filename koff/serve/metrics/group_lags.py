@@ -153,6 +153,14 @@ def koff_group_allowance_seconds(numbers: ShardNumbers) -> Column:
     return _round_known(np.where(numbers.current_groups, found.allowance_s, np.nan), bases)
 
 
+@SHARDS.family(_GROUP, "seconds", "count by (cluster) (koff_group_objective_seconds)", "it has none")
+def koff_group_objective_seconds(numbers: ShardNumbers) -> Column:
+    """The lag that the owner of the group accepts, by `objectives` in koff.yaml."""
+    found = numbers.snapshot.find_verdicts(numbers.shard)
+    is_objective = numbers.current_groups & (found.basis == Basis.OBJECTIVE)
+    return _round_known(np.where(is_objective, found.allowance_s, np.nan))
+
+
 @SHARDS.family(_GROUP, "seconds", "koff_group_incident_seconds > 3600", "it has none")
 def koff_group_incident_seconds(numbers: ShardNumbers) -> Column:
     """For how long the group has had an incident that is not closed."""

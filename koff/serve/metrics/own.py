@@ -14,7 +14,7 @@ from typing import NamedTuple
 from koff.serve.events.webhook import WebhookCounts
 from koff.serve.metrics.family import Few, Subject
 from koff.version import VERSION
-from koff.view.cluster_view import MonitorStats, PipelineStats, StoredTable
+from koff.view.cluster_view import LastReload, MonitorStats, PipelineStats, StoredTable
 
 
 class SeriesCount(NamedTuple):
@@ -33,11 +33,12 @@ class MonitorNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessNumbers:
-    """How long it took to render, what webhooks did, and the tables of the pipeline."""
+    """How long it took to render, what webhooks did, the tables of the pipeline, and the last reload."""
 
     seconds: float = 0.0
     webhooks: WebhookCounts = field(default_factory=WebhookCounts)
     tables: Mapping[str, StoredTable] = field(default_factory=dict)
+    reload: LastReload | None = None
 
 
 MONITOR: Subject[MonitorNumbers] = Subject("monitor", cut=False)
@@ -154,6 +155,18 @@ def koff_webhook_requests_total(process: ProcessNumbers) -> Few:
 def koff_webhook_events_dropped_total(process: ProcessNumbers) -> Few:
     """Events that a webhook did not get: refused, failed too often, or too many waited. No label cluster."""
     return process.webhooks.dropped
+
+
+@PROCESS.family((), "1", "koff_config_last_reload_successful == 0", "in `koff pipeline run`")
+def koff_config_last_reload_successful(process: ProcessNumbers) -> Few:
+    """1 if koff.yaml as it was read last is in force, 0 if it is wrong. No label cluster."""
+    return None if process.reload is None else int(process.reload.successful)
+
+
+@PROCESS.family((), "seconds", absent="in `koff pipeline run`")
+def koff_config_last_reload_success_timestamp_seconds(process: ProcessNumbers) -> Few:
+    """When a configuration was applied last, in seconds since 1970. No label cluster."""
+    return None if process.reload is None else process.reload.success_s
 
 
 # --- koff pipeline run ----------------------------------------------------------------------------------

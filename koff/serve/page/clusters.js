@@ -3,7 +3,7 @@
 import { apiPath, fetchJson } from "./api.js";
 import { byId, element, facts, link, patchChildren } from "./dom.js";
 import { STATUSES, unknownSince } from "./groups.js";
-import { figure, markEvents } from "./plot.js";
+import { figures, markEvents } from "./plot.js";
 import { duration, number, status, visible } from "./words.js";
 
 export async function fetchClusters(names) {
@@ -43,10 +43,9 @@ function showCluster(cluster, counts, events) {
     cluster.ready ? null : element("p", {}, unknownSince(cluster)),
     cluster.missing.map((text) => element("p", { className: "error", textContent: text })),
     cluster.groups === null ? null : showFacts(cluster, counts),
-    element("div", { className: "courses" }, course ? [
-      figure(`${name}\nlag of all`, "Lag of all groups", course, "lag", (value) => value.toLocaleString("en"), { marks }),
-      figure(`${name}\nlongest`, "Longest time lag", course, "time_lag_s", duration, { marks }),
-    ] : []));
+    element("div", { className: "courses" }, course
+      ? figures(name, { time_lag_s: "Longest time lag", lag: "Lag of all groups" }, course, null, { marks })
+      : []));
 }
 
 function showFacts(cluster, counts) {

@@ -2,7 +2,7 @@
 
 import { byId, element, facts, link, patchChildren } from "./dom.js";
 import { showMembers, showPartitions } from "./partitions.js";
-import { figure, markEvents } from "./plot.js";
+import { figures, markEvents } from "./plot.js";
 import { duration, explain, lastKnown, moment, number, seconds, soft, status, visible } from "./words.js";
 
 const whole = (value) => value.toLocaleString("en");
@@ -16,6 +16,7 @@ export function showGroup(found, events, incidents, back, at_ms) {
     element("h2", { textContent: visible(group.group) }),
     element("p", { className: "verdict" }, status(group.status), " ", group.sentence),
     ...showCauses(group.causes),
+    found.runbook_url ? element("p", {}, link("Runbook", found.runbook_url, { target: "_blank", rel: "noopener" })) : null,
     ...showCommands(found.commands),
     showTime(found.last_hour, at_ms),
     element("section", { className: "courses" }, showCourses(found, group, events, incidents, at_ms)),
@@ -88,11 +89,8 @@ function showCourses(found, group, events, incidents, at_ms) {
   const key = `${found.cluster}\n${group.group}`;
   const marks = [...markEvents(events), ...incidents.flatMap(markSteps)];
   const label = group.allowance_from === "objective" ? "objective" : "allowed";
-  const line = group.allowance_s === null ? null : { value: group.allowance_s, label };
-  return [
-    figure(`${key}\nseconds`, "Time lag", course, "time_lag_s", duration, { marks, at_ms, line }),
-    figure(`${key}\nlag`, "Lag", course, "lag", whole, { marks, at_ms }),
-  ];
+  const allowed = group.allowance_s === null ? null : { label, value: group.allowance_s };
+  return figures(key, { time_lag_s: "Time lag", lag: "Lag" }, course, allowed, { marks, at_ms });
 }
 
 // What an open transaction did is known from the causes of an incident only.

@@ -5,7 +5,7 @@ import { duration, visible } from "./words.js";
 const begun = new Map(); // by cluster: when its first number was seen, and which
 
 export function describeReading(clusters) {
-  return clusters.filter((each) => each.groups === null && each.partitions).map(describe).join(" ");
+  return clusters.filter((each) => each.groups === null && each.partitions && each.partitions_not_current).map(describe).join(" ");
 }
 
 function describe(cluster) {

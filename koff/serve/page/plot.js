@@ -1,7 +1,7 @@
 // Plots of the last hour by uPlot, with what happened marked on the time line.
 
 import { element } from "./dom.js";
-import { isUtc } from "./words.js";
+import { duration, isUtc } from "./words.js";
 
 const HEIGHT = 170;
 const SHORTEST_S = 300;
@@ -26,6 +26,7 @@ const zone = () => (isUtc() ? "UTC" : undefined);
 const showTime = (at_s, more) =>
   new Date(at_s * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", timeZone: zone(), ...more });
 const showMinute = (at_s) => showTime(at_s);
+const number = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
 const compact = (value) => value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 1 });
 
 function drawMarks(plot, marks) {
@@ -48,10 +49,10 @@ function drawMarks(plot, marks) {
   ctx.restore();
 }
 
-const compared = ({ label, value }, show) =>
-  ({ label, stroke: color("--warn"), width: 1, dash: [6, 4], points: { show: false }, value: () => show(value) });
+const draw = ({ label, ink, dash }, show) =>
+  ({ label, dash, stroke: color(ink), width: dash ? 1 : 2, points: { show: false }, value: (_, value) => (value === null ? "–" : show(value)) });
 
-function create(entry, label, show) {
+function create(entry, show) {
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   const options = {
     width: Math.max(entry.box.clientWidth, 200),
@@ -65,28 +66,33 @@ function create(entry, label, show) {
     ],
     series: [
       { label: "Time", value: (_, at_s) => (at_s === null ? "–" : showTime(at_s, { second: "2-digit", timeZoneName: "short" })) },
-      { label, stroke: color("--link"), width: 2, points: { show: false }, value: (_, value) => (value === null ? "–" : show(value)) },
-      ...(entry.line ? [compared(entry.line, show)] : []),
+      ...entry.curves.map((curve) => draw(curve, show)),
     ],
     hooks: { draw: [(plot) => drawMarks(plot, entry.marks)] },
   };
   entry.plot = new uPlot(options, entry.data, entry.box);
 }
 
+const most = (values) => Math.max(...values.filter((value) => value !== null));
+
+function summarize([{ values }, compared], show) {
+  const now = values.at(-1) === null ? "unknown" : show(values.at(-1));
+  return `now ${now}, at most ${show(most(values))}${compared ? `, ${compared.label} ${show(compared.values[0])}` : ""}`;
+}
+
+const summarizeRates = (curves, show) => curves.map(({ label, values }) => `${label} at most ${show(most(values))}`).join(", ");
+
 export const markEvents = (events) => events.map((event) => ({ kind: event.kind, at_s: Date.parse(event.time) / 1000 }));
 
-// A figure of values of the last hour, or around `at_ms`. `key` says which plot it is: the figure of a plot that is
-// shown stays. `marks` are moments ({ kind, at_s }), `line` is a value ({ value, label }) to compare with.
-export function figure(key, title, course, name, show, { marks: given = [], at_ms = 0, line = null } = {}) {
-  const values = course[name];
-  const known = values.filter((value) => value !== null);
-  if (!known.length) return null;
-  const allowed = line ? `, ${line.label} ${show(line.value)}` : "";
-  const now = values.at(-1) === null ? "unknown" : show(values.at(-1));
-  const summary = `${title}, last hour: now ${now}, at most ${show(Math.max(...known))}${allowed}`;
+// A figure of the last hour, or of the time around `at_ms`. `key` says which plot it is: the figure of a plot that
+// is shown stays. `marks` are moments ({ kind, at_s }). The curves ({ label, ink, values, dash }) have a value a step;
+// `summary` says in a line what they show.
+function figure(key, title, course, curves, show, { marks: given = [], at_ms = 0, summary = summarize } = {}) {
+  const { values } = curves[0];
+  if (values.every((value) => value === null)) return null;
   const first_s = course.end_ms / 1000 - values.length * course.step_s;
   const times = values.map((_, at) => first_s + (at + 1) * course.step_s);
-  const data = [times, values, ...(line ? [times.map(() => line.value)] : [])];
+  const data = [times, ...curves.map((curve) => curve.values)];
   const around = at_ms / 1000 > times[0] ? [at_ms / 1000 - AROUND_S, at_ms / 1000 + AROUND_S] : null;
   // The first minutes after koff's start fill the plot, too.
   const begin_s = Math.min(times[values.findIndex((value) => value !== null)], times.at(-1) - SHORTEST_S);
@@ -94,20 +100,32 @@ export function figure(key, title, course, name, show, { marks: given = [], at_m
   const marks = given.filter((mark) => MARKS[mark.kind] && mark.at_s >= span[0] && mark.at_s <= span[1]);
   const entry = plots.get(key) ?? { box: element("div", { className: "plot" }), plot: null };
   entry.box.dataset.keep = key;
-  if (entry.plot && Boolean(entry.line) !== Boolean(line)) {
+  if (entry.plot && entry.curves.length !== curves.length) {
     entry.plot.destroy();
     entry.plot = null;
   }
-  Object.assign(entry, { data, marks, line, span, redraw: () => create(entry, title, show) });
+  Object.assign(entry, { data, marks, curves, span, redraw: () => create(entry, show) });
   plots.set(key, entry);
   if (entry.plot) entry.plot.setData(data);
   const signs = [...new Set(marks.map((mark) => mark.kind))].map((kind) => `${MARKS[kind][0]} ${MARKS[kind][2]}`);
   const shown = entry.box.isConnected ? element("div") : entry.box;
   shown.dataset.keep = key;
   return element("figure", {},
-    element("figcaption", { textContent: summary }),
+    element("figcaption", { textContent: `${title}, last hour: ${summary(curves, show)}` }),
     shown,
     signs.length ? element("p", { className: "soft marks", textContent: signs.join("   ") }) : null);
+}
+
+// The figures of a course: `allowed` ({ label, value }) is the longest time lag that is fine.
+export function figures(key, titles, course, allowed, options) {
+  const lines = allowed ? [{ label: allowed.label, ink: "--warn", dash: [6, 4], values: course.lag.map(() => allowed.value) }] : [];
+  const curve = (name, label, ink = "--link") => ({ label, ink, values: course[name] });
+  return [
+    figure(`${key}\nseconds`, titles.time_lag_s, course, [curve("time_lag_s", titles.time_lag_s), ...lines], duration, options),
+    figure(`${key}\nlag`, titles.lag, course, [curve("lag", titles.lag)], number, options),
+    figure(`${key}\nrates`, "Records a second", course,
+      [curve("consumed_per_s", "consumed"), curve("produced_per_s", "produced", "--warn")], number, { ...options, summary: summarizeRates }),
+  ];
 }
 
 // Draws the plots that have come into the document, and forgets those that have left it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -19,6 +18,7 @@ from koff.spark.report.page import render_page
 from koff.spark.report.period import Period, format_iso
 from koff.spark.report.queries import compute_lag_numbers
 from koff.spark.report.sections import SECTIONS
+from koff.view.csv_text import write_csv
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,9 +142,8 @@ def _make_csv(numbers: Numbers, _period: Period, _groups: str | None) -> Files:
     for name, rows in numbers.items():
         text = io.StringIO()
         if rows:  # an empty table has no row that could name the columns: its file stays empty
-            writer = csv.DictWriter(text, fieldnames=_format_row(rows[0]).keys(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(_format_row(row) for row in rows)
+            formatted = list(map(_format_row, rows))
+            write_csv(text, formatted[0], (row.values() for row in formatted))
         yield f"{name}.csv", text.getvalue().encode()
 
 

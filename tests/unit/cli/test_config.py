@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from pathlib import Path
 
 import pytest
 import yaml
@@ -123,3 +125,32 @@ def test_a_property_in_a_file_is_shown_unless_it_is_a_secret(file, tmp_path):
     file.write_text(f"clusters: [{{name: a, brokers: 'a:1', properties: {{{properties}}}}}]")
     (cluster,) = yaml.safe_load(run("show", file).output)["clusters"]
     assert cluster["properties"] == {"sasl.username": "the-user", "sasl.password": "********"}
+
+
+@pytest.mark.parametrize(
+    ("listen", "why"),
+    [
+        ("256.1.1.1:9850", "listen is wrong: '256.1.1.1:9850' is not HOST:PORT"),
+        ("[::1:9850", "is not HOST:PORT"),
+        ("::1:9850", "is not HOST:PORT"),
+        ("localhost:1:2", "is not HOST:PORT"),
+        ("a b:1", "is not HOST:PORT"),
+        ("192.0.2.1:9850", "cannot listen on 192.0.2.1:9850: Cannot assign requested address"),
+        ("no-such-host.invalid:9850", "cannot listen on no-such-host.invalid:9850"),
+    ],
+)
+def test_an_address_on_which_koff_cannot_listen_is_an_error(tmp_path: Path, listen: str, why: str) -> None:
+    file = tmp_path / "koff.yaml"
+    file.write_text(f"clusters: [{{name: a, brokers: 'b:1'}}]\nlisten: '{listen}'\n")
+    result = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert result.exit_code == 2
+    assert why in result.output
+
+
+def test_an_address_in_use_is_right_because_koff_may_be_running(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        file = tmp_path / "koff.yaml"
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        file.write_text(f"clusters: [{{name: a, brokers: 'b:1'}}]\nlisten: '{listen}'\n")
+        result = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert (result.exit_code, result.output) == (0, f"{file} is right. Clusters: a\n")

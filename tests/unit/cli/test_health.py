@@ -133,6 +133,13 @@ def test_the_address_is_that_of_the_monitor_s_own_variable(
     assert ask()[1].startswith("no response from koff monitor at 127.0.0.1:1: ")
 
 
+def test_a_koff_of_this_user_is_found_wherever_it_listens(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("koff.cli.health.find_listen_address", lambda: f"127.0.0.1:{port}")
+    assert ask("--find", "--listen", "127.0.0.1:1") == (0, "ok")
+    monkeypatch.setattr("koff.cli.health.find_listen_address", lambda: None)
+    assert ask("--find", "--listen", f"127.0.0.1:{port}") == (0, "ok")
+
+
 FORBIDDEN = {
     *("confluent_kafka", "http.client", "kio", "numpy", "pydantic", "rich", "ssl", "starlette", "structlog"),
     *("koff.client", "koff.monitor", "koff.serve.access", "koff.serve.listening", "koff.tracker", "textual"),

@@ -45,6 +45,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             serve: ServeConf,
             metrics: MetricsConf,
             read_webhooks: Callable[[], Sequence[WebhookConf]],
+            on_reload: Callable[[], None],
         ) -> None:
             assert read_webhooks() == []
             given.append(Given(read()[0], serve, metrics))
@@ -70,7 +71,12 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_without_options_all_is_as_the_classes_have_it(run: Run) -> None:
-    assert run() == (MonitorConf(ClusterConf("a:1", {})), ServeConf(), MetricsConf())
+    assert run() == (MonitorConf(ClusterConf("a:1", {}), wait=True), ServeConf(), MetricsConf())
+
+
+def test_the_daemon_waits_for_kafka_unless_told_not_to(run: Run) -> None:
+    assert run().monitor.wait
+    assert not run("--no-wait").monitor.wait
 
 
 def test_options_and_variables_choose_what_is_served_and_to_whom(

@@ -13,19 +13,20 @@ SCRIPTS = sorted((Path(__file__).parents[3] / "cmd").glob("*.py"))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_of_the_docs_gets_a_completion(shell):
-    def run(what: str, **env: str) -> str:
+def test_each_shell_gets_a_completion(shell):
+    def run(*args: str, **env: str) -> str:
         shown = subprocess.run(
-            [sys.executable, "-c", "from koff.cli import main; main(prog_name='koff')"],
-            env={**os.environ, "_KOFF_COMPLETE": f"{shell}_{what}", **env},
+            [sys.executable, "-c", "from koff.cli import main; main(prog_name='koff')", *args],
+            env={**os.environ, **env},
             capture_output=True,
             text=True,
             check=False,
         )
         return shown.stdout + shown.stderr
 
-    assert "_KOFF_COMPLETE" in run("source")
-    assert "lag" in run("complete", COMP_WORDS="koff la", COMP_CWORD="la" if shell == "fish" else "1")
+    assert f"_KOFF_COMPLETE={shell}_complete" in run("completion", shell)
+    typed = {"COMP_WORDS": "koff la", "COMP_CWORD": "la" if shell == "fish" else "1"}
+    assert "lag" in run(_KOFF_COMPLETE=f"{shell}_complete", **typed)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

@@ -70,7 +70,7 @@ clusters:
     brokers: y:1
     groups: "("
     properties: {sasl.password: "${MISSING}"}
-  - {name: b, brokers: [z]}
+  - {name: b, brokers: [z, {}]}
 """
     with pytest.raises(ConfigFileError) as raised:
         read(tmp_path, text)
@@ -85,6 +85,11 @@ clusters:
         "line 9: clusters[2].brokers must be a text that is not empty",
         "line 9: two clusters have the name 'b'",
     ]
+
+
+def test_brokers_may_be_a_list(tmp_path):
+    (cluster,) = parse(tmp_path, "clusters: [{name: a, brokers: [x:1, 'y:2']}]").clusters
+    assert cluster["brokers"] == "x:1,y:2"
 
 
 @pytest.mark.parametrize("password", ["*hush", "'hush", "@hush", "&hush *hush", "hush: x", "%hush", "{hush"])
@@ -158,7 +163,7 @@ def test_options_override_the_file_for_all_clusters(tmp_path):
 def test_options_that_name_one_cluster_override_a_file_with_one_only(tmp_path):
     one = parse(tmp_path, "clusters: [{name: a, brokers: b}]")
     (conf,) = list_monitors(override(one, {"brokers": "c:1", "name": "d"}), {}, shares_state_dir=True)
-    assert (conf.cluster.brokers, conf.cluster_name, conf.wait) == ("c:1", "d", False)
+    assert (conf.cluster.brokers, conf.cluster_name, conf.wait) == ("c:1", "d", True)
     for given, named in (({"brokers": "c:1"}, "--brokers"), ({"name": "d"}, "--cluster-name")):
         with pytest.raises(ConfigError, match=rf"{named} \(or its variable\) is for one cluster, and the"):
             override(parse(tmp_path, EVERYTHING), given)
@@ -167,7 +172,7 @@ def test_options_that_name_one_cluster_override_a_file_with_one_only(tmp_path):
 def test_without_a_file_the_options_name_the_cluster():
     file = override(KoffYaml(), {"brokers": "a:1", "state_dir": Path("/s")})
     (conf,) = list_monitors(file, {}, shares_state_dir=False)
-    assert conf == MonitorConf(ClusterConf("a:1", {}), start="resume", state_dir=Path("/s"))
+    assert conf == MonitorConf(ClusterConf("a:1", {}), wait=True, start="resume", state_dir=Path("/s"))
 
 
 def test_a_shard_and_a_group_choose_partitions_of_the_offsets_topic(tmp_path):

@@ -57,7 +57,9 @@ def test_an_option_of_the_monitor_has_the_value_that_the_file_would_have(setting
     example, flag = build_example(setting), str(setting.option_name)
     assert isinstance(setting.kind, Kind)
     values = example if isinstance(example, list) else [example]
-    args = [flag] if example is True else [each for value in values for each in (flag, str(value))]
+    args = [each for value in values for each in (flag, str(value))]
+    if isinstance(example, bool):
+        args = [flag if example else flag.replace("--", "--no-")]
     parsed = tuple(setting.kind.parse_value(str(value)) for value in values)
     given = monitor.make_context("koff monitor", args).params[setting.name]
     assert given == (parsed if setting.many else parsed[0])
@@ -72,7 +74,7 @@ def test_a_reload_does_with_a_setting_what_the_page_says(setting: Setting, tmp_p
     (old,), (new,) = (list_monitors(each, {}, shares_state_dir=True) for each in (before, after))
     if replace(new, display=old.display, wait=old.wait) != old:
         assert setting.reload == "cluster"
-    elif new.display != old.display or list_webhooks(after) != list_webhooks(before):
-        assert setting.reload == "at once"
-    else:
-        assert setting.reload == "never"
+        return
+    at_once = new.display != old.display or list_webhooks(after) != list_webhooks(before)
+    at_once |= setting.name.startswith("log_")  # the command applies it (test_sighup)
+    assert setting.reload == ("at once" if at_once else "never")

@@ -60,3 +60,39 @@ def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Pa
     # Each error was one line of the log.
     assert all(json.loads(line) for line in monitor.text.splitlines())
     assert len(monitor.events(WRONG)) == 10
+
+
+def test_a_reload_changes_how_koff_logs_and_names_what_waits_for_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "koff.yaml"
+    clusters = f"clusters: [{{name: a, brokers: '127.0.0.1:{free_ports(1)[0]}'}}]\n"
+    applied, waiting = "the configuration was read again", "some changes take effect when koff is restarted"
+    file.write_text(clusters + "families: default\n")
+    with monitoring(None, "--config", str(file)) as monitor:
+        began_s = read_reload(monitor)[1]
+        assert read_reload(monitor) == (1, began_s)
+        file.write_text(clusters + "famlies: default\n")
+        hang_up(monitor, WRONG)
+        wait_until(lambda: read_reload(monitor) == (0, began_s), what="the failed reload")
+        file.write_text(clusters + "max_series: 7\ngranularity: group\n")
+        hang_up(monitor, waiting)
+        assert monitor.events(waiting)[-1]["settings"] == ["granularity", "max_series"]
+        wait_until(lambda: read_reload(monitor)[0] == 1, what="the reload that is right")
+        assert read_reload(monitor)[1] > began_s
+        # What is logged at a lower level is not seen any more.
+        file.write_text(clusters + "log_level: error\n")
+        hang_up(monitor, applied)
+        hang_up_seen = len(monitor.events(applied))
+        file.write_text(clusters + "log_level: error\nfamlies: x\n")
+        hang_up(monitor, WRONG)
+        assert len(monitor.events(applied)) == hang_up_seen
+        file.write_text(clusters)
+        monitor.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: read_reload(monitor)[0] == 1, what="the last reload")
+
+
+def read_reload(monitor: Monitor) -> tuple[float, float]:
+    """Whether the last reload was successful, and when one was."""
+    metrics = monitor.metrics()
+    names = ("successful", "success_timestamp_seconds")
+    first, second = (next(iter(metrics[f"koff_config_last_reload_{name}"].values())) for name in names)
+    return first, second

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,13 @@ def render_objects(
     documents = [document for document in yaml.load_all(rendered.stdout, _Loader) if document]
     for document in documents:
         check(document, KUBERNETES[-1])
-    objects = {document["kind"]: document for document in documents}
+    kinds = Counter(document["kind"] for document in documents)
+    main = {document["metadata"]["name"] for document in documents if document["kind"] == "Service"}
+    objects = {}
+    for document in documents:
+        kind, name = document["kind"], document["metadata"]["name"]
+        # Of several objects of a kind, the one that is named as all others has its kind as the key.
+        objects[kind if kinds[kind] == 1 or name in main else f"{kind} {name}"] = document
     assert len(objects) == len(documents)
     return objects
 

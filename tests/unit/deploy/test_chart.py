@@ -34,7 +34,6 @@ from tests.unit.deploy.test_manifests import (
     check_pod,
     find_koffs,
 )
-from tests.unit.deploy.test_rules import RULES
 
 VALUES: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -80,6 +79,27 @@ VALUES: dict[str, dict[str, Any]] = {
         "priorityClassName": "high",
         "service": {"annotations": {"s": "1"}},
         "podDisruptionBudget": {"enabled": False},
+        "envFrom": [{"secretRef": {"name": "all"}}],
+        "initContainers": [{"name": "first", "image": "i", "command": ["true"]}],
+        "extraContainers": [{"name": "proxy", "image": "p"}],
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["kafka"]}],
+    },
+    "all that others look at": {
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "annotations": {"a": "1"},
+            "hosts": [{"host": "koff.example"}, {"host": "x.example", "path": "/koff"}],
+            "tls": [{"secretName": "t", "hosts": ["koff.example"]}],
+        },
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["koff.example"]},
+        "networkPolicy": {"enabled": True, "egress": [{"ports": [{"port": 9092}]}]},
+        "service": {"type": "NodePort", "labels": {"x": "y"}},
+        **{
+            name: {"enabled": True, "namespace": "monitoring", "labels": {"release": "p"}}
+            for name in ("serviceMonitor", "podMonitor", "vmServiceScrape", "prometheusRule")
+        },
+        "dashboards": {"enabled": True, "namespace": "grafana", "grafanaOperator": {"enabled": True}},
     },
 }
 
@@ -113,17 +133,15 @@ def test_the_chart_makes_objects_that_run_koff(name: str, tmp_path: Path) -> Non
         assert "helm.sh/chart" not in selector.get("matchLabels", selector)
 
 
-def test_the_chart_has_the_version_and_the_rules_of_koff() -> None:
+def test_the_chart_has_the_version_of_koff() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
-    assert (CHART / "files" / "koff-rules.yml").read_text() == RULES.read_text(), (
-        "copy deploy/prometheus there"
-    )
 
 
 @needs_helm
 def test_a_name_may_be_given(tmp_path: Path) -> None:
     objects = render_objects({"fullnameOverride": "lag"}, tmp_path)
+    assert objects.pop("Pod")["metadata"]["name"] == "lag-test"
     assert {document["metadata"]["name"] for document in objects.values()} == {"lag"}
     pod = find_pod(objects)
     assert pod["serviceAccountName"] == "lag"
@@ -289,3 +307,48 @@ def test_a_documented_installation_renders(page: str, tmp_path: Path) -> None:
             check=False,
         )
         assert rendered.returncode == 0, rendered.stderr
+
+
+@needs_helm
+@pytest.mark.parametrize("name", VALUES)
+def test_the_test_pod_asks_koff_through_its_service(name: str, tmp_path: Path) -> None:
+    objects = render_objects(VALUES[name], tmp_path)
+    pod, service = objects["Pod"], objects["Service"]
+    (container,) = pod["spec"]["containers"]
+    command, *args = container["args"]
+    assert command == "health"
+    given = health.make_context("koff health", args).params
+    assert given["listen"] == f"{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    assert given["ready"]
+    # The Service does not take the pod for a koff, and the restricted profile accepts it.
+    assert not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    check_pod(pod["spec"])
+    assert container["securityContext"] == find_pod(objects)["containers"][0]["securityContext"]
+
+
+@needs_helm
+def test_security_contexts_and_probes_get_the_fields_of_the_values(tmp_path: Path) -> None:
+    values = {
+        "podSecurityContext": {"runAsUser": 1000, "fsGroup": 7},
+        "securityContext": {"seLinuxOptions": {"level": "s0"}},
+        "probes": {"liveness": {"timeoutSeconds": 9}},
+        "state": {"enabled": True},
+        "serviceAccount": {"create": False, "name": "there"},
+    }
+    objects = render_objects(values, tmp_path)
+    pod = find_pod(objects)
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "fsGroup": 7,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    (container,) = pod["containers"]
+    assert container["securityContext"]["seLinuxOptions"] == {"level": "s0"}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert (container["livenessProbe"]["timeoutSeconds"], container["livenessProbe"]["periodSeconds"]) == (
+        9,
+        15,
+    )
+    assert "ServiceAccount" not in objects
+    assert pod["serviceAccountName"] == "there"

@@ -22,6 +22,7 @@ from tests.unit.deploy.chart import (
     render,
     render_objects,
 )
+from tests.unit.deploy.chart_readme import README, build_readme
 from tests.unit.deploy.chart_schema import SCHEMA, fill_schema
 
 
@@ -76,6 +77,13 @@ def test_each_value_of_the_chart_is_in_its_schema() -> None:
 def test_the_schema_knows_the_keys_of_koff_yaml() -> None:
     """Otherwise run `python -m tests.unit.deploy.chart_schema`."""
     assert SCHEMA.read_text() == fill_schema(SCHEMA.read_text())
+
+
+def test_the_readme_of_the_chart_has_each_value_with_its_comment() -> None:
+    """Otherwise run `python -m tests.unit.deploy.chart_readme`."""
+    assert README.read_text() == build_readme()
+    text = README.read_text()
+    assert [name for name in DEFAULTS if f"`{name}" not in text] == []
 
 
 @needs_helm
@@ -179,6 +187,7 @@ def test_kubernetes_accepts_the_names_and_labels_of_any_release(release: str, tm
         tmp_path,
         release=release,
     )
+    assert len(objects.pop("Pod")["metadata"]["name"]) <= 63
     (name,) = {document["metadata"]["name"] for document in objects.values()}
     # A Service's name is a label of the DNS (RFC 1035).
     assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", name)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-NOT_FOR_THE_IMAGE = {"demo", "dev", "kafkatest", "kerberos", "sasl", "spark"}
-"""Extras for the demo, for koff's tests, for those of users, for Kerberos, which has to be built where it is
-used, for `koff.client.zookeeper`, and for the image with Spark."""
+NOT_FOR_THE_IMAGE = {"demo", "dev", "kafkatest", "kerberos", "mcp", "otlp", "sasl", "spark"}
+"""Extras for the demo, for koff's tests, for those of users, for agents, for OTLP, for Kerberos, which has to
+be built where it is used, for `koff.client.zookeeper`, and for the image with Spark."""
 
 
 def list_extras() -> dict[str, list[str]]:

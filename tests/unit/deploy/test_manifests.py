@@ -58,6 +58,10 @@ def check(document: dict[str, Any], kubernetes: str) -> None:
     key = document["apiVersion"], document["kind"]
     if key == ("sparkoperator.k8s.io/v1beta2", "SparkApplication"):
         check_spark_fields(document["spec"])
+    elif document["kind"] in FIELDS:
+        version, known = FIELDS[document["kind"]]
+        assert document["apiVersion"] == version
+        assert document["spec"].keys() <= known
     elif key in read_custom_schemas():
         # The schemas themselves are not checked: their patterns are those of Go.
         jsonschema.Draft202012Validator(read_custom_schemas()[key]).validate(document)
@@ -81,6 +85,20 @@ SPARK_FIELDS = {
 }
 """The fields of a SparkApplication that the manifest may use: looked up in the operator's CRD
 (kubeflow/spark-operator, commit 38082f3), which is too large to be copied here."""
+
+
+FIELDS = {
+    "HTTPRoute": ("gateway.networking.k8s.io/v1", {"parentRefs", "hostnames", "rules"}),
+    "VMServiceScrape": (
+        "operator.victoriametrics.com/v1beta1",
+        {"endpoints", "selector", "namespaceSelector", "jobLabel", "targetLabels"},
+    ),
+    "GrafanaDashboard": (
+        "grafana.integreatly.org/v1beta1",
+        {"instanceSelector", "allowCrossNamespaceImport", "folder", "json"},
+    ),
+}
+"""The same for objects of the Gateway API, and of the operators of VictoriaMetrics and Grafana."""
 
 
 def check_spark_fields(spec: dict[str, Any]) -> None:

@@ -1,9 +1,10 @@
 """Kafka's jars come whole or not at all, from where the user says, and a broken download goes on."""
 
-import gc
+import base64
 import hashlib
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from koff.kafkatest import KafkaTestError, jars, kafka_jars
-
-# jgo does not close the connection of a response that broke off, or that is not read to its end.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+from koff.kafkatest import KafkaTestError, jar_download, jars, kafka_jars, maven
 
 CONTENTS = {
     "org/apache/kafka/kafka_2.13/1.0/kafka_2.13-1.0.jar": b"broker" * 50_000,
@@ -24,12 +22,20 @@ BROKER, EPOLL = CONTENTS
 
 
 class Repository:
-    """A Maven repository on loopback. `requests` has the path or address of each jar asked for."""
+    """A Maven repository on loopback. `requests` has the path or address of each jar asked for.
+
+    The connection ends in the middle of the first `cuts[path]` responses. Responses wait until `resumed`.
+    """
 
     def __init__(self) -> None:
         self.contents = dict(CONTENTS)
-        self.cut: set[str] = set()
+        self.cuts: Counter[str] = Counter()
+        self.knows_ranges = True
+        self.resumed = threading.Event()
+        self.resumed.set()
         self.requests: list[str] = []
+        self.ranges: list[str] = []
+        self.logins: set[str | None] = set()
         repository = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -45,14 +51,21 @@ class Repository:
     def respond(self, handler: BaseHTTPRequestHandler) -> None:
         path = handler.path.partition("/maven/")[2]
         content = self.contents.get(path)
-        if content is None:  # also the .sha1 that jgo asks for
+        if content is None:
             handler.send_error(404)
             return
         self.requests.append(handler.path)
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(content)))
+        self.logins.add(handler.headers["Authorization"])
+        wanted = handler.headers["Range"] if self.knows_ranges else None
+        if wanted:
+            self.ranges.append(wanted)
+        rest = content[int(wanted.removeprefix("bytes=").removesuffix("-")) :] if wanted else content
+        handler.send_response(206 if wanted else 200)
+        handler.send_header("Content-Length", str(len(rest)))
         handler.end_headers()
-        handler.wfile.write(content[: len(content) // 2] if path in self.cut else content)
+        self.resumed.wait(60)
+        cuts, self.cuts[path] = self.cuts[path], self.cuts[path] - 1
+        handler.wfile.write(rest[: len(rest) // 2] if cuts > 0 else rest)
 
 
 @pytest.fixture
@@ -68,15 +81,16 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repo
     monkeypatch.setattr(jars, "java_command", lambda: "java")
     monkeypatch.setenv("KOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(jar_download, "_STALLED_S", 0.1)
     repository = Repository()
     monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", repository.url)
     thread = threading.Thread(target=repository.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield repository
+    repository.resumed.set()
     repository.server.shutdown()
     thread.join()
     repository.server.server_close()
-    gc.collect()  # so that a connection that jgo left open warns here, and not in a later test
 
 
 def check_whole(folder: Path) -> None:
@@ -89,31 +103,71 @@ def check_whole(folder: Path) -> None:
 def test_the_jars_of_the_list_are_fetched_once_with_bytes_told(repository: Repository) -> None:
     lines: list[str] = []
     check_whole(kafka_jars("1.0", lines.append))
-    assert lines[0] == "fetching Apache Kafka 1.0: 0.0 of 0.3 MiB"
-    assert lines[-1].startswith("fetching Apache Kafka 1.0: 0.3 of 0.3 MiB, 0 s left")
+    assert lines[0] == "fetching Apache Kafka 1.0: [....................] 0.0 of 0.3 MiB"
+    assert lines[-1] == "fetching Apache Kafka 1.0: [####################] 0.3 of 0.3 MiB, 0 s left"
     kafka_jars("1.0")
     assert len(repository.requests) == len(CONTENTS)
 
 
-def test_a_cut_download_is_told_and_the_next_one_fetches_only_the_rest(repository: Repository) -> None:
-    repository.contents.pop(BROKER)
-    with pytest.raises(KafkaTestError, match=r"cannot fetch kafka_2\.13-1\.0\.jar: .*not found"):
-        kafka_jars("1.0")
-    repository.contents[BROKER] = CONTENTS[BROKER]
-    repository.cut.add(BROKER)
-    with pytest.raises(KafkaTestError, match=r"cannot fetch kafka_2\.13-1\.0\.jar: .*complete jars are kept"):
+def test_a_failed_download_is_told_and_the_next_one_fetches_only_the_rest(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jar_download, "_AT_ONCE", 1)  # the small one comes last
+    repository.contents.pop(EPOLL)
+    with pytest.raises(
+        KafkaTestError, match=r"cannot fetch epoll-2-linux-x86_64\.jar: 404 .*Not Found.*it continues"
+    ):
         kafka_jars("1.0")
     assert not (jars.cache_folder() / "kafka-1.0").exists()
-    repository.cut.clear()
+    repository.contents[EPOLL] = CONTENTS[EPOLL]
     check_whole(kafka_jars("1.0"))
-    assert len([path for path in repository.requests if EPOLL in path]) == 1
+    assert len([path for path in repository.requests if BROKER in path]) == 1
 
 
-def test_the_part_that_a_killed_download_left_is_not_taken_for_the_jar(repository: Repository) -> None:
-    part = jars.cache_folder() / "kafka-1.0.part" / BROKER
+def test_a_connection_that_is_cut_is_opened_again_and_the_jar_continues(repository: Repository) -> None:
+    repository.cuts[BROKER] = 2
+    check_whole(kafka_jars("1.0"))
+    assert repository.ranges == ["bytes=131072-", "bytes=196608-"]  # of 300,000, in pieces of 64 KiB
+
+
+def test_a_repository_without_ranges_sends_the_jar_anew(repository: Repository) -> None:
+    repository.cuts[BROKER], repository.knows_ranges = 1, False
+    check_whole(kafka_jars("1.0"))
+
+
+@pytest.mark.parametrize("content", [CONTENTS[BROKER][:1000], b"of another file", CONTENTS[BROKER] + b"more"])
+def test_the_part_that_a_killed_download_left_is_completed_or_replaced(
+    repository: Repository, content: bytes
+) -> None:
+    part = jars.cache_folder() / "kafka-1.0.part" / Path(BROKER).name
     part.parent.mkdir(parents=True)
-    part.write_bytes(CONTENTS[BROKER][:1000])
+    part.write_bytes(content)
+    (part.parent / "of-an-older-list.jar").touch()
     check_whole(kafka_jars("1.0"))
+
+
+def test_ctrl_c_ends_a_download_while_the_repository_does_not_respond(repository: Repository) -> None:
+    repository.resumed.clear()
+
+    def interrupt(line: str) -> None:
+        if "nothing received for" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kafka_jars("1.0", interrupt)
+    repository.resumed.set()
+    check_whole(kafka_jars("1.0"))
+
+
+def test_a_repository_that_stops_responding_is_told(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maven, "_TIMEOUT_S", 0.2)
+    repository.resumed.clear()
+    with pytest.raises(
+        KafkaTestError, match=r"cannot fetch .*timed out.*it continues where this download ended"
+    ):
+        kafka_jars("1.0")
 
 
 def test_a_jar_with_another_checksum_is_refused_and_fetched_again(repository: Repository) -> None:
@@ -143,7 +197,7 @@ def test_a_folder_may_be_the_repository(
     assert repository.requests == []
 
 
-def test_a_mirror_of_settings_xml_is_used(
+def test_a_mirror_of_settings_xml_is_used_with_its_log_in(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KOFF_MAVEN_REPOSITORY")
@@ -151,10 +205,13 @@ def test_a_mirror_of_settings_xml_is_used(
     (tmp_path / ".m2" / "settings.xml").write_text(
         f"""<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0"><mirrors>
         <mirror><mirrorOf>*,!central</mirrorOf><url>http://other.invalid/</url></mirror>
-        <mirror><mirrorOf>central</mirrorOf><url>{repository.url}</url></mirror>
-        </mirrors></settings>"""
+        <mirror><id>ours</id><mirrorOf>central</mirrorOf><url>{repository.url}</url></mirror>
+        </mirrors><servers>
+        <server><id>ours</id><username>me</username><password>secret</password></server>
+        </servers></settings>"""
     )
     check_whole(kafka_jars("1.0"))
+    assert repository.logins == {f"Basic {base64.b64encode(b'me:secret').decode()}"}
 
 
 def test_without_a_network_the_error_is_one_line_and_a_filled_cache_is_enough(
@@ -185,6 +242,6 @@ def test_two_that_ask_at_once_fetch_once(repository: Repository) -> None:
 def test_without_jgo_the_error_says_how_to_get_it(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "jgo.maven", None)
+    monkeypatch.setitem(sys.modules, "jgo.constants", None)
     with pytest.raises(KafkaTestError, match=r"pip install 'koff\[demo\]'"):
         kafka_jars("1.0")

@@ -24,14 +24,14 @@ from koff.monitor.known_facts import (
     ViewFacts,
 )
 from koff.monitor.moment import Moment
-from koff.monitor.plan import Replay
+from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import Display, Topic
 from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.placement import group_partition
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
-from koff.view.cluster_view import ClusterView
+from koff.view.cluster_view import ClusterFacts, ClusterView
 from tests.unit.builders import Share, apply, commit
 from tests.unit.serve.views import EVERYTHING
 from tests.unit.tracker.share_groups import share, snapshot_of
@@ -424,3 +424,24 @@ def test_an_expected_group_may_be_one_of_zookeeper_that_is_not_known_now(known: 
     known.commit(STORED_GROUPS_SHARD, "stored", "t", 0)
     assert known.view(display=display, stored_requested=OLD).expected_groups == {}
     assert known.view(display=display, stored_requested=FRESH).expected_groups == {name: False}
+
+
+def test_koff_is_not_ready_if_it_may_not_see_the_topic_and_sees_no_group(known: Known) -> None:
+    log = follow("__consumer_offsets", 0, None)
+    log.note_topic(None)
+    log.hide("not listed")
+    log.begin({0: Seed(0, "")}, Moment(0, 0))
+    log.partitions[0].current, log.partitions[0].is_read = FRESH, True
+    denied = ListFacts(facts=ClusterFacts(denied=frozenset({"__consumer_offsets"})), undoubted=FRESH)
+    logs = dataclasses.replace(known.facts.logs, offsets=log)
+    known.tracker = Tracker()
+    assert known.readiness(logs=logs, progress_was_ready=False) == (
+        "ready: no __consumer_offsets yet, so no groups"
+    )
+    assert known.readiness(logs=logs, listed=denied, progress_was_ready=False) == (
+        "not ready: koff sees no group, and may not DESCRIBE __consumer_offsets: docs/security.md has the"
+        " rights that it needs"
+    )
+    known.commit(0, "g0", "t", 0)
+    known.sample(ms=90_000)
+    assert known.readiness(logs=logs, listed=denied, progress_was_ready=False) == "ready"

@@ -37,13 +37,26 @@ def test_the_loss_of_the_brokers_and_their_return_are_one_event_each_and_a_short
     outbox.report_reach(at(2))
     assert events(outbox) == []
     for second in range(10, 20):
-        outbox.note_failure("no response", at(second))
+        outbox.note_failure("no response", at(second), names_cause=True)
         outbox.report_reach(at(second))
     assert events(outbox) == ["brokers lost"]
     outbox.note_response(at(21))
     outbox.report_reach(at(21))
     outbox.report_reach(at(22))
     assert events(outbox) == ["brokers back"]
+
+
+def test_a_broker_of_several_that_does_not_respond_is_no_loss_of_the_brokers() -> None:
+    outbox = Outbox()
+    for second in range(10):
+        outbox.note_failure("no response in time", at(second))
+        outbox.note_unreachable("the only leader of what is read", at(second))
+        outbox.report_reach(at(second))
+    assert events(outbox) == []
+    assert outbox.failure  # it is shown all the same
+    outbox.note_failure("cannot reach Kafka", at(10), names_cause=True)
+    outbox.report_reach(at(10))
+    assert events(outbox) == ["brokers lost"]
 
 
 def test_the_request_that_any_broker_could_answer_says_best_why_none_does() -> None:

@@ -15,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families as parse_met
 from structlog.testing import capture_logs
 
 from koff.client import ClusterConf
+from koff.client.cluster import Cluster
 from koff.errors import ConnectError
 from koff.kafkatest import free_ports, wait_until
-from koff.monitor import run as run_module
 from koff.monitor.conf import MonitorConf
+from koff.monitor.repeated_failure import RepeatedFailure
 from koff.monitor.requests import Display
 from koff.monitor.run import Monitor
 from koff.serve.accepted import PROMETHEUS_TEXT
@@ -37,7 +38,7 @@ def test_a_cluster_that_is_not_there_ends_the_monitor_unless_it_waits() -> None:
 
 
 def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "RETRY_S", 3600.0)
+    monkeypatch.setattr(RepeatedFailure, "retry_s", 3600.0)
     monitor = make_monitor(wait=True)
     assert monitor.take_view().readiness.text.startswith("not ready: connecting to 127.0.0.1:")
     with capture_logs():
@@ -49,6 +50,31 @@ def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.Mon
         monitor.stop()
         thread.join(60)
     assert not thread.is_alive()
+
+
+def test_a_managed_service_is_named_once_also_if_koff_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ConnectError("not there")
+
+    monkeypatch.setattr(Cluster, "connect", refuse)
+    conf = MonitorConf(ClusterConf("a.confluent.cloud:9092,b.confluent.cloud:9092"))
+    with capture_logs() as logs, pytest.raises(ConnectError, match="not there"):
+        Monitor(conf).run()
+    (line,) = [line for line in logs if line["event"] == "managed service"]
+    assert (line["service"], line["see"]) == ("Confluent Cloud", "docs/managed/confluent-cloud.md")
+    assert "koff asks the coordinators" in line["expect"]
+
+
+@pytest.mark.parametrize(("cluster_id", "named"), [("redpanda.1", ["Redpanda"]), ("abc", [])])
+def test_the_id_of_the_cluster_may_name_the_service(
+    monkeypatch: pytest.MonkeyPatch, cluster_id: str, named: list[str]
+) -> None:
+    monkeypatch.setattr(Cluster, "connect", lambda cluster, **_: setattr(cluster, "id", cluster_id))
+    with Monitor(MonitorConf(ClusterConf("127.0.0.1:9"))) as monitor, capture_logs() as logs:
+        assert monitor._connect()
+    events = [line["event"] for line in logs]
+    assert events == ["connected", *["managed service"] * len(named)]
+    assert [line["service"] for line in logs if line["event"] == "managed service"] == named
 
 
 @pytest.mark.parametrize("name", ["", "east"])
@@ -71,7 +97,7 @@ def test_a_monitor_that_was_stopped_before_does_not_connect() -> None:
 
 
 def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "RETRY_S", 3600.0)
+    monkeypatch.setattr(RepeatedFailure, "retry_s", 3600.0)
     monitor = make_monitor(wait=True)
 
     is_handled: list[bool] = []  # an Event is not for signal handlers
@@ -100,6 +126,20 @@ def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyP
         sender.join(60)
         signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - began_s < 120
+
+
+def test_a_cluster_that_was_never_reached_has_a_line_with_the_number_of_attempts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RepeatedFailure, "retry_s", 0.0)
+    monitor = make_monitor(wait=True)
+    with capture_logs() as logs:
+        thread = threading.Thread(target=monitor.run)
+        thread.start()
+        wait_until(lambda: monitor._attempts.count >= 3, what="three attempts", every_s=0.01)
+        monitor.stop()
+        thread.join(60)
+    assert [(line["event"], line["attempts"]) for line in logs] == [("waiting", 1)]
 
 
 def test_what_is_shown_has_changed_when_show_returns() -> None:

@@ -657,7 +657,7 @@ def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
 
 
 def test_only_this_user_can_read_what_is_saved(tmp_path):
-    path = tmp_path / "state"
+    path = tmp_path / "made" / "state"
     old_mask = os.umask(0)
     try:
         with StateDir(path).lock() as folder:
@@ -666,8 +666,10 @@ def test_only_this_user_can_read_what_is_saved(tmp_path):
             folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW)
     finally:
         os.umask(old_mask)
-    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (path, *path.iterdir())}
-    assert modes == {"state": 0o700} | dict.fromkeys(["lock", "partition-00001", "ends", "index"], 0o600)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (path.parent, path, *path.iterdir())}
+    assert modes == {"made": 0o700, "state": 0o700} | dict.fromkeys(
+        ["lock", "partition-00001", "ends", "index"], 0o600
+    )
 
 
 # kill -9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -35,6 +36,7 @@ FILES = {
     "pyproject.toml": '[project]\nname = "koff"\n[project.urls]\nSource = "https://example.org/koff"\n',
     "deploy/helm/koff/Chart.yaml": "name: koff\nversion: 1.2.0\nappVersion: 1.2.0\n",
     "deploy/kubernetes/koff.yaml": "  image: koff:1.2.0\n",
+    "deploy/helm/koff/values.yaml": "prometheusRule:\n  runbookUrl: https://example.org/koff/docs/runbooks.md\n",
 }
 
 
@@ -109,6 +111,12 @@ def test_a_tag_must_be_that_of_the_version(tree: Path, tag: str) -> None:
         ("deploy/kubernetes/koff.yaml", "koff:1.2.0", "koff:1.1.0", "koff.yaml has the image koff:1.1.0"),
         ("deploy/kubernetes/koff.yaml", "koff:1.2.0", "example.org/a/koff:1.1.0", "the image koff:1.1.0"),
         ("pyproject.toml", "[project.urls]", "[tool.x]", "no [project.urls]"),
+        (
+            "pyproject.toml",
+            "example.org/koff",
+            "example.org/lag",
+            "runbookUrl that is not below [project.urls]",
+        ),
     ],
 )
 def test_what_does_not_agree_is_named(tree: Path, name: str, old: str, new: str, why: str) -> None:
@@ -140,3 +148,37 @@ def test_chart_and_manifests_have_the_version_between_releases_too() -> None:
     assert "is none of" not in output
     assert "is not 'X.Y.Z" not in output
     assert VERSION in (ROOT / "koff" / "version.py").read_text()
+
+
+def test_a_library_whose_licence_is_not_known_or_forbids_it_is_named(tree: Path) -> None:
+    sbom = tree / "sbom.json"
+    components = [
+        {"name": "a", "version": "1", "licenses": [{"license": {"id": "MIT"}}]},
+        {"name": "b", "version": "2", "licenses": [{"expression": "Apache-2.0 OR BSD-3-Clause"}]},
+        {"name": "c", "version": "3", "licenses": [{"license": {"name": "AGPL-3.0"}}]},
+        {"name": "d", "version": "4"},
+    ]
+    sbom.write_text(json.dumps({"components": components}))
+    code, output = run(tree, "licences", str(sbom))
+    assert code == 1
+    assert re.findall(r"^(\w) \d has the licence (.*?):", output, re.M) == [
+        ("c", "AGPL-3.0"),
+        ("d", "unknown"),
+    ]
+    sbom.write_text(json.dumps({"components": components[:2]}))
+    assert run(tree, "licences", str(sbom))[0] == 0
+
+
+def test_a_build_that_differs_is_named_and_koff_builds_alike(tree: Path) -> None:
+    (tree / "hatchling").mkdir()
+    (tree / "hatchling" / "__init__.py").touch()
+    (tree / "hatchling" / "__main__.py").write_text(
+        "import os, pathlib, uuid\nos.mkdir('built')\n"
+        "pathlib.Path('built/a').write_text('a')\npathlib.Path('built/b').write_text(str(uuid.uuid4()))\n"
+    )
+    commit(tree)
+    code, output = run(tree, "reproduce")
+    assert code == 1
+    assert output.endswith("b is not the same when it is built again\n")
+    assert "a is not" not in output
+    assert run(ROOT, "reproduce")[0] == 0

@@ -106,7 +106,7 @@ def test_only_jobs_that_publish_may_write() -> None:
     granted = {name: list_permissions(job) - {"contents: read"} for name, job in release["jobs"].items()}
     assert {name: rights for name, rights in granted.items() if rights} == {
         "image": {"packages: write"},
-        "image-tags": {"packages: write"},
+        "image-tags": {"packages: write", "id-token: write", "attestations: write"},
         "pypi": {"id-token: write"},
         "github": {"contents: write", "id-token: write", "attestations: write"},
     }
@@ -128,3 +128,15 @@ def test_a_release_publishes_only_what_was_checked_and_tested() -> None:
     for name, job in release["jobs"].items():
         if list_permissions(job) - {"contents: read"}:
             assert find_needs(name) >= {"check", "test"}, name
+
+
+def test_what_is_published_is_attested_and_built_on_one_base() -> None:
+    jobs = WORKFLOWS["release"]["jobs"]
+    for name in ("image-tags", "github"):
+        actions = [step.get("uses", "") for step in jobs[name]["steps"]]
+        assert any(action.startswith("actions/attest-build-provenance@") for action in actions), name
+    assert "base" in jobs["image"]["needs"]
+    assert jobs["image"]["env"]["BASE"].startswith("debian:trixie-slim@")
+    (script,) = {script for script in list_scripts(jobs["image"]) if "docker build" in script}
+    assert '--build-arg BASE="$BASE"' in script
+    assert "sbom" in " ".join(list_scripts(jobs["dist"]))

@@ -12,7 +12,15 @@ from koff.serve.events.changes import ClusterChanges, look_at
 from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Snapshot, Tracker
 from koff.view.activity import RecentActivity
-from koff.view.cluster_view import ClusterView, MonitorStats, NoProgress, Readiness, StoredTable, Views
+from koff.view.cluster_view import (
+    ClusterView,
+    LastReload,
+    MonitorStats,
+    NoProgress,
+    Readiness,
+    StoredTable,
+    Views,
+)
 from tests.unit.builders import apply, commit
 
 NOW_MS = 1_800_000_000_000
@@ -80,9 +88,10 @@ class Source:
         self.failure: str | None = None
         self.stall: str | None = None
         self.tables: dict[str, StoredTable] = {}
+        self.reload: LastReload | None = None
 
     def take_views(self) -> Views:
-        return replace(Views.from_one(self.take_view()), tables=self.tables)
+        return replace(Views.from_one(self.take_view()), tables=self.tables, reload=self.reload)
 
     def take_view(self) -> ClusterView:
         self.taken += 1

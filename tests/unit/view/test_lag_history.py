@@ -14,7 +14,7 @@ NOW_MS = STEP_MS * 120_000_000
 
 def add(history: LagHistory, step: int, **lags: float) -> None:
     values = np.array(list(lags.values()), np.float64)
-    history.add(list(lags), values, values / 10, NOW_MS + step * STEP_MS)
+    history.add(list(lags), values, values / 10, np.zeros(len(values)), NOW_MS + step * STEP_MS)
 
 
 def find_lag(history: LagHistory, name: str) -> list[float | None]:
@@ -40,9 +40,21 @@ def test_lags_come_in_the_order_of_their_times_with_gaps():
 
 def test_values_of_one_step_overwrite_each_other():
     history = LagHistory()
-    history.add(["g"], np.array([1.0]), np.array([1.0]), NOW_MS)
-    history.add(["g"], np.array([2.0]), np.array([1.0]), NOW_MS + 5000)
+    history.add(["g"], np.array([1.0]), np.array([1.0]), np.zeros(1), NOW_MS)
+    history.add(["g"], np.array([2.0]), np.array([1.0]), np.zeros(1), NOW_MS + 5000)
     assert find_lag(history, "g") == [2]
+
+
+def test_rates_are_those_of_whole_steps_between_known_lags():
+    history = LagHistory()
+    for at, lag in enumerate((50, 50, 80, 80, np.nan, np.nan, 90, 90, 75, 75, 75)):  # two looks a step
+        values = np.array([lag])
+        history.add(["g"], values, values, np.array([15.0]), NOW_MS + at * STEP_MS // 2)
+    course = history.find("g")
+    assert course is not None
+    # Since the lag was unknown in between, nobody knows when those commits came; the last step is not over.
+    assert np.array_equal(course.consumed_per_s[-6:], [np.nan, 2, np.nan, np.nan, 2, np.nan], equal_nan=True)
+    assert np.array_equal(course.produced_per_s[-6:], [np.nan, 4, np.nan, np.nan, 1, np.nan], equal_nan=True)
 
 
 def test_after_an_hour_the_oldest_is_forgotten():
@@ -78,7 +90,7 @@ def test_what_is_kept_is_bounded_and_groups_that_are_gone_make_room(monkeypatch:
     add(history, STEPS + 1, late=5)
     assert find_lag(history, "late") == [5]
     assert history.find("old-0") is None
-    assert history._values.shape == (2, 300, STEPS)
+    assert history._values.shape == (3, 300, STEPS)
 
 
 def test_a_cluster_has_a_total_where_no_lag_is_withheld():
@@ -86,7 +98,9 @@ def test_a_cluster_has_a_total_where_no_lag_is_withheld():
     assert history.find_total() is None
     for step, is_whole in enumerate((True, False, True)):
         values = np.array([10.0 + step, np.nan, 5.0])
-        history.add(["g", "unknown", "h"], values, values / 10, NOW_MS + step * STEP_MS, is_whole=is_whole)
+        history.add(
+            ["g", "unknown", "h"], values, values / 10, np.ones(3), NOW_MS + step * STEP_MS, is_whole=is_whole
+        )
     total = history.find_total()
     assert total is not None
     assert np.array_equal(total.lag[-3:], [15, np.nan, 17], equal_nan=True)

@@ -35,6 +35,61 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- toYaml (merge $own .Values.config) -}}
 {{- end }}
 
+{{/* A mapping of values over the defaults of the chart, with the labels of koff: (list labels root) */}}
+{{- define "koff.withLabels" -}}
+{{- toYaml (merge dict (index . 0 | default dict) (include "koff.labels" (index . 1) | fromYaml)) -}}
+{{- end }}
+
+{{- define "koff.metadata" -}}
+{{- $own := index .root.Values .name -}}
+name: {{ include "koff.name" .root }}
+{{- with $own.namespace }}
+namespace: {{ . | quote }}
+{{- end }}
+labels: {{ include "koff.withLabels" (list $own.labels .root) | nindent 2 }}
+{{- with $own.annotations }}
+annotations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* A monitor in another namespace must be told where the pods are. */}}
+{{- define "koff.monitored" -}}
+{{- if (index .root.Values .name).namespace -}}
+namespaceSelector: {matchNames: [{{ .root.Release.Namespace | quote }}]}
+{{ end -}}
+selector:
+  matchLabels: {{ include "koff.selector" .root | nindent 4 }}
+{{- end }}
+
+{{- define "koff.endpoint" -}}
+- port: http
+  {{- if .root.Values.webConfig.tls }}
+  scheme: https
+  {{- end }}
+  {{- with (index .root.Values .name).endpoint }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+
+{{- define "koff.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "koff.name" .) }}
+{{- end }}
+
+{{- define "koff.image" -}}
+{{- $version := print ":" (.Values.image.tag | default .Chart.AppVersion) }}
+{{- with .Values.image.digest }}{{ $version = print "@" . }}{{ end }}
+{{- print .Values.image.repository $version | quote }}
+{{- end }}
+
+{{- define "koff.podSecurity" -}}
+{{- $own := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- if .Values.state.enabled }}{{ $_ := set $own "fsGroup" 65532 }}{{ end -}}
+{{- toYaml (merge dict (.Values.podSecurityContext | default dict) $own) -}}
+{{- end }}
+
+{{- define "koff.security" -}}
+{{- $own := dict "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+{{- toYaml (merge dict (.Values.securityContext | default dict) $own) -}}
+{{- end }}
+
 {{- define "koff.probe" -}}
 {{ if .values.webConfig.clientCert -}}
 exec:
@@ -54,34 +109,31 @@ exec:
 {{- else -}}
 httpGet: {path: {{ .path }}, port: http{{ if .values.webConfig.tls }}, scheme: HTTPS{{ end }}}
 {{- end }}
-timeoutSeconds: 5
+{{ toYaml (merge dict (index (.values.probes | default dict) .kind | default dict) (dict "timeoutSeconds" 5)) }}
 {{- end }}
 
 {{- define "koff.pod" -}}
 metadata:
-  labels:
-    {{- toYaml (merge dict (.Values.podLabels | default dict) (include "koff.labels" . | fromYaml)) | nindent 4 }}
+  labels: {{ include "koff.withLabels" (list .Values.podLabels .) | nindent 4 }}
   annotations:
     {{- /* A pod reads its configuration at the start: another configuration makes another pod. */}}
     {{- $checksum := dict "checksum/config" (include "koff.config" . | sha256sum) }}
     {{- toYaml (merge dict (.Values.podAnnotations | default dict) $checksum) | nindent 4 }}
 spec:
-  serviceAccountName: {{ include "koff.name" . }}
+  serviceAccountName: {{ include "koff.serviceAccount" . }}
   automountServiceAccountToken: false
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets: {{ toYaml . | nindent 4 }}
   {{- end }}
-  securityContext:
-    runAsNonRoot: true
-    {{- if .Values.state.enabled }}
-    fsGroup: 65532
-    {{- end }}
-    seccompProfile: {type: RuntimeDefault}
+  securityContext: {{ include "koff.podSecurity" . | nindent 4 }}
+  {{- range $key := list "hostAliases" "initContainers" }}
+  {{- with index $.Values $key }}
+  {{ $key }}: {{ toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
   containers:
     - name: koff
-      {{- $version := print ":" (.Values.image.tag | default .Chart.AppVersion) }}
-      {{- with .Values.image.digest }}{{ $version = print "@" . }}{{ end }}
-      image: {{ print .Values.image.repository $version | quote }}
+      image: {{ include "koff.image" . }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args:
         - monitor
@@ -106,24 +158,19 @@ spec:
         {{- end }}
         {{- with .Values.env }}{{ toYaml . | nindent 8 }}{{ end }}
       {{- end }}
+      {{- with .Values.envFrom }}
+      envFrom: {{ toYaml . | nindent 8 }}
+      {{- end }}
       ports:
         - {name: http, containerPort: 9850}
       startupProbe:
-        {{- include "koff.probe" (dict "path" "/healthz" "values" .Values) | nindent 8 }}
-        periodSeconds: 2
-        failureThreshold: 30
+        {{- include "koff.probe" (dict "kind" "startup" "path" "/healthz" "values" .Values) | nindent 8 }}
       livenessProbe:
-        {{- include "koff.probe" (dict "path" "/healthz" "values" .Values) | nindent 8 }}
-        periodSeconds: 15
-        failureThreshold: 4
+        {{- include "koff.probe" (dict "kind" "liveness" "path" "/healthz" "values" .Values) | nindent 8 }}
       readinessProbe:
-        {{- include "koff.probe" (dict "path" "/readyz" "values" .Values) | nindent 8 }}
-        periodSeconds: 10
+        {{- include "koff.probe" (dict "kind" "readiness" "path" "/readyz" "values" .Values) | nindent 8 }}
       resources: {{ toYaml .Values.resources | nindent 8 }}
-      securityContext:
-        allowPrivilegeEscalation: false
-        readOnlyRootFilesystem: true
-        capabilities: {drop: [ALL]}
+      securityContext: {{ include "koff.security" . | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/koff, readOnly: true}
         {{- if .Values.existingSecret }}
@@ -133,6 +180,7 @@ spec:
         - {name: state, mountPath: /var/lib/koff}
         {{- end }}
         {{- with .Values.extraVolumeMounts }}{{ toYaml . | nindent 8 }}{{ end }}
+    {{- with .Values.extraContainers }}{{ toYaml . | nindent 4 }}{{ end }}
   volumes:
     - {name: config, configMap: {name: {{ include "koff.name" . }}}}
     {{- if .Values.existingSecret }}

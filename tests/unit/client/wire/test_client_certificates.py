@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import re
+import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from koff.client.cluster_conf import ClusterConf
+from koff.client.wire.connection import Connection
 from koff.client.wire.credentials import build_tls_context
-from koff.errors import ConfigError
+from koff.errors import ConfigError, LogInRefused
 
 PASSWORD = "hush"
 PEM = serialization.Encoding.PEM
@@ -140,3 +145,72 @@ def test_a_keystore_that_cannot_be_used_is_named_and_nothing_of_it_is_shown(
     with pytest.raises(ConfigError, match=r"ssl\.keystore\.location") as refused:
         build_tls_context(properties)
     assert password not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "password", "why"),
+    [
+        ("own", "encrypted", "", "the key is encrypted, and ssl.key.password is not set"),
+        ("own", "encrypted", "wrong", "the key is encrypted, and ssl.key.password is not its password"),
+        (
+            "authority",
+            "plain",
+            "",
+            "the key is not that of the certificate; is this an authority's certificate",
+        ),
+        ("own", "own", "", "own has no private key in PEM"),
+        ("own", "", "", "own has no private key in PEM, and ssl.key.location is not set"),
+        ("junk", "plain", "", "junk has no certificate in PEM"),
+    ],
+)
+def test_the_error_says_which_of_certificate_key_and_password_is_wrong(
+    certificate: str, key: str, password: str, why: str, client: Identity, server: Identity, tmp_path: Path
+) -> None:
+    files = {
+        "own": client.certificate_pem,
+        "authority": server.certificate_pem,
+        "plain": client.key_pem(),
+        "encrypted": client.key_pem(PASSWORD),
+        "junk": "no PEM",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    properties = {"ssl.certificate.location": str(tmp_path / certificate), "ssl.key.password": password}
+    if key:
+        properties["ssl.key.location"] = str(tmp_path / key)
+    with pytest.raises(ConfigError, match=f"^cannot use ssl.certificate.location.*{re.escape(why)}"):
+        build_tls_context(properties)
+
+
+def test_a_key_without_a_certificate_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a key and no certificate"):
+        build_tls_context({"ssl.key.location": str(tmp_path / "key")})
+
+
+@pytest.mark.parametrize("has_certificate", [True, False])
+def test_a_broker_that_hangs_up_refuses_the_certificate_or_requires_one(
+    has_certificate: bool, client: Identity, server: Identity, tmp_path: Path
+) -> None:
+    """The alert may be lost: then the client sees only the end of the connection."""
+    chain = tmp_path / "server.pem"
+    chain.write_text(server.key_pem() + server.certificate_pem)
+    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    accepting.load_cert_chain(chain)
+    properties = {"security.protocol": "ssl", "ssl.ca.pem": server.certificate_pem}
+    properties["ssl.endpoint.identification.algorithm"] = "none"
+    if has_certificate:
+        properties |= {"ssl.certificate.pem": client.certificate_pem, "ssl.key.pem": client.key_pem()}
+
+    def hang_up(listening: socket.socket) -> None:
+        accepted, _ = listening.accept()
+        accepting.wrap_socket(accepted, server_side=True).close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=hang_up, args=(listening,))
+        thread.start()
+        port = listening.getsockname()[1]
+        conf = ClusterConf(f"127.0.0.1:{port}", properties)
+        why = "refuses the client's certificate" if has_certificate else "requires a certificate"
+        with pytest.raises(LogInRefused, match=f"perhaps it {why}"):
+            Connection.connect(conf, "127.0.0.1", port)
+        thread.join(60)

@@ -99,7 +99,7 @@ def test_a_withheld_group_has_its_newest_known_lag_with_its_age() -> None:
     view = withhold({("lost", "t", 0): END})
     history = view.activity.history
     for age_s, lag in ((60, 500.0), (45, 600.0), (15, math.nan), (0, math.nan)):
-        history.add(["lost"], np.array([lag]), np.array([math.nan]), NOW_MS - age_s * 1000)
+        history.add(["lost"], np.array([lag]), np.array([math.nan]), np.zeros(1), NOW_MS - age_s * 1000)
     groups = Clusters(view).get("groups")["groups"]
     assert find(groups, group="lost")["last_known"] == {"lag": 600.0, "time_lag_s": None, "age_s": 60}
     assert find(groups, group="classic")["last_known"] is None

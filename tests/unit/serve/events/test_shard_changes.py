@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from koff.serve.events.event import Severity
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group, consumer_group
 from tests.unit.serve.events.watched import NOTHING_ASSIGNED
@@ -116,3 +118,16 @@ def test_members_that_come_and_go(watched):
     watched.apply(classic_group("m", {"late": NOTHING_ASSIGNED}))
     (event,) = watched.look()
     assert (event.details["left_count"], event.details["members"]) == (1, 1)
+
+
+def test_what_a_group_consumed_is_counted_between_looks_and_a_reset_is_nothing(watched):
+    activity = watched.take_view().activity
+    for offset, end in ((100, 100), (130, 160), (50, 160), (65, 175)):
+        watched.commit("g", offset)
+        watched.sample(end)
+        watched.changes.compare(replace(watched.take_view(), activity=activity), watched.now_ms)
+        watched.wait(15)
+    watched.changes.compare(replace(watched.take_view(), activity=activity), watched.now_ms)
+    course = activity.history.find("g")
+    assert course is not None
+    assert course.consumed_per_s[-5:-1].tolist()[1:] == [2, 0, 1]

@@ -14,10 +14,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, Format
 from koff.serve.metrics.families import BY_NAME, FAMILIES
 from koff.serve.rendering import Renderer
-from koff.tracker import Tracker
+from koff.tracker import Objective, Tracker
 from koff.view.cluster_view import (
     ClusterFacts,
     ClusterView,
+    LastReload,
     MonitorStats,
     PipelineStats,
     StoredTable,
@@ -76,9 +77,20 @@ def render_everything(form: Format) -> bytes:
     )
     facts = ClusterFacts(3, {"t": TopicFacts(2, 1)}, (1,), {1: {"t": 5}})
     snapshot = tracker.take_snapshot(NOW_MS)
-    view = ClusterView("c", snapshot, READY, stats, facts, expected_groups={"g": True})
+    objectives = (Objective(re.compile("^rewound$"), 40.0),)
+    view = ClusterView(
+        "c",
+        snapshot,
+        READY,
+        stats,
+        facts,
+        labels={"shard": "0/2"},
+        objectives=objectives,
+        expected_groups={"g": True},
+    )
     source = Source(judge(view))
     source.tables = {"lag": StoredTable(3, 1_000)}
+    source.reload = LastReload(successful=True, success_s=1_000.0)
     return b"".join(Renderer(source, EVERYTHING).render(form).inflate())
 
 

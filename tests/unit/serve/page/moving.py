@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from koff.kafkatest import wait_until
+from koff.serve.access import AccessConf
 from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
@@ -41,9 +43,10 @@ class Moving(Source):
 
 
 @contextmanager
-def serving(source: Source) -> Iterator[str]:
+def serving(source: Source, *, tokens_file: Path | None = None) -> Iterator[str]:
     """The address of a page of the source."""
-    with Server(source, ServeConf("127.0.0.1:0"), events=Events()) as server:
+    conf = ServeConf("127.0.0.1:0", AccessConf(tokens_file=tokens_file))
+    with Server(source, conf, events=Events()) as server:
         yield server.url
 
 

@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 MANY = 1000
+RUNBOOK = "https://wiki.example/{cause}?of={cluster}/{group}"
 
 
 def build_slow() -> ClusterView:
@@ -32,19 +33,25 @@ def build_slow() -> ClusterView:
     life = Life()
     life.objectives = (Objective(re.compile("^g$"), 40.0),)
     life.pass_s(240, reads={0: 0, 1: 0})
-    return replace(life.take_view(), cluster="d", facts=ClusterFacts(1, {"t": TopicFacts(4, 1)}))
+    return replace(
+        life.take_view(), cluster="d", facts=ClusterFacts(1, {"t": TopicFacts(4, 1)}), runbook=RUNBOOK
+    )
 
 
 def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None:
     with serving(Several(build_slow())) as url:
         open_page(tab, f"{url}/#/group/d/g")
-        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
         (verdict,) = read(tab, "#group > .verdict")
         assert verdict.startswith("ERR ")
+        address = "document.querySelector('#group a[target]').href"
+        assert tab.evaluate(address) == "https://wiki.example/slow_member?of=d/g"
         (cause,) = read(tab, ".cause")
         assert cause.startswith("slow member explains 100 %")
         assert "What helps: look at the host of the member" in cause
-        assert read(tab, "figcaption")[0].endswith("objective 40 s")
+        late, _, rates = read(tab, "figcaption")
+        assert late.endswith("objective 40 s")
+        assert rates == "Records a second, last hour: consumed at most 40, produced at most 40"
         assert read(tab, "#group .u-legend .u-label")[2] == "objective"
         facts = dict(zip(read(tab, "#group dt"), read(tab, "#group dd"), strict=True))
         assert facts["Allowed"] == "40 s: its objective"

@@ -63,13 +63,14 @@ def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: 
     assert cause.startswith("stuck partition explains 100 % of the lag (2,400 offsets)")
     assert "What helps: look at the record" in cause
     assert len(read(tab, "#group .scroll tbody tr")) == 6  # four partitions, two members
-    wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+    wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
     assert any("--describe --members --verbose" in text for text in read(tab, ".commands code"))
     assert read(tab, "figcaption") == [
         "Time lag, last hour: now 4 min, at most 4 min, allowed 2 min",
         "Lag, last hour: now 2,400, at most 2,400",
+        "Records a second, last hour: consumed at most 40, produced at most 40",
     ]
-    assert read(tab, ".marks") == ["R rebalanced"] * 2
+    assert read(tab, ".marks") == ["R rebalanced"] * 3
     (story,) = read(tab, "#events > li")
     assert story.startswith("ERR ")
     assert "stands at offset 3,000" in story
@@ -160,7 +161,7 @@ def test_nothing_of_one_group_is_seen_at_the_address_of_another(tab: Tab, page: 
 def test_the_page_works_behind_a_prefix_and_a_proxy_without_streams(tab: Tab, page: str):
     with run_proxy(page) as url:
         open_page(tab, f"{url}#/group/d/g")
-        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
         assert read(tab, "#live") == ["every 5 s"]
         assert len(read(tab, "#events > li")) == 1
         fetched = [

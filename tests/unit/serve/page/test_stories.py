@@ -116,10 +116,10 @@ def test_the_address_of_an_incident_opens_its_group_at_that_time(
     open_page(tab, f"{url}/#/events")
     opened_ms = view.activity.incidents.past[0].opened_ms
     tab.evaluate("document.querySelectorAll('.story .then')[1].click()")
-    wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 2")
+    wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
     assert tab.evaluate("location.hash") == f"#/group/d/g?at={opened_ms}"
     assert read(tab, "#group .note")[0].startswith("The plots show the half hour around ")
-    assert read(tab, ".marks") == ["R rebalanced"] * 2
+    assert read(tab, ".marks") == ["R rebalanced"] * 3
     open_page(tab, f"{url}/#/group/d/g?at=1700000000000")
     wait_for(tab, "document.querySelector('#group .note') !== null")
     assert read(tab, "#group .note")[0].startswith("koff keeps the lags of the last hour only")

@@ -61,7 +61,9 @@ def test_without_any_known_cluster_nothing_is_counted(tab: Tab) -> None:
 def test_a_withheld_lag_shows_the_newest_known_one_with_its_age_and_why(tab: Tab) -> None:
     view = withhold({("lost", "t", 0): Reason.END_NOT_CURRENT})
     for age_s, lag, late_s in ((120, 600.0, 90.0), (15, math.nan, math.nan)):
-        view.activity.history.add(["lost"], np.array([lag]), np.array([late_s]), NOW_MS - age_s * 1000)
+        view.activity.history.add(
+            ["lost"], np.array([lag]), np.array([late_s]), np.zeros(1), NOW_MS - age_s * 1000
+        )
     with serving(Several(view)) as url:
         open_page(tab, url)
         row = "[...document.querySelectorAll('.row')].find((each) => each.innerText.includes('lost'))"

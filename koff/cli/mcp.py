@@ -1,0 +1,62 @@
+"""`koff mcp`: lets agents ask a running `koff monitor`, by the Model Context Protocol. It reads only."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from click import option
+
+from koff.cli.monitor_client import DEFAULT_URL, MonitorClient, read_token
+from koff.config.kinds import checked
+from koff.errors import ConfigError
+from koff.serve.listen_address import parse_listen_address
+
+_MISSING = "koff mcp needs the MCP package: pip install 'koff[mcp]'"
+
+
+@click.command()
+@option("--url", default=DEFAULT_URL, show_default=True, help="Where koff monitor is.")
+@option(
+    "--listen",
+    type=checked("HOST:PORT", parse_listen_address),
+    help="Serve agents by HTTP on /mcp, in place of standard input and output.",
+)
+@option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The token for koff monitor. With --listen, each agent sends its own.",
+)
+@option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The authorities in PEM that koff monitor's certificate is checked with.",
+)
+def mcp(url: str, listen: str | None, token_file: Path | None, ca: Path | None) -> None:
+    """Serve what koff monitor knows to agents, by the Model Context Protocol. Nothing can be changed.
+
+    An agent sees what its token may see (docs/security.md): koff mcp only passes requests on.
+
+    \b
+    Examples:
+      koff mcp --url http://koff:9850
+      koff mcp --url https://koff:9850 --ca ca.pem --listen 127.0.0.1:9851
+    """
+    if listen and token_file:
+        raise ConfigError("--token-file and --listen exclude each other: each agent sends its own token")
+    try:
+        from koff.cli.mcp_tools import Monitor, build_server
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{_MISSING} ({error})") from error
+    server = build_server(Monitor(MonitorClient(url, ca), read_token(token_file)))
+    if listen is None:
+        click.echo(f"koff mcp reads requests from standard input, and asks {url}", err=True)
+        server.run()
+        return
+    host, port = parse_listen_address(listen)
+    click.echo(f"agents connect to http://{host or 'localhost'}:{port}/mcp", err=True)
+    server.run("streamable-http", host=host or "0.0.0.0", port=port, stateless_http=True)  # noqa: S104
+    sys.exit(0)
