@@ -45,7 +45,7 @@ class OtherProcess(KoffError):
 
 
 def copy_error(error: E) -> E:
-    """A copy of the error without traceback and cause: to keep it, or to raise it while the error is kept.
+    """A copy of the error and its causes, without tracebacks: to keep it, or to raise it while it is kept.
 
     A traceback has the functions that the error came through, their callers, and the variables of all of
     them. If one of these variables leads to the error, only the garbage collector lets all of them go:
@@ -61,6 +61,8 @@ def copy_error(error: E) -> E:
     if error.__traceback__ is not None and not isinstance(error, KoffError):
         text = "".join(traceback.format_tb(error.__traceback__))
         copied.__notes__ = [*getattr(error, "__notes__", ()), text]
+    if error.__cause__ is not None:
+        copied.__cause__ = copy_error(error.__cause__)
     return copied
 
 

@@ -77,5 +77,6 @@ def _detach(error: BaseException | bool | None) -> BaseException | None:
     if not isinstance(error, BaseException):
         return None
     detached = copy_error(error)
+    detached.__cause__ = None  # the text has it
     detached.__notes__ = ["".join(traceback.format_exception(error)).rstrip()]
     return detached

@@ -30,12 +30,21 @@ def test_the_copy_is_equal(error: Exception) -> None:
     assert getattr(copied, "errno", None) == getattr(error, "errno", None)
 
 
-def test_the_copy_has_neither_traceback_nor_cause() -> None:
+def test_the_copy_has_its_cause_and_no_traceback() -> None:
+    def fail() -> None:
+        try:
+            raise OSError("cause")
+        except OSError as error:
+            raise KoffError("no") from error
+
     with pytest.raises(KoffError) as caught:
-        raise KoffError("no") from OSError("cause")
+        fail()
     copied = copy_error(caught.value)
-    assert (copied.__traceback__, copied.__cause__, copied.__context__) == (None, None, None)
+    assert (copied.__traceback__, copied.__context__) == (None, None)
     assert not hasattr(copied, "__notes__")
+    assert repr(copied.__cause__) == "OSError('cause')"
+    assert copied.__cause__ is not caught.value.__cause__
+    assert copied.__cause__.__traceback__ is None
 
 
 def test_an_error_that_nobody_expected_says_where_it_was_raised() -> None:

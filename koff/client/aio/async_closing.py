@@ -142,7 +142,6 @@ async def wait_for_result(future: Future[T]) -> T:
 
 def _watch(future: Future[T]) -> asyncio.Future[T]:
     watched = asyncio.wrap_future(future)
-    watched.add_done_callback(
-        lambda each: each.cancelled() or each.exception()
-    )  # else asyncio logs the error
+    # Otherwise asyncio logs the error of a call for which nobody waits.
+    watched.add_done_callback(lambda each: each.cancelled() or each.exception())
     return watched

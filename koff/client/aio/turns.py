@@ -66,7 +66,8 @@ class Turns:
     ) -> T:
         """What `poll` returns, as soon as it is not None. Until then, `wait` runs in a thread.
 
-        Raises `NoDataInTime` after `timeout_s`, of which `wait` returns False or raises that, and its errors.
+        `wait` gets the seconds that are left. After them, it returns False or raises `NoDataInTime`, and this
+        method raises `NoDataInTime`. It raises every other error of `wait`, too.
         """
         await self._give_way()
         loop = asyncio.get_running_loop()

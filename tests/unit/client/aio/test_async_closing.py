@@ -35,7 +35,7 @@ class Core(Closing):
         return threading.current_thread().name
 
     def fail(self, text: str) -> None:
-        raise KoffError(text)
+        raise KoffError(text) from OSError("the cause")
 
     def where(self) -> str:
         return threading.current_thread().name
@@ -85,8 +85,9 @@ async def test_a_call_that_waits_runs_in_a_thread_and_one_that_does_not_runs_at_
         assert tasks.where() == threading.current_thread().name
         tasks.core.released.set()
         assert await holding == "koff-call"
-        with pytest.raises(KoffError, match="of the test"):
+        with pytest.raises(KoffError, match="of the test") as caught:
             await tasks.fail("of the test")
+        assert repr(caught.value.__cause__) == "OSError('the cause')"
     assert Tasks.hold.__doc__ == Core.hold.__doc__
 
 
