@@ -180,7 +180,8 @@ def _print_plan(planned: OffsetPlan, now: GroupNow) -> None:
     sys.stdout.flush()
     left_out = {at.topic for at in now.commits} - {each.at.topic for each in planned.offsets}
     if left_out:
-        click.echo(f"not in the plan: {', '.join(sorted(left_out))}", err=True)
+        named = ", ".join(map(show, sorted(left_out)))
+        click.echo(f"not in the plan: {named}", err=True)
     click.echo(_summarize(planned), err=True)
 
 

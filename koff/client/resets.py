@@ -106,9 +106,8 @@ def make_plan(
     Without topics, the plan has the partitions that `target` names, else those that the group has committed
     and that still exist. Writes nothing. Raises `NothingFound`, and `ConnectError` if an offset is not known.
     """
-    named = topics or _group_by_topic(target.each)
-    described = cluster.describe_topics(named or {at.topic for at in group.commits})
-    counts = {name: topic.partitions for name, topic in described.items()}
+    named, metadata = topics or _group_by_topic(target.each), cluster.fetch_metadata()
+    counts = {name: len(partitions) for name, partitions in metadata.topics.items()}
     partitions = _list_partitions(named, counts) if named else _keep_existing(group.commits, counts)
     if target.kind == "each":  # --topic chooses among these
         partitions = [at for at in partitions if at in target.each]
@@ -117,7 +116,7 @@ def make_plan(
     logs = fetch_logs(cluster, partitions)
     wanted = _choose_offsets(cluster, group, target, logs)
     offsets = (
-        _plan_offset(at, described[at.topic].topic_id, group.commits.get(at), wanted[at], logs[at])
+        _plan_offset(at, metadata.topic_ids.get(at.topic, ""), group.commits.get(at), wanted[at], logs[at])
         for at in sorted(partitions)
     )
     return OffsetPlan(cluster.id, group.name, target.text, made, tuple(offsets))
@@ -145,7 +144,7 @@ def _group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]
 def _list_partitions(named: Mapping[str, Collection[int]], counts: Mapping[str, int]) -> list[TopicPartition]:
     """The named partitions. Raises `NothingFound` for one that does not exist."""
     if missing := sorted(named.keys() - counts.keys()):
-        raise NothingFound(f"there is no topic {', '.join(missing)}")
+        raise NothingFound(f"there is no topic {', '.join(missing)}, or this user may not DESCRIBE it")
     for topic, chosen in named.items():
         if absent := [each for each in chosen if each >= counts[topic]]:
             raise NothingFound(f"topic {topic} has no partition {absent[0]}: it has {counts[topic]}")

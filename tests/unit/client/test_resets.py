@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from koff.client.cluster_conf import OffsetSpec, TopicInfo, TopicPartition
+from koff.client.cluster_conf import OffsetSpec, TopicPartition
+from koff.client.metadata import Metadata, PartitionMetadata
 from koff.client.offset_plan import Commit, OffsetPlan
 from koff.client.resets import (
     GroupNow,
@@ -32,11 +33,12 @@ class StubCluster:
     def __init__(self) -> None:
         self.id, self.topic_id, self.start, self.error = "cluster-1", "id-1", 100, ""
 
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        return {name: TopicInfo(name, 3, self.topic_id) for name in names if name == "orders"}
+    def fetch_metadata(self) -> Metadata:
+        partitions = tuple(PartitionMetadata(number, 1, (1,), (1,)) for number in range(3))
+        return Metadata(self.id, 1, (), {"orders": partitions}, self.fetch_topic_ids(["orders"]))
 
     def fetch_topic_ids(self, names: Iterable[str]) -> dict[str, str]:
-        return {name: topic.topic_id for name, topic in self.describe_topics(names).items() if self.topic_id}
+        return {name: self.topic_id for name in names if name == "orders" and self.topic_id}
 
     def fetch_offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec | int) -> dict[Any, Any]:
         if self.error:
