@@ -37,7 +37,7 @@ def config() -> None:
 @config.command()
 @_file
 def check(file: Path) -> None:
-    """Check a koff.yaml (the default), and print every error with its line. Does not connect.
+    """Check a koff.yaml (the default), and print every error and warning with its line. Does not connect.
 
     Variables and files with secrets are read as `koff monitor` would read them, and librdkafka checks the
     properties. koff must be able to listen on the address here. The exit code is 2 if there is an error.
@@ -45,6 +45,8 @@ def check(file: Path) -> None:
     errors: tuple[str, ...] = ()
     try:
         read = read_koff_yaml(file, os.environ)
+        for line in read.warnings:
+            click.echo(f"warning: {line}", err=True)
         errors = _find_errors(read)
     except ConfigFileError as error:
         errors = error.errors

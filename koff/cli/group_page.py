@@ -48,6 +48,11 @@ def _format_head(group: Json) -> str:
     ]
     if about["commits_held_back"]:
         lines.append("          an open transaction may hold back commits of this group")
+    if owner := about["owner"]:
+        contact = f" ({show(owner['contact'])})" if owner["contact"] else ""
+        lines.append(f"owner     {show(owner['team'])}{contact}")
+    if group["runbook_url"]:
+        lines.append(f"runbook   {group['runbook_url']}")
     return "\n".join(lines) + "\n"
 
 

@@ -208,7 +208,10 @@ def _print_json(view: ClusterView, rows: list[PartitionLag], totals: list[GroupT
     causes = find_causes(view, totals)
     document = {
         "cluster": view.cluster or "",
-        "groups": [GROUP.build(ExplainedTotal(t, causes[t.group.name])) for t in totals],
+        "groups": [
+            GROUP.build(ExplainedTotal(t, causes[t.group.name], view.owners.find(t.group.name)))
+            for t in totals
+        ],
         "partitions": [_row_fields(view.cluster or "", row) for row in rows],
     }
     click.echo(json.dumps(document, ensure_ascii=False))

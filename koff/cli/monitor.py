@@ -79,6 +79,7 @@ class _Configuration:
         self._ctx = ctx
         self.began, _ = read_clusters(ctx)
         self._set_up_logs(self.began)
+        _log_warnings(self.began)
 
     def read_monitors(self) -> list[MonitorConf]:
         """The configuration of each cluster. Raises `ConfigError`: a reload with an error changes nothing."""
@@ -96,6 +97,7 @@ class _Configuration:
         """Takes over how to log, and logs which other changes wait for a restart of koff."""
         file, _ = read_clusters(self._ctx)
         self._set_up_logs(file)
+        _log_warnings(file)
         before, now = self.began.settings, file.settings
         waiting = [each.name for each in PROCESS_SETTINGS if each.reload == "never"]
         if changed := [name for name in waiting if before[name] != now[name]]:
@@ -103,3 +105,8 @@ class _Configuration:
 
     def _set_up_logs(self, file: KoffYaml) -> None:
         set_up_logs(file.settings["log_format"], file.settings["log_level"])
+
+
+def _log_warnings(file: KoffYaml) -> None:
+    for each in file.warnings:
+        log.warning(each)

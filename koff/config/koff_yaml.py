@@ -19,7 +19,7 @@ listen: :9850
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from koff.client.secret_file import read_secret
 from koff.config.kinds import Kind, Setting, Texts, list_initial
 from koff.config.label_names import find_clash
+from koff.config.owner_checks import Values, find_owner_errors, find_untold
 from koff.config.settings import CLUSTER_SETTINGS, FILE_SETTINGS, NAMING_SETTINGS, PROCESS_SETTINGS
 from koff.errors import ConfigError
 from koff.records.text import escape_name
@@ -57,12 +58,14 @@ class ConfigFileError(ConfigError):
 class KoffYaml:
     """What a file says: a value for each setting, converted. `clusters` have the `defaults` too.
 
-    `places` says where each cluster is in the file: its path, its line and its number.
+    `places` says where each cluster is in the file: its path, its line and its number. `warnings` name what
+    is no error and may be meant otherwise, with its line.
     """
 
     settings: Mapping[str, Any] = field(default_factory=_PROCESS.copy)
     clusters: tuple[Mapping[str, Any], ...] = ()
     places: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def map_clusters(self, build: Callable[[Mapping[str, Any]], T]) -> list[T]:
         """What `build` returns for each cluster. The error that it raises gets the place of the cluster."""
@@ -131,21 +134,25 @@ class _Parser:
         self.errors: list[tuple[int, str]] = []
         self._path, self._environment = path, environment
         self._nodes: dict[str, Any] = {}
+        self._warnings: list[str] = []
 
     def parse_file(self, document: yaml.Node | None) -> KoffYaml:
         """What the file says; of no use to the caller if `errors` is not empty."""
         values = self._parse_object(document, "", FILE_SETTINGS)
         defaults, listed = values.pop("defaults", {}), values.pop("clusters", ())
         places = [f"clusters[{index}]" for index in range(len(listed))]
-        clusters = tuple(_merge(defaults, each) for each in listed)
-        names = [each.get("name") for each in clusters]
-        for index, (place, cluster) in enumerate(zip(places, clusters, strict=True)):
-            self._check_labels(place, cluster)
-            if names[index] is not None and names[index] in names[:index]:
-                self._note_error(self._nodes[place], f"two clusters have the name {names[index]!r}")
-        self._check_labels("defaults", {**_CLUSTER, **defaults})
+        clusters, webhooks = tuple(_merge(defaults, each) for each in listed), values.get("webhooks", ())
+        by_place = dict(zip(places, clusters, strict=True)) | {"defaults": {**_CLUSTER, **defaults}}
+        owned = {owner.get("webhook") for each in by_place.values() for owner in each["owners"]}
+        for place, each in by_place.items():
+            self._check_labels(place, each)
+            self._check_owners(place, each["owners"], webhooks, owned)
+        self._check_names(places, clusters, "two clusters have the name")
+        self._check_names(
+            [f"webhooks[{index}]" for index in range(len(webhooks))], webhooks, "two webhooks have the name"
+        )
         named = tuple(f"{self._find_place(self._nodes[place])}: {place}" for place in places)
-        return KoffYaml({**_PROCESS, **values}, clusters, named)
+        return KoffYaml({**_PROCESS, **values}, clusters, named, tuple(self._warnings))
 
     def raise_errors(self) -> None:
         """Raises a `ConfigFileError` with the errors so far, by line, if there are any."""
@@ -153,10 +160,32 @@ class _Parser:
             raise ConfigFileError([text for _, text in sorted(self.errors, key=itemgetter(0))])
 
     def _check_labels(self, place: str, values: Mapping[str, Any]) -> None:
-        node = self._nodes.get(f"{place}.group_labels", self._nodes.get(f"{place}.labels"))
-        clash = find_clash(values["labels"], values["group_labels"])
+        nodes = (self._nodes.get(f"{place}.{name}") for name in ("group_labels", "labels", "owners"))
+        node, clash = next(filter(None, nodes), None), find_clash(values)
         if node is not None and clash is not None:  # else it is an error of `defaults`
-            self._note_error(node, f"{place}: labels and group_labels both set the label {clash}")
+            self._note_error(node, f"{place}: {clash}")
+
+    def _check_names(self, places: Sequence[str], named: Sequence[Mapping[str, Any]], what: str) -> None:
+        names = [each.get("name") for each in named]
+        for index, (place, name) in enumerate(zip(places, names, strict=True)):
+            if name is not None and name in names[:index]:
+                self._note_error(self._nodes[place], f"{what} {name!r}")
+
+    def _check_owners(
+        self, place: str, owners: Sequence[Values], webhooks: Sequence[Values], owned: Collection[str]
+    ) -> None:
+        """Notes what is wrong with `owners`. `owned` are the webhooks that any owner of the file names."""
+        if f"{place}.owners" not in self._nodes:  # it is an error of `defaults`
+            return
+        for number, why in find_owner_errors(owners, {each["name"] for each in webhooks if "name" in each}):
+            where = f"{place}.owners[{number}]"
+            self._note_error(self._nodes[where], f"{where}: {why}")
+        for number in find_untold(owners, webhooks, owned):
+            where = f"{place}.owners[{number}]"
+            self._warnings.append(
+                f"{self._find_place(self._nodes[where])}: {where} has no webhook, and each "
+                "webhook is of other owners: nobody is told of events of its groups"
+            )
 
     def _parse_object(self, node: Any, place: str, settings: Sequence[Setting]) -> dict[str, Any]:
         """The values of a mapping that may have these settings. The required ones must be there."""

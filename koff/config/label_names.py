@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
 
 from koff.serve.metrics.families import FAMILIES
 from koff.tracker import compile_expression
@@ -36,6 +38,10 @@ def parse_group_labels(text: str) -> re.Pattern[str]:
     return pattern
 
 
-def find_clash(labels: Collection[str], group_labels: Iterable[re.Pattern[str]]) -> str | None:
-    """A label that both would set; None if there is none."""
-    return next((name for each in group_labels for name in each.groupindex if name in labels), None)
+def find_clash(values: Mapping[str, Any]) -> str | None:
+    """Says which label two settings of a cluster would set; None if there is none."""
+    from_names = {name for each in values["group_labels"] for name in each.groupindex}
+    from_owners = {"owner"} if values["owners"] else set()
+    given = {"labels": {*values["labels"]}, "group_labels": from_names, "owners": from_owners}
+    clashes = ((one, other, given[one] & given[other]) for one, other in combinations(given, 2))
+    return next((f"{a} and {b} both set the label {min(both)}" for a, b, both in clashes if both), None)

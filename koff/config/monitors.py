@@ -28,6 +28,7 @@ from koff.serve.events.webhook import WebhookConf
 from koff.serve.listening import ServeConf
 from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Objective, Rule, ShownNames
+from koff.view.owners import Owner, Owners
 
 Conf = TypeVar("Conf", AccessConf, Display, MetricsConf, MonitorConf, WebhookConf)
 _FIELDS = {each.name: each.field for each in (*SETTINGS.values(), *WEBHOOK_SETTINGS) if each.field}
@@ -36,7 +37,7 @@ _FIELDS = {each.name: each.field for each in (*SETTINGS.values(), *WEBHOOK_SETTI
 def fill(kind: type[Conf], values: Mapping[str, Any], **more: Any) -> Conf:
     """An object of that class. A field that is not in `more` has the value of its setting, if any."""
     names = {field.name for field in fields(kind)}
-    given = {_FIELDS.get(name, name): value for name, value in values.items()}
+    given = {name if name in names else _FIELDS.get(name, name): value for name, value in values.items()}
     return kind(**{**{name: value for name, value in given.items() if name in names}, **more})
 
 
@@ -55,9 +56,10 @@ def build_serve_conf(file: KoffYaml) -> ServeConf:
 def list_webhooks(file: KoffYaml) -> list[WebhookConf]:
     """A configuration for each webhook. Raises `ConfigError`, whose text has no secret."""
     confs = []
+    owned = {owner.get("webhook") for cluster in file.clusters for owner in cluster["owners"]} - {None}
     for index, values in enumerate(file.settings["webhooks"]):
         try:
-            confs.append(fill(WebhookConf, values))
+            confs.append(fill(WebhookConf, values, owned=values.get("name") in owned))
         except ConfigError as error:
             raise ConfigError(f"webhooks[{index}]: {error}") from None
     return confs
@@ -104,7 +106,7 @@ def build_look(conf: ClusterConf, values: Mapping[str, Any], **more: Any) -> Mon
     """The configuration for one look at a cluster with these settings, as `koff lag` takes it."""
     return MonitorConf(
         conf,
-        display=Display(objectives=_list_objectives(values)),
+        display=Display(runbook=values["runbook"], **_build_owned(values)),
         source=values["source"],
         offsets_topic=values["offsets_topic"],
         zookeeper=ZooKeeperConf(values["zookeeper"] or ""),
@@ -129,17 +131,19 @@ def _build_display(values: Mapping[str, Any]) -> Display:
     if values["shard"] is not None:  # alerts must tell a dead shard from a dead replica
         number, count = values["shard"]
         labels = {"shard": f"{number}/{count}", **labels}
-    if clash := find_clash(labels, values["group_labels"]):  # the file has one, and an option the other
-        raise ConfigError(f"labels and group_labels both set the label {clash}")
+    if clash := find_clash({**values, "labels": labels}):  # the file has one, and an option the other
+        raise ConfigError(clash)
     names = ShownNames(_choose_groups(values), values["topics"])
     for name in values["expected_groups"]:
         if not names.shows_group(name):
             raise ConfigError(f"expected_groups has {name!r}, which groups (or group) hides")
-    return fill(Display, values, names=names, labels=labels, objectives=_list_objectives(values))
+    return fill(Display, values, names=names, labels=labels, **_build_owned(values))
 
 
-def _list_objectives(values: Mapping[str, Any]) -> tuple[Objective, ...]:
-    return tuple(Objective(**each) for each in values["objectives"])
+def _build_owned(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the owners of groups accept, and who they are."""
+    objectives = tuple(Objective(**each) for each in values["objectives"])
+    return {"objectives": objectives, "owners": Owners(tuple(Owner(**each) for each in values["owners"]))}
 
 
 def _choose_groups(values: Mapping[str, Any]) -> tuple[Rule, ...]:

@@ -113,6 +113,37 @@ OBJECTIVE_SETTINGS = (
     ),
 )
 """Of each element of `objectives`."""
+OWNER_SETTINGS = (
+    Setting(
+        "groups",
+        EXPRESSION,
+        "The groups in whose name this is found.",
+        example=r"^payments\.",
+        required=True,
+    ),
+    Setting(
+        "team",
+        NAME,
+        "Who owns them: the label `owner` of their series, and `owner` in the API and in events.",
+        example="payments",
+        required=True,
+    ),
+    Setting("contact", NAME, "How to reach the team.", example="#payments-oncall"),
+    Setting(
+        "runbook",
+        RUNBOOK,
+        "The runbook of these groups, in place of `runbook` of the cluster.",
+        example="https://wiki.example.com/payments/{cause}",
+    ),
+    Setting(
+        "webhook",
+        NAME,
+        "The `name` of the webhook that gets events of these groups. It gets no events of other groups then.",
+        example="payments",
+        see="events.md#owners",
+    ),
+)
+"""Of each element of `owners`."""
 CLUSTER_SETTINGS = (
     Setting(
         "properties",
@@ -192,6 +223,15 @@ CLUSTER_SETTINGS = (
         " `{group}` and `{cause}` are filled in.",
         example="https://wiki.example.com/kafka/{cause}?group={group}",
         reload="at once",
+    ),
+    Setting(
+        "owners",
+        OWNER_SETTINGS,
+        "Who owns which groups: a team, its contact, its runbook and its webhook. The first owner that fits "
+        "decides.",
+        many=True,
+        reload="at once",
+        see="#owners",
     ),
     Setting(
         "start",

@@ -46,6 +46,12 @@ WEBHOOK_SETTINGS = (
         mask=_mask_url,
     ),
     Setting(
+        "name",
+        kinds.text("NAME"),
+        "A name, for `owners`.",
+        example="payments",
+    ),
+    Setting(
         "min_severity",
         replace(kinds.choice("info", "warning", "error"), parse=Severity.parse),
         "The least severity to send. The end of something counts as what it ends.",

@@ -112,6 +112,7 @@ def build_view(snapshot: Snapshot, facts: ViewFacts) -> ClusterView:
         group_labels=facts.display.group_labels,
         objectives=facts.display.objectives,
         runbook=facts.display.runbook,
+        owners=facts.display.owners,
         shown=facts.display.names,
         expected_groups=find_expected(served, facts) if facts.display.expected_groups else {},
         activity=facts.activity,

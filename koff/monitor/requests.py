@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 from koff.monitor.moment import Moment
 from koff.proto.buffers import Binary
 from koff.tracker import Objective, ShownNames
+from koff.view.owners import Owners
 
 if TYPE_CHECKING:
     from koff.monitor.means import Means
@@ -186,7 +187,7 @@ class Display:
     """What is shown of the cluster, the labels that all of it gets besides `cluster`, and which groups are
     expected to be there.
 
-    `group_labels` give labels from the names of groups (`koff.view.cluster_view.find_labels`).
+    `group_labels` give labels from the names of groups (`ClusterView.find_labels`).
     `objectives` are the lags in seconds that their owners accept. `runbook` is a template of
     `koff.view.runbooks`.
     An input too: the configuration may be changed while the monitor runs.
@@ -198,6 +199,7 @@ class Display:
     expected_groups: tuple[str, ...] = ()
     objectives: tuple[Objective, ...] = ()
     runbook: str | None = None
+    owners: Owners = field(default_factory=Owners)
 
 
 Input = Result | Polled | ReadFailed | Unreachable | Display

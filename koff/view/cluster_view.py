@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Self
 
 from koff.errors import KoffError
 from koff.tracker import Objective, ShownNames, Snapshot
 from koff.view.activity import RecentActivity
+from koff.view.owners import Owners
+from koff.view.runbooks import build_runbook_url
 
 
 class NoProgress(KoffError):
@@ -130,13 +132,14 @@ class ClusterView:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all series of the cluster get, besides `cluster`."""
     group_labels: tuple[re.Pattern[str], ...] = ()
-    """Patterns that give labels from the name of a group (`find_labels`)."""
+    """Patterns that give labels from the name of a group."""
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics the snapshot shows."""
     objectives: tuple[Objective, ...] = ()
-    runbook: str | None = None
-    """The template of the address of a group's runbook (`koff.view.runbooks`)."""
     """The lags in seconds that the owners of groups accept."""
+    runbook: str | None = None
+    """The template of the address of a group's runbook (`koff.view.runbooks`), if its owner has none."""
+    owners: Owners = field(default_factory=Owners)
     expected_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether each group that is expected is present. A group of which koff cannot know that is left out."""
     activity: RecentActivity = field(default_factory=RecentActivity, repr=False, compare=False)
@@ -149,14 +152,23 @@ class ClusterView:
         """Whether koff knows which groups there are. Before it is ready, no group may mean many."""
         return self.readiness.ready or any(shard.groups for shard in self.snapshot.shards.values())
 
+    def find_labels(self, group: str) -> dict[str, str]:
+        """The labels that the first pattern found in the name of the group gives, and `owner` if it has one.
 
-def find_labels(group: str, patterns: Iterable[re.Pattern[str]]) -> dict[str, str]:
-    """The labels that the first pattern found in the name of the group gives.
+        A part that matched nothing gives no label: for Prometheus, an empty label is an absent one.
+        """
+        found = next(filter(None, (pattern.search(group) for pattern in self.group_labels)), None)
+        labels = {name: value for name, value in found.groupdict().items() if value} if found else {}
+        owner = self.owners.find(group)
+        return {**labels, "owner": owner.team} if owner else labels
 
-    A part that matched nothing gives no label: for Prometheus, an empty label is an absent one.
-    """
-    found = next(filter(None, (pattern.search(group) for pattern in patterns)), None)
-    return {name: value for name, value in found.groupdict().items() if value} if found else {}
+    def find_runbook_url(self, group: str, cause: str) -> str | None:
+        """The address of the runbook for the group with this cause (its label); None without a runbook."""
+        owner = self.owners.find(group)
+        template = (owner.runbook if owner else None) or self.runbook
+        if template is None:
+            return None
+        return build_runbook_url(template, cluster=self.cluster or "", group=group, cause=cause)
 
 
 class LastReload(NamedTuple):

@@ -7,11 +7,9 @@ from urllib.parse import quote, urlsplit
 _EXAMPLE = {"cluster": "c", "group": "g", "cause": "no_members"}
 
 
-def build_runbook_url(template: str | None, *, cluster: str | None, group: str, cause: str) -> str | None:
-    """The template with `{cluster}`, `{group}` and `{cause}` filled in, quoted. None without a template."""
-    if template is None:
-        return None
-    names = {"cluster": cluster or "", "group": group, "cause": cause}
+def build_runbook_url(template: str, *, cluster: str, group: str, cause: str) -> str:
+    """The template with `{cluster}`, `{group}` and `{cause}` filled in, quoted."""
+    names = {"cluster": cluster, "group": group, "cause": cause}
     return template.format_map({key: quote(name, safe="") for key, name in names.items()})
 
 

@@ -94,7 +94,7 @@ _GROUPS = (
     choice("cause", "Only groups with one of these causes of a lag.", CAUSES, is_list=True),
     choice("type", "Only groups of one of these types.", GROUP_TYPES, is_list=True),
     any_text("state", "Only groups in one of these states, such as Stable or Empty.", is_list=True),
-    label("label", "Only groups with all of these labels, which their names give (`group_labels`)."),
+    label("label", "Only groups with all of these labels (`group_labels`, `owners`)."),
     whole_number("min_lag", "Only groups with a lag of at least so many offsets.", 0, _MAX_OFFSET),
     choice(
         "sort",
@@ -218,7 +218,10 @@ _BY_PATH = (
                 "last_known": LAST_KNOWN,
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
-                "runbook_url": {"description": "By `runbook` of koff.yaml.", **nullable(STRING)},
+                "runbook_url": {
+                    "description": "By `owners`, or `runbook`.",
+                    **nullable(STRING),
+                },
                 "commands": {
                     "description": "Commands of Kafka's tools that help. They change nothing.",
                     **list_of(STRING),

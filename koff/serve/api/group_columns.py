@@ -15,11 +15,11 @@ from koff.lag.verdict import Verdict
 from koff.serve.api.group_objects import TREND_POINTS, ClusterTotal, ExplainedTotal
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
-from koff.tracker import Group, ShardSnapshot, Snapshot
+from koff.tracker import Group, GroupTotal, ShardSnapshot, Snapshot
 from koff.tracker.selection import select_groups
 from koff.view.cause_texts import Finding, describe_causes
 from koff.view.causes import find_shard_causes
-from koff.view.cluster_view import ClusterView, find_labels
+from koff.view.cluster_view import ClusterView
 from koff.view.group_sums import Column, find_longest_time_lags, sum_lags
 from koff.view.lag_history import find_last_known, shorten
 from koff.view.severity import CALM, WORST_FIRST
@@ -179,7 +179,7 @@ class GroupColumns:
     @cached_property
     def _labels(self) -> list[dict[str, str]]:
         return [
-            find_labels(group.name, view.group_labels) if view.group_labels else {}
+            view.find_labels(group.name) if view.group_labels or view.owners.listed else {}
             for view, _, shard in self._shards
             for group in shard.groups
         ]
@@ -222,13 +222,18 @@ def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
     return [
         ClusterTotal(
             place.view.cluster or "",
-            ExplainedTotal(totals[id(place.view), place.name], find_group_causes(place)),
+            explain_total(place, totals[id(place.view), place.name]),
             [] if course is None else list_known(shorten(course.lag, TREND_POINTS)),
             find_last_known(course) if totals[id(place.view), place.name].lag is None else None,
         )
         for place in places
         for course in [place.view.activity.history.find(place.name)]
     ]
+
+
+def explain_total(place: GroupPlace, total: GroupTotal) -> ExplainedTotal:
+    """The total of a group, with its owner and why it lags."""
+    return ExplainedTotal(total, find_group_causes(place), place.view.owners.find(place.name))
 
 
 def list_known(values: Column) -> list[float | None]:

@@ -26,6 +26,7 @@ from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 from koff.view.cause_texts import ADVICE, Finding
 from koff.view.lag_history import LastKnown
+from koff.view.owners import Owner
 from koff.view.sentences import describe_verdict
 
 GROUP_TYPES = ("simple", "classic", "consumer", "share", "streams", "zookeeper")
@@ -40,10 +41,11 @@ _FLAG = nullable(BOOLEAN)
 
 
 class ExplainedTotal(NamedTuple):
-    """The totals of a group, and why it lags."""
+    """The totals of a group, why it lags, and who owns it."""
 
     total: GroupTotal
     causes: list[Finding] | None
+    owner: Owner | None
 
 
 class ClusterTotal(NamedTuple):
@@ -140,6 +142,11 @@ CAUSE: JsonObject[Finding] = JsonObject(
     JsonField("client_host", nullable(STRING), "Of the member.", "member?.client_host"),
 )
 
+OWNER: JsonObject[Owner] = JsonObject(
+    JsonField("team", STRING, "The team."),
+    JsonField("contact", nullable(STRING), "How to reach it."),
+)
+
 GROUP: JsonObject[ExplainedTotal] = JsonObject(
     *_TOTAL.lift("total"),
     JsonField(
@@ -153,6 +160,12 @@ GROUP: JsonObject[ExplainedTotal] = JsonObject(
         nullable(list_of(CAUSE.schema)),
         "Why it lags, the cause that explains most first. Null: its lag is withheld.",
         lambda t: None if t.causes is None else [CAUSE.build(cause) for cause in t.causes],
+    ),
+    JsonField(
+        "owner",
+        nullable(OWNER.schema),
+        "Who owns it, by `owners` of koff.yaml: `team`, and `contact` or null. Null: nobody.",
+        lambda t: OWNER.build(t.owner) if t.owner else None,
     ),
 )
 

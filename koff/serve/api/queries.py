@@ -10,7 +10,7 @@ from koff.serve.api.commands import list_commands
 from koff.serve.api.group_columns import (
     GroupColumns,
     GroupPlace,
-    find_group_causes,
+    explain_total,
     list_known,
     select_places,
 )
@@ -18,7 +18,6 @@ from koff.serve.api.group_objects import (
     CLUSTER_GROUP,
     DETAILS,
     GROUP,
-    ExplainedTotal,
     GroupDetails,
     build_members,
     build_rows,
@@ -33,7 +32,6 @@ from koff.serve.process_memory import read_memory_bytes
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.incidents import Incident
 from koff.view.lag_history import STEP_S, Course, find_last_known
-from koff.view.runbooks import build_runbook_url
 from koff.view.scaling import NoScale, scale_group
 
 Names = Mapping[str, str]
@@ -151,19 +149,16 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
         place.shard in place.view.stats.held_back_partitions,
     )
     members = build_members(selected, total.group) if total.current else None
-    causes = find_group_causes(place)
     course = place.view.activity.history.find(place.name)
     last_known = find_last_known(course) if total.lag is None else None
     found = {
         "cluster": place.view.cluster,
-        "group": {**GROUP.build(ExplainedTotal(total, causes)), **DETAILS.build(details)},
+        "group": {**GROUP.build(explain_total(place, total)), **DETAILS.build(details)},
         "last_hour": _build_last_hour(course),
         "last_known": last_known._asdict() if last_known else None,
         "members": members,
         "partitions": list(build_rows(selected)),
-        "runbook_url": build_runbook_url(
-            place.view.runbook, cluster=place.view.cluster, group=place.name, cause=total.cause.label
-        ),
+        "runbook_url": place.view.find_runbook_url(place.name, total.cause.label),
     }
     return {**found, "commands": list_commands(found, BROKERS)}
 

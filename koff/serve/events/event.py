@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal, Self, get_args
 
+from koff.view.owners import Owner
+
 Kind = Literal[
     "incident_opened",
     "incident_raised",
@@ -57,6 +59,8 @@ class ClusterEvent:
     `text` is a sentence for people. `group`, `topic` and `partition` are None where they do not apply. The
     event log sets `id` and `time` (RFC 3339, UTC).
 
+    `owner` and `runbook_url` are those of the group, None without.
+
     Events of the same thing have the same `key`. One that ends it has in `ends` how bad the thing was.
     """
 
@@ -70,6 +74,8 @@ class ClusterEvent:
     details: Mapping[str, Any] = field(default_factory=dict)
     key: str = ""
     ends: Severity | None = None
+    owner: Owner | None = None
+    runbook_url: str | None = None
     id: str = ""
     time: str = ""
 
@@ -79,7 +85,9 @@ class ClusterEvent:
 
     def to_json(self) -> dict[str, Any]:
         """The event as JSON can have it."""
+        owner = {"team": self.owner.team, "contact": self.owner.contact} if self.owner else None
         places = {"group": self.group, "topic": self.topic, "partition": self.partition}
+        about = {**places, "owner": owner, "runbook_url": self.runbook_url}
         return {
             "id": self.id,
             "time": self.time,
@@ -89,6 +97,6 @@ class ClusterEvent:
             "key": self.key or self.id,
             "resolves": self.ends is not None,
             "text": self.text,
-            **{name: value for name, value in places.items() if value is not None},
+            **{name: value for name, value in about.items() if value is not None},
             "details": dict(self.details),
         }

@@ -44,11 +44,15 @@ class WebhookConf:
     """Where events are sent to, and which: all that fit. Raises `ConfigError`, whose text has no secret.
 
     `groups` are rules for the names of groups; events without a group always fit. Without `kinds`, all fit.
+    One that is `owned`, because owners name it, gets the events of their groups only, and those without a
+    group if it has no `groups`.
     A request that fails is sent again `retries` times. `template` is the body: JSON with `$events` (the list
     of events) or `$text` (their sentences, as one text). With one of `OF_ONE`, each event is sent by itself.
     """
 
     url: str = field(repr=False)
+    name: str | None = None
+    owned: bool = False
     min_severity: Severity = Severity.WARNING
     kinds: tuple[str, ...] = ()
     groups: tuple[Rule, ...] = ()
@@ -80,7 +84,13 @@ class WebhookConf:
             event.reaches(self.min_severity)
             and (not self.kinds or event.kind in self.kinds)
             and (event.group is None or ShownNames(self.groups).shows_group(event.group))
+            and (not self.owned or self._is_named_by_owner(event))
         )
+
+    def _is_named_by_owner(self, event: ClusterEvent) -> bool:
+        if event.group is None:
+            return not self.groups
+        return event.owner is not None and event.owner.webhook == self.name
 
     @property
     def at_once(self) -> int:

@@ -6,7 +6,6 @@ The name and the labels of a series do not change, so their text is kept for eac
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
@@ -104,7 +103,8 @@ class _ClusterSeries:
         self.count = SeriesCount(0, 0)
         self._max_series = max_series
         self._cluster = ""
-        self._group_labels: tuple[re.Pattern[str], ...] = ()
+        self._naming: tuple[object, ...] = ()
+        """What all labels depend on."""
         self._shards: dict[int, KeptShard] = {}
         self._partitions: KeptPartitions | None = None
         self._listed: tuple[Mapping[str, TopicFacts], Labels] | None = None
@@ -114,10 +114,10 @@ class _ClusterSeries:
         """Prepares the series of a view."""
         self.count = SeriesCount(0, 0)
         # Labels: a new name of the cluster makes all labels invalid, a new layout the labels of one shard.
-        cluster, patterns = join_labels(view), view.group_labels
-        if (cluster, patterns) != (self._cluster, self._group_labels):
-            self._group_labels = patterns
-            self._cluster, self._shards, self._partitions, self._listed = cluster, {}, None, None
+        naming = join_labels(view), view.group_labels, view.owners
+        if naming != self._naming:
+            self._naming, self._cluster = naming, naming[0]
+            self._shards, self._partitions, self._listed = {}, None, None
         kept = self._shards
         self._shards = {
             number: self._keep_shard(kept.get(number), shard, view)
@@ -150,7 +150,7 @@ class _ClusterSeries:
 
     def _select(self, family: Family[Any], numbers: ClusterNumbers) -> Iterator[Series]:
         if family.subject is CLUSTER:
-            yield select_few(family, numbers.view, self._cluster, self._group_labels)
+            yield select_few(family, numbers.view, self._cluster, numbers.view)
             return
         for each in find_numbers(family.subject, numbers):
             yield from select_columns(family, each, each.labels)

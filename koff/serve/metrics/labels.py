@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from koff.tracker import ShardSnapshot
 from koff.tracker.topic_partitions import PartitionSnapshot
-from koff.view.cluster_view import ClusterView, find_labels
+from koff.view.cluster_view import ClusterView
 
 Mask = NDArray[np.bool_]
 Level = Literal["partition", "topic", "group", "cluster"]
@@ -72,9 +71,9 @@ def join_labels(view: ClusterView) -> str:
     return ",".join(f'{name}="{escape_label(value)}"' for name, value in labels)
 
 
-def derive_labels(group: str, patterns: Sequence[re.Pattern[str]]) -> str:
-    """The labels that the patterns give from the name of the group: `,team="a"`; or ""."""
-    labels = find_labels(group, patterns).items()
+def derive_labels(group: str, view: ClusterView) -> str:
+    """The labels that the view gives to a group: `,team="a"`; or ""."""
+    labels = view.find_labels(group).items()
     return "".join(f',{name}="{escape_label(value)}"' for name, value in labels)
 
 
@@ -95,7 +94,7 @@ def build_shard_labels(cluster: str, shard: ShardSnapshot, view: ClusterView) ->
     """
     places = view.snapshot.partitions
     groups = [
-        f'{{{cluster},group="{escape_label(group.name)}"{derive_labels(group.name, view.group_labels)}'
+        f'{{{cluster},group="{escape_label(group.name)}"{derive_labels(group.name, view)}'
         for group in shard.groups
     ]
     rows, topics, of_topics = [], dict[tuple[int, str], int](), []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress, repeat
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from koff.serve.metrics.family import LEVELS, Column, Family
 from koff.serve.metrics.labels import LABEL_NAMES, Labels, Level, derive_labels, escape_label
+from koff.view.cluster_view import ClusterView
 
 Series = tuple[list[bytes], list[bytes]]
 """The labels of each series, and what follows them: `} 5`, a line end, and the name of the next series."""
@@ -73,16 +73,16 @@ def _add_labels(family: Family[Any], further: Iterable[tuple[str, ...]], tails: 
 
 
 def select_few(
-    family: Family[Any], numbers: object, cluster: str = "", patterns: Sequence[re.Pattern[str]] = ()
+    family: Family[Any], numbers: object, cluster: str = "", view: ClusterView | None = None
 ) -> Series:
-    """The series of a `Few`. `cluster` is from `join_labels`; `patterns` find labels in names of groups."""
+    """The series of a `Few`. `cluster` is from `join_labels`; the `view` gives labels to groups."""
     few = family.values(numbers)
     known: Any = sorted(few.items()) if isinstance(few, Mapping) else [((), few)]
     texts, tails = list[bytes](), list[bytes]()
     for key, number in known:
         if number is not None:
             values = key if isinstance(key, tuple) else (key,)
-            derived = derive_labels(key, patterns) if "group" in family.labels else ""
+            derived = derive_labels(key, view) if view and "group" in family.labels else ""
             labels = (cluster + _join_labels(family, family.labels, values) + derived).removeprefix(",")
             texts.append(f"{{{labels}".encode() if labels else b"")
             tails.append(_end_line(family, number).removeprefix(b"" if labels else b"}"))

@@ -2,7 +2,7 @@
 // which of it are columns, and the browser keeps that. All of it is behind the button of the row.
 
 import { byId, element, patchChildren } from "./dom.js";
-import { lastKnown, number, seconds } from "./words.js";
+import { lastKnown, number, owner, seconds } from "./words.js";
 
 const whole = (value) => value.toLocaleString("en");
 
@@ -17,6 +17,7 @@ export const COLUMNS = [
   { name: "allowance_s", title: "Allowed", kind: "number", cell: (group) => seconds(group.allowance_s) },
   { name: "consume_per_s", title: "Commits/s", kind: "number", cell: (group) => number(group.consume_per_s) },
   { name: "catch_up_s", title: "Caught up in", kind: "number", cell: (group) => (group.never_catches_up ? "never" : seconds(group.catch_up_s)) },
+  { name: "owner", title: "Owner", kind: "name", cell: owner },
 ];
 
 function readChosen() {
@@ -57,7 +58,7 @@ function quoteCell(value) {
 
 export function buildCsv(groups, columns) {
   const names = [...new Set([...ALWAYS, ...columns.map((column) => column.name)])];
-  return [names, ...groups.map((group) => names.map((name) => group[name]))].map((row) => row.map(quoteCell).join(",")).join("\r\n") + "\r\n";
+  return [names, ...groups.map((group) => names.map((name) => group[name]?.team ?? group[name]))].map((row) => row.map(quoteCell).join(",")).join("\r\n") + "\r\n";
 }
 
 export function download(name, type, text) {

@@ -39,6 +39,7 @@ function showFacts(group, rows) {
     ["Members", number(group.members)],
     ["Epoch", number(group.epoch)],
     ["Coordinator", number(group.coordinator)],
+    ["Owner", [group.owner?.team, group.owner?.contact].filter(Boolean).map(visible).join(", ") || number(null)],
   ]);
 }
 

@@ -31,6 +31,9 @@ export function number(value, why = "") {
 
 export const seconds = (value) => (value === null || value === undefined ? number(null) : duration(value));
 
+// Who owns a group, and how to reach them in the title.
+export const owner = (group) => (group.owner ? element("span", { textContent: visible(group.owner.team), title: group.owner.contact ?? "" }) : number(null));
+
 const UNITS = [[86_400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]];
 
 // In the two largest units: "4 min 10 s".

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from koff.records import decode, encode
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.queries import show_group
 from koff.view.cluster_view import Views
+from koff.view.owners import Owner, Owners
 from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
 from tests.unit.serve.views import fill_tracker, take_view
 from tests.unit.view.test_causes import Life
@@ -62,6 +64,14 @@ def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
         assert line in page.splitlines()
     members = page[page.index("Members\n") :].splitlines()
     assert members[2].split() == ["a-id", "a", "/10.0.0.1", "Stable", "2400", "t", "0-1"]
+
+
+def test_the_page_says_who_owns_the_group_and_where_its_runbook_is():
+    owners = Owners((Owner(re.compile("g"), "search", "#a\x1b", "https://wiki/{cause}"),))
+    view = replace(Life().take_view(), owners=owners)
+    shown = show_group(Views.from_one(view), {"cluster": "c", "group": "g"}, {})
+    lines = format_page({**shown, "history": None}, "b:1", None).splitlines()
+    assert lines[7:9] == ["owner     search ('#a\\x1b')", "runbook   https://wiki/none"]
 
 
 def test_a_group_that_keeps_up_has_no_part_for_causes_and_nothing_to_reset():

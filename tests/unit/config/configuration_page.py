@@ -8,13 +8,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from koff.config.kinds import Setting
-from koff.config.settings import CLUSTER_SETTINGS, NAMING_SETTINGS, OBJECTIVE_SETTINGS, PROCESS_SETTINGS
+from koff.config.settings import (
+    CLUSTER_SETTINGS,
+    NAMING_SETTINGS,
+    OBJECTIVE_SETTINGS,
+    OWNER_SETTINGS,
+    PROCESS_SETTINGS,
+)
 from koff.config.webhook_settings import WEBHOOK_SETTINGS
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 SETTINGS = {
     "cluster": NAMING_SETTINGS + CLUSTER_SETTINGS,
     "objective": OBJECTIVE_SETTINGS,
+    "owner": OWNER_SETTINGS,
     "process": PROCESS_SETTINGS,
     "webhook": WEBHOOK_SETTINGS,
 }

@@ -25,12 +25,13 @@ from tests.unit.config.configuration_page import PAGE, fill_page
 from tests.unit.config.examples import build_example, build_examples
 
 CLUSTERS = [{"name": "a", "brokers": "b:1"}]
+WEBHOOKS = [{"name": "payments", "url": "http://a"}]
 
 
 def read(path: Path, **values: Any) -> KoffYaml:
     """What a file with these values says."""
     file = path / "koff.yaml"
-    file.write_text(json.dumps({"clusters": CLUSTERS, **values}))
+    file.write_text(json.dumps({"clusters": CLUSTERS, "webhooks": WEBHOOKS, **values}))
     return read_koff_yaml(file, {})
 
 

@@ -14,6 +14,7 @@ from koff.serve.api.endpoints import ENDPOINTS
 from koff.serve.api.group_columns import GroupColumns
 from koff.serve.api.parameters import parse_query
 from koff.tracker import GroupTotal, Rule, ShownNames
+from koff.view.owners import Owner, Owners
 from tests.unit.serve.api.clusters import NOW_MS, Clusters, build_view, fill_tracker, take_view
 from tests.unit.tracker.test_selection import take_snapshot
 
@@ -68,6 +69,20 @@ def test_groups_are_filtered_by_the_labels_that_their_names_give() -> None:
         assert sum(found["counts"][0][verdict.name] for verdict in Verdict) == len(names)
     assert clusters.request("/api/v1/groups", "label=kind").problem["allowed"] == "LABEL=VALUE"
     assert Clusters(take_view()).get("groups")["labels"] == []
+
+
+def test_a_group_has_its_owner_by_whom_the_list_can_be_filtered() -> None:
+    owners = Owners((Owner(re.compile("^s"), "search", "#search"), Owner(re.compile("^si"), "late")))
+    clusters = Clusters(replace(take_view(), owners=owners))
+    found = clusters.get("groups", query="label=owner=search")
+    assert found["labels"] == ["owner=search"]
+    owner = {"team": "search", "contact": "#search"}
+    assert [(group["group"], group["owner"]) for group in found["groups"]] == [
+        ("share", owner),
+        ("simple", owner),
+    ]
+    assert clusters.get("group", query="cluster=c&group=simple")["group"]["owner"] == owner
+    assert clusters.get("group", query="cluster=c&group=classic")["group"]["owner"] is None
 
 
 def test_groups_that_are_not_shown_are_not_counted() -> None:

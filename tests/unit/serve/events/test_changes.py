@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,9 +14,25 @@ from koff.serve.events.event import Severity
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats
+from koff.view.owners import Owner, Owners
 from tests.unit.builders import ASSIGNED_T_0_1, classic_group
 from tests.unit.serve.events.watched import BLIND, NO_VIEW, Watched, keep_up, stop
 from tests.unit.serve.views import READY, Row, withhold_rows
+
+
+def test_events_of_a_group_have_its_owner_and_its_runbook(watched):
+    owner = Owner(re.compile("^g$"), "search", "#search")
+    watched.owners, watched.runbook = Owners((owner,)), "https://wiki/{cluster}/{group}/{cause}"
+    stop(watched)
+    (event,) = watched.look()
+    assert (event.owner, event.runbook_url) == (owner, "https://wiki/c/g/not_committing")
+    assert event.to_json()["owner"] == {"team": "search", "contact": "#search"}
+    watched.commit("h", 290)
+    (event,) = watched.look()
+    assert (event.owner, event.runbook_url) == (None, "https://wiki/c/h/none")
+    assert "owner" not in event.to_json()
+    (event,) = watched.look(is_ready=False)
+    assert (event.kind, event.owner, event.runbook_url) == ("blind", None, None)
 
 
 def test_the_first_view_is_no_event_and_neither_is_the_same_view_again(watched):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
 import threading
@@ -22,6 +23,7 @@ from koff.serve.events import webhook as webhook_module
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.webhook import WebhookConf, Webhooks
 from koff.tracker import Rule
+from koff.view.owners import Owner
 from tests.unit.serve.certificates import build_client_context, get_authority
 
 SECRET = "hunter2"
@@ -185,6 +187,21 @@ def test_a_template_for_one_event_opens_and_resolves_by_its_key(webhooks):
         {"key": "k", "action": "resolve", "severity": "info", "text": "event 2"},
         {"key": "1-3", "action": "trigger", "severity": "error", "text": "event 3"},
     ]
+
+
+def test_a_webhook_of_an_owner_gets_the_events_of_its_groups_and_of_clusters():
+    pay, other = (Owner(re.compile("."), name, webhook=name) for name in ("pay", "other"))
+    events = [make_event(n, owner=owner) for n, owner in enumerate((pay, other, None))]
+    events.append(make_event(3, group=None, kind="blind"))
+
+    def list_fitting(**conf: Any) -> list[int]:
+        made = WebhookConf(url="http://a", **conf)
+        return [number for number, event in enumerate(events) if made.fits(event)]
+
+    assert list_fitting(name="pay", owned=True) == [0, 3]
+    assert list_fitting(name="pay", owned=True, groups=(Rule.parse("."),)) == [0]
+    assert list_fitting(name="pay", owned=True, groups=(Rule.parse("exclude:g"),)) == []
+    assert list_fitting(name="pay") == list_fitting() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("failure", [500, 503, 429, 408, "drop"])

@@ -11,6 +11,7 @@ from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent
 from koff.tracker import ShownNames, Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, MonitorStats, Readiness, TopicFacts
+from koff.view.owners import Owners
 from tests.unit.builders import Pair, apply, commit
 from tests.unit.serve.views import NOW_MS, READY
 
@@ -31,6 +32,8 @@ class Watched:
         self.expected: Mapping[str, bool] = {}
         self.topics: tuple[str, ...] = ("t", "u")
         self.denied: frozenset[str] = frozenset()
+        self.owners = Owners()
+        self.runbook: str | None = None
 
     def apply(self, *pairs: Pair, shard: int = 0) -> None:
         apply(self.tracker, *pairs, partition=shard, seen_at_ms=self.now_ms)
@@ -65,6 +68,8 @@ class Watched:
             facts,
             shown=self.shown,
             expected_groups=self.expected,
+            owners=self.owners,
+            runbook=self.runbook,
         )
 
     def look(self, *, blind: bool | Collection[int] = False, is_ready: bool = True) -> list[ClusterEvent]:

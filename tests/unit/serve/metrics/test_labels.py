@@ -13,10 +13,12 @@ from koff.serve.metrics.exposition import Exposition
 from koff.serve.metrics.labels import derive_labels
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView
+from koff.view.owners import Owner, Owners
 from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
 from tests.unit.serve.views import take_view
 
 TEAM, CONNECTOR = re.compile(r"^(?P<team>[^.]+)\."), re.compile("^connect-(?P<connector>.+)")
+EMPTY = take_view(Tracker())
 CONF = MetricsConf(families=("all",), compat=("kminion", "kafka_exporter"))
 
 
@@ -31,13 +33,26 @@ CONF = MetricsConf(families=("all",), compat=("kminion", "kafka_exporter"))
     ],
 )
 def test_the_first_pattern_that_is_found_gives_the_labels(group: str, labels: str) -> None:
-    assert derive_labels(group, (TEAM, CONNECTOR)) == labels
+    assert derive_labels(group, replace(EMPTY, group_labels=(TEAM, CONNECTOR))) == labels
 
 
 def test_a_label_that_would_be_empty_is_absent() -> None:
     pattern = re.compile("^(?P<team>[a-z]*)(-(?P<stage>prod|test))?$")
-    assert derive_labels("-prod", (pattern,)) == ',stage="prod"'
-    assert derive_labels("pay", (pattern, TEAM)) == ',team="pay"'
+    view = replace(EMPTY, group_labels=(pattern, TEAM))
+    assert derive_labels("-prod", view) == ',stage="prod"'
+    assert derive_labels("pay", view) == ',team="pay"'
+
+
+def test_the_first_owner_that_fits_is_a_label_of_each_series_of_a_group() -> None:
+    owners = Owners((Owner(re.compile(r"^pay\."), 'the "best"'), Owner(re.compile("a"), "second")))
+    view = replace(take_labelled(fill_tracker(), TEAM), owners=owners)
+    exposition = Exposition(CONF)
+    text = b"".join(exposition.render_chunks(view)).decode()
+    labels = 'group="pay.x",team="pay",owner="the \\"best\\""'
+    assert f'koff_group_lag{{cluster="c",region="eu",{labels},topic="t",partition="0"}} 8\n' in text
+    assert list_values(text, "owner") == {("pay.x", 'the "best"'), ("other", None)}
+    without = b"".join(exposition.render_chunks(replace(view, owners=Owners()))).decode()
+    assert list_values(without, "owner") == {("pay.x", None), ("other", None)}
 
 
 def take_labelled(tracker: Tracker, *patterns: re.Pattern[str]) -> ClusterView:
@@ -54,18 +69,22 @@ def fill_tracker() -> Tracker:
 
 
 def list_teams(text: str) -> set[tuple[str, str | None]]:
-    """The pairs of group and team of all series with a group."""
+    return list_values(text, "team")
+
+
+def list_values(text: str, label: str) -> set[tuple[str, str | None]]:
+    """The pairs of group and label of all series with a group; "none" for a label of other series."""
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     names = ("group", "group_id", "consumergroup")
     return {
-        (sample.labels[name], sample.labels.get("team"))
+        (sample.labels[name], sample.labels.get(label))
         for sample in samples
         for name in names
         if name in sample.labels
     } | {
-        ("none", sample.labels["team"])
+        ("none", sample.labels[label])
         for sample in samples
-        if not set(names) & sample.labels.keys() and "team" in sample.labels
+        if not set(names) & sample.labels.keys() and label in sample.labels
     }
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from koff.view.owners import Owner, Owners
 from tests.chromium import Tab, found
-from tests.unit.serve.page.moving import Moving, serving
+from tests.unit.serve.page.moving import Moving, Several, build_view, serving
 from tests.unit.serve.page.shown import click, open_page, read, running_first, wait_for
 
 pytestmark = [
@@ -50,6 +53,23 @@ def test_columns_that_are_chosen_stay_chosen(tab: Tab, url: str) -> None:
     assert list_heads(tab) == [*fixed, "Members", "Allowed"]
     assert read(tab, "#groups tbody .row:first-child .extra") == ["0", "2 min"]
     assert tab.evaluate("document.querySelector('#chooser [value=members]').checked")
+
+
+def test_the_owner_is_a_column_and_a_filter(tab: Tab, url: str) -> None:
+    owners = Owners((Owner(re.compile("^pay"), "payments", "#pay"),))
+    with serving(Several(replace(build_view({"pay-1": 300, "other": 300}), owners=owners))) as owned:
+        open_page(tab, owned)
+        tab.evaluate("document.getElementById('columns').open = true")
+        click(tab, "#chooser label", "Owner")
+        wait_for(tab, "document.querySelectorAll('#groups th').length === 8")
+        assert "payments" in read(tab, "#groups tbody .row .extra")
+        with running_first(tab, CATCH):
+            open_page(tab, f"{owned}/#/?label=owner%3Dpayments")
+            click(tab, "[data-save]", "CSV")
+            wait_for(tab, "saved.length === 2")
+        (group,) = csv.DictReader(io.StringIO(max(tab.evaluate("saved"), key=len)))
+        assert (group["group"], group["owner"]) == ("pay-1", "payments")
+        tab.evaluate("localStorage.clear()")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

@@ -13,6 +13,7 @@ from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.tracker import Objective, Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
+from koff.view.owners import Owner, Owners
 from tests.chromium import Tab, found
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.moving import Several, serving
@@ -34,7 +35,11 @@ def build_slow() -> ClusterView:
     life.objectives = (Objective(re.compile("^g$"), 40.0),)
     life.pass_s(240, reads={0: 0, 1: 0})
     return replace(
-        life.take_view(), cluster="d", facts=ClusterFacts(1, {"t": TopicFacts(4, 1)}), runbook=RUNBOOK
+        life.take_view(),
+        cluster="d",
+        facts=ClusterFacts(1, {"t": TopicFacts(4, 1)}),
+        runbook=RUNBOOK,
+        owners=Owners((Owner(re.compile("g"), "search", "#search"),)),
     )
 
 
@@ -46,6 +51,7 @@ def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None
         assert verdict.startswith("ERR ")
         address = "document.querySelector('#group a[target]').href"
         assert tab.evaluate(address) == "https://wiki.example/slow_member?of=d/g"
+        assert "search, #search" in read(tab, "#group dd")
         (cause,) = read(tab, ".cause")
         assert cause.startswith("slow member explains 100 %")
         assert "What helps: look at the host of the member" in cause

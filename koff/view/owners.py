@@ -1,0 +1,44 @@
+"""Who owns a group: by `owners` of koff.yaml, the first whose pattern is found in the group's name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_MOST_KNOWN = 100_000
+"""So many groups are remembered at most: their names come and go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of the groups in whose name `groups` is found.
+
+    `runbook` is a template as in `koff.view.runbooks`, and `webhook` the name of a webhook.
+    """
+
+    groups: re.Pattern[str]
+    team: str
+    contact: str | None = None
+    runbook: str | None = None
+    webhook: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The owners in the order of koff.yaml. Any thread may call `find`."""
+
+    listed: tuple[Owner, ...] = ()
+    _known: dict[str, Owner | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def find(self, group: str) -> Owner | None:
+        """The owner of the group; None if it has none."""
+        if not self.listed:
+            return None
+        try:
+            return self._known[group]
+        except KeyError:
+            owner = next((each for each in self.listed if each.groups.search(group)), None)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[group] = owner
+        return owner
