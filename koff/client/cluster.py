@@ -31,6 +31,8 @@ from koff.proto.requests import error_name
 
 CHUNK = 2_000
 """The most topics in one request."""
+_PAUSE_S = 0.2
+"""Between two requests for a topic that is missing."""
 _ABSENT = "UNKNOWN_TOPIC_OR_PARTITION"
 _DENIED = "TOPIC_AUTHORIZATION_FAILED"
 
@@ -94,7 +96,7 @@ class Cluster(Closing):
                         raise ConnectError(f"topic {name} cannot be described: {error}")
             if time.monotonic() >= until:
                 return None
-            time.sleep(TOPIC_PROPAGATION_S / 5)
+            time.sleep(_PAUSE_S)
 
     def lacks_partition(self, at: TopicPartition, reason: str) -> bool:
         """Whether the partition does not exist.
