@@ -31,6 +31,8 @@ from koff.proto.requests import error_name
 
 CHUNK = 2_000
 """The most topics in one request."""
+_PAUSE_S = 0.2
+"""Between two requests for a topic that is missing."""
 _ABSENT = "UNKNOWN_TOPIC_OR_PARTITION"
 _DENIED = "TOPIC_AUTHORIZATION_FAILED"
 
@@ -84,24 +86,17 @@ class Cluster(Closing):
         """
         until = time.monotonic() + patience_s
         while True:
-            found = self.describe_topics([name]).get(name)
-            if found is not None or time.monotonic() >= until:
-                return found
-            time.sleep(TOPIC_PROPAGATION_S / 5)
-
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """The named topics that exist, by name. Raises `Denied`."""
-        described = {}
-        for topic in self._fetch_named(names):
-            name = topic.name or ""
-            match error_name(topic.error_code):
-                case "":
-                    described[name] = TopicInfo(name, len(topic.partitions), _format_id(topic))
-                case str(error) if error == _DENIED:
-                    raise make_denied_error(name, self.conf.brokers, "DESCRIBE")
-                case str(error) if error != _ABSENT:
-                    raise ConnectError(f"topic {name} cannot be described: {error}")
-        return described
+            for topic in self._fetch_named([name]):
+                match error_name(topic.error_code):
+                    case "":
+                        return TopicInfo(name, len(topic.partitions), _format_id(topic))
+                    case str(error) if error == _DENIED:
+                        raise make_denied_error(name, self.conf.brokers, "DESCRIBE")
+                    case str(error) if error != _ABSENT:
+                        raise ConnectError(f"topic {name} cannot be described: {error}")
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_PAUSE_S)
 
     def lacks_partition(self, at: TopicPartition, reason: str) -> bool:
         """Whether the partition does not exist.

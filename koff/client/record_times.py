@@ -135,7 +135,7 @@ def _explain(at: TopicPartition, result: _Result) -> FirstRecordResult:
 class _LeaderOfPlaces:
     """Reads from one broker, in requests of some partitions.
 
-    A partition without an result comes first in the next request: only for the first, a broker returns a
+    A partition without a result comes first in the next request: only for the first, a broker returns a
     whole batch however large it is.
     """
 

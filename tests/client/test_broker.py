@@ -227,7 +227,7 @@ def test_a_consumer_of_a_topic_that_was_created_again_is_out_of_range_at_once(ka
 @pytest.mark.parametrize("ask", ["partition_count", "offset_latest", "commit"])
 def test_a_topic_that_not_every_broker_has_heard_of_is_asked_for_again(kafka, monkeypatch, ask):
     """Here none has, at first: it is made a moment later."""
-    for module in ("broker.broker", "feed.shared_feed", "broker.group_offsets"):
+    for module in ("broker.broker", "cluster", "broker.group_offsets"):
         monkeypatch.setattr(f"koff.client.{module}.TOPIC_PROPAGATION_S", 60.0)
     topic = f"late-{ask.replace('_', '-')}-{os.getpid()}"
     with dial(kafka.bootstrap) as broker:

@@ -128,7 +128,6 @@ CALLS: dict[str, Call] = {
     "Cluster.connect": lambda made: made["cluster"].connect(),
     "Cluster.lacks_partition": lambda made: made["cluster"].lacks_partition(AT, "UNKNOWN_TOPIC_OR_PARTITION"),
     "Cluster.fetch_topic": lambda made: made["cluster"].fetch_topic("t"),
-    "Cluster.describe_topics": lambda made: made["cluster"].describe_topics(["t"]),
     "Cluster.find_denied_topics": lambda made: made["cluster"].find_denied_topics(["t"]),
     "Cluster.fetch_topic_ids": lambda made: made["cluster"].fetch_topic_ids(["t"]),
     "Cluster.fetch_metadata": lambda made: made["cluster"].fetch_metadata(),
