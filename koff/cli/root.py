@@ -30,6 +30,7 @@ COMMANDS = (
     "lag",
     "mcp",
     "monitor",
+    "notify",
     "pipeline",
     "printer",
     "push",
