@@ -27,7 +27,7 @@ from koff.config.monitors import (
 from koff.config.settings import PROCESS_SETTINGS, SETTINGS
 from koff.daemon.daemon import Daemon
 from koff.monitor.conf import MonitorConf
-from koff.serve.events.webhook import WebhookConf
+from koff.serve.events.webhook_conf import WebhookConf
 
 log = structlog.get_logger(component="config")
 

@@ -32,6 +32,7 @@ COMMANDS = (
     "lag",
     "mcp",
     "monitor",
+    "notify",
     "offsets",
     "pipeline",
     "printer",

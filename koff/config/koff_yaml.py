@@ -58,32 +58,33 @@ class ConfigFileError(ConfigError):
 class KoffYaml:
     """What a file says: a value for each setting, converted. `clusters` have the `defaults` too.
 
-    `places` says where each cluster is in the file: its path, its line and its number. `warnings` name what
+    `places` says where each cluster and webhook is in the file, by its name there (`clusters[0]`): its path,
+    its line and that name. `warnings` name what
     is no error and may be meant otherwise, with its line.
     """
 
     settings: Mapping[str, Any] = field(default_factory=_PROCESS.copy)
     clusters: tuple[Mapping[str, Any], ...] = ()
-    places: tuple[str, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def map_clusters(self, build: Callable[[Mapping[str, Any]], T]) -> list[T]:
         """What `build` returns for each cluster. The error that it raises gets the place of the cluster."""
         built = []
         for index, values in enumerate(self.clusters):
-            with self.name_place(index):
+            with self.name_place(f"clusters[{index}]"):
                 built.append(build(values))
         return built
 
     @contextmanager
-    def name_place(self, index: int) -> Iterator[None]:
-        """Puts the place of a cluster in front of an error that is raised inside."""
+    def name_place(self, name: str) -> Iterator[None]:
+        """Puts the place of a cluster or a webhook in front of an error that is raised inside."""
         try:
             yield
         except ConfigError as error:
             if not self.places:  # options name the cluster
                 raise
-            raise ConfigFileError([f"{self.places[index]}: {error}"]) from None
+            raise ConfigFileError([f"{self.places[name]}: {error}"]) from None
 
 
 def override(file: KoffYaml, given: Mapping[str, Any]) -> KoffYaml:
@@ -147,11 +148,10 @@ class _Parser:
         for place, each in by_place.items():
             self._check_labels(place, each)
             self._check_owners(place, each["owners"], webhooks, owned)
+        hooks = [f"webhooks[{index}]" for index in range(len(webhooks))]
         self._check_names(places, clusters, "two clusters have the name")
-        self._check_names(
-            [f"webhooks[{index}]" for index in range(len(webhooks))], webhooks, "two webhooks have the name"
-        )
-        named = tuple(f"{self._find_place(self._nodes[place])}: {place}" for place in places)
+        self._check_names(hooks, webhooks, "two webhooks have the name")
+        named = {place: f"{self._find_place(self._nodes[place])}: {place}" for place in (*places, *hooks)}
         return KoffYaml({**_PROCESS, **values}, clusters, named, tuple(self._warnings))
 
     def raise_errors(self) -> None:

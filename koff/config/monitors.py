@@ -24,7 +24,7 @@ from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.zookeeper import ZooKeeperConf
 from koff.serve.access import AccessConf
-from koff.serve.events.webhook import WebhookConf
+from koff.serve.events.webhook_conf import WebhookConf
 from koff.serve.listening import ServeConf
 from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Objective, Rule, ShownNames
@@ -58,10 +58,8 @@ def list_webhooks(file: KoffYaml) -> list[WebhookConf]:
     confs = []
     owned = {owner.get("webhook") for cluster in file.clusters for owner in cluster["owners"]} - {None}
     for index, values in enumerate(file.settings["webhooks"]):
-        try:
+        with file.name_place(f"webhooks[{index}]"):
             confs.append(fill(WebhookConf, values, owned=values.get("name") in owned))
-        except ConfigError as error:
-            raise ConfigError(f"webhooks[{index}]: {error}") from None
     return confs
 
 
@@ -119,7 +117,7 @@ def find_refused_properties(file: KoffYaml, monitors: Sequence[MonitorConf]) -> 
     errors = []
     for index, conf in enumerate(monitors):
         try:
-            with file.name_place(index):
+            with file.name_place(f"clusters[{index}]"):
                 check_properties(conf.cluster)
         except ConfigError as error:
             errors.append(str(error))

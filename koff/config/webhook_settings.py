@@ -10,11 +10,13 @@ from koff.client.secret_file import read_secret
 from koff.config import kinds
 from koff.config.kinds import MASK, Setting, Texts
 from koff.serve.events.event import KINDS, Severity
-from koff.serve.events.webhook import check_template, check_url, find_header_fault
+from koff.serve.events.quiet_hours import QuietHours
+from koff.serve.events.templates import TEMPLATES, find_template
+from koff.serve.events.webhook_conf import check_url, find_header_fault
 from koff.tracker import Rule
 
 
-def _read_checked(check: Callable[[str], None]) -> Callable[[str], str]:
+def _read_checked(check: Callable[[str], object]) -> Callable[[str], str]:
     """A function that returns a text, or the content of `file:PATH`, once it is checked."""
 
     def parse(given: str) -> str:
@@ -36,6 +38,7 @@ def _mask_url(url: str) -> str:
 
 
 RULE = kinds.text("RULE", Rule.parse)
+_TEMPLATES = ", ".join(f"`{name}`" for name in TEMPLATES) + ", or `JSON`"
 WEBHOOK_SETTINGS = (
     Setting(
         "url",
@@ -48,7 +51,7 @@ WEBHOOK_SETTINGS = (
     Setting(
         "name",
         kinds.text("NAME"),
-        "A name, for `owners`.",
+        "A name, for `owners`, logs and `koff notify test`.",
         example="payments",
     ),
     Setting(
@@ -88,12 +91,44 @@ WEBHOOK_SETTINGS = (
     Setting("retries", kinds.count(0), "How often a request that failed is sent again.", 8),
     Setting(
         "template",
-        kinds.text("JSON", _read_checked(check_template)),
-        "The body: JSON in which `$events` is the list of events, and `$text` a text of their sentences. "
-        "With `$key`, `$action` or `$severity`, each event is a request.",
-        '{"events": $events}',
-        example='{"text": $text}',
-        mask=lambda template: MASK,
+        replace(kinds.text("TEMPLATE", _read_checked(find_template)), values=_TEMPLATES),
+        "What a request has in it: that which a service expects, or JSON of your own.",
+        "events",
+        example="pagerduty",
+        mask=lambda template: template if template in TEMPLATES else MASK,
+        see="events.md#templates",
+    ),
+    Setting(
+        "routing_key",
+        kinds.text("KEY", _read_checked(lambda key: None)),
+        "The integration key, for the template pagerduty. `file:PATH` is a file with it.",
+        example="R0123456789",
+        mask=lambda key: MASK,
+    ),
+    Setting(
+        "throttle",
+        kinds.count(1),
+        "At most so many requests in ten minutes. The events above that are told afterwards, in one summary.",
+        default_text="no limit",
+        see="events.md#quiet-hours-throttle-reminders",
+    ),
+    Setting(
+        "remind",
+        kinds.number("SECONDS", 60, 7 * 86_400),
+        "Tell again of an incident that lasts, each time after so long.",
+        default_text="never",
+        field="remind_s",
+        see="events.md#quiet-hours-throttle-reminders",
+    ),
+    Setting(
+        "quiet_hours",
+        kinds.text("[DAYS ]HH:MM-HH:MM[ ZONE]", QuietHours.parse),
+        "Hold events back at these times, and tell of them afterwards, in one summary. The time zone is UTC "
+        "if none is given.",
+        default_text="none",
+        example=["sat,sun 00:00-24:00", "22:00-07:00 Europe/Berlin"],
+        many=True,
+        see="events.md#quiet-hours-throttle-reminders",
     ),
 )
 """Of each element of `webhooks`."""

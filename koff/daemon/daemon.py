@@ -26,7 +26,7 @@ from koff.errors import KoffError, copy_error
 from koff.monitor.conf import MonitorConf
 from koff.monitor.run import Monitor
 from koff.serve.events.watcher import Events, EventWatcher
-from koff.serve.events.webhook import WebhookConf
+from koff.serve.events.webhook_conf import WebhookConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.metrics.conf import MetricsConf

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from koff.lag.group_verdicts import GroupVerdicts
-from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.lag.verdict_sample import sum_rows
 from koff.serve.events.event import ClusterEvent, Severity
@@ -29,6 +28,7 @@ from koff.serve.events.sentences import (
     add_incident,
     describe_group,
     describe_topic,
+    name_owner,
 )
 from koff.serve.events.shard_changes import compare_commits, compare_groups, compare_losses, compare_skips
 from koff.tracker import Objective, ShardSnapshot, ShownNames, State
@@ -114,7 +114,7 @@ class ClusterChanges:
         if why is None or (view.snapshot.shards and not self._is_first):
             self._compare_snapshot(view, drafts, now_ms, is_ready=why is None)
             self._is_first = False
-        return [_name_owner(event, view) for event in drafts.build()]
+        return [name_owner(event, view) for event in drafts.build()]
 
     # --- The cluster -------------------------------------------------------------------------------------
 
@@ -316,15 +316,6 @@ class ClusterChanges:
             consumed = np.concatenate([self._shards[number].consumed for number in shards])
             is_whole = view.readiness.ready and not view.stats.withheld and not view.stats.not_current
             view.activity.history.add(names, lags, time_lags_s, consumed, now_ms, is_whole=is_whole)
-
-
-def _name_owner(event: ClusterEvent, view: ClusterView) -> ClusterEvent:
-    """The event with the owner and the runbook of its group."""
-    if event.group is None:
-        return event
-    cause = next((each["cause"] for each in event.details.get("causes", ())), Cause.NONE.label)
-    runbook_url = view.find_runbook_url(event.group, cause)
-    return replace(event, owner=view.owners.find(event.group), runbook_url=runbook_url)
 
 
 def _is_current(shard: ShardSnapshot) -> bool:

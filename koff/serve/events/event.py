@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Literal, Self, get_args
 
@@ -29,8 +30,13 @@ Kind = Literal[
     "blind",
     "recovered",
     "more_events",
+    "incident_lasts",
+    "summary",
 ]
-KINDS: tuple[str, ...] = get_args(Kind)
+NOTICE_KINDS = ("incident_lasts", "summary")
+"""Kinds that only a webhook gets: a reminder, and one notice in place of several."""
+KINDS: tuple[str, ...] = tuple(kind for kind in get_args(Kind) if kind not in NOTICE_KINDS)
+INCIDENT_BEGINS = frozenset({"incident_opened", "incident_raised"})
 
 
 class Severity(IntEnum):
@@ -50,6 +56,12 @@ class Severity(IntEnum):
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+def format_time(at_ms: int) -> str:
+    """The time (ms since 1970) as RFC 3339."""
+    text = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +91,11 @@ class ClusterEvent:
     id: str = ""
     time: str = ""
 
+    @property
+    def thing(self) -> str:
+        """The key; that of an event of its own is its id."""
+        return self.key or self.id
+
     def reaches(self, least: Severity) -> bool:
         """Whether the event, or what it ends, is at least so severe."""
         return max(self.severity, self.ends or Severity.INFO) >= least
@@ -94,7 +111,7 @@ class ClusterEvent:
             "cluster": self.cluster,
             "kind": self.kind,
             "severity": str(self.severity),
-            "key": self.key or self.id,
+            "key": self.thing,
             "resolves": self.ends is not None,
             "text": self.text,
             **{name: value for name, value in about.items() if value is not None},

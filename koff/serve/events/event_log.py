@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import NamedTuple
 
-from koff.serve.events.event import ClusterEvent
+from koff.serve.events.event import ClusterEvent, format_time
 
 MOST_EVENTS, MOST_BYTES = 10_000, 16 << 20
 """So many events are kept at most, and so many bytes of them as JSON."""
@@ -55,8 +54,7 @@ class EventLog:
 
     def add(self, events: Sequence[ClusterEvent], now_ms: int) -> list[ClusterEvent]:
         """Adds events. Returns them with their ids and this time."""
-        time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        time = time.replace("+00:00", "Z")
+        time = format_time(now_ms)
         with self._lock:
             added = []
             for given in events:

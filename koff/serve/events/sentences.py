@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.late_causes import Cause
 from koff.lag.verdict import IncidentChange, Verdict
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
 from koff.view.cause_texts import ADVICE, Finding, describe_causes
 from koff.view.causes import ShardCauses
+from koff.view.cluster_view import ClusterView
 from koff.view.incidents import Incident, Step, Told
 from koff.view.sentences import write_sentence
 from koff.view.wording import count, show, show_duration
@@ -59,6 +62,15 @@ class Drafts:
             details = {"count": len(rest), "kinds": counts}
             events.append(ClusterEvent(self._cluster, "more_events", rest[0][1], text, details=details))
         return events
+
+
+def name_owner(event: ClusterEvent, view: ClusterView) -> ClusterEvent:
+    """The event with the owner and the runbook of its group."""
+    if event.group is None:
+        return event
+    cause = next((each["cause"] for each in event.details.get("causes", ())), Cause.NONE.label)
+    runbook_url = view.find_runbook_url(event.group, cause)
+    return replace(event, owner=view.owners.find(event.group), runbook_url=runbook_url)
 
 
 def add_incident(causes: ShardCauses, told: Told, now_ms: int, drafts: Drafts) -> None:

@@ -10,6 +10,7 @@ from koff.logs import get_logger
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.event_log import EventLog
+from koff.serve.events.reminders import list_lasting
 from koff.serve.events.webhook import Webhooks
 from koff.view.cluster_view import ClusterView, NoProgress, Views
 
@@ -76,6 +77,8 @@ class EventWatcher:
         for view in views:
             if view.cluster is not None and not self._stopped.is_set():
                 self._compare(view.cluster, view, now_ms)
+        if self._events.webhooks.reminds:
+            self._events.webhooks.remind(list_lasting(views, now_ms))
 
     def _compare(self, cluster: str, view: ClusterView, now_ms: int) -> None:
         changes = self._clusters.setdefault(cluster, ClusterChanges())

@@ -88,6 +88,14 @@ def test_secrets_of_webhooks_are_masked(file, tmp_path, is_file):
     assert (shown["min_severity"], shown["retries"]) == ("warning", 8)
 
 
+def test_what_is_no_secret_of_a_webhook_is_shown(file):
+    webhook = {"url": "https://a", "template": "pagerduty", "routing_key": "hunter2"}
+    file.write_text(FILE + json.dumps({"webhooks": [{**webhook, "quiet_hours": "22:00-07:00"}]})[1:-1] + "\n")
+    (shown,) = yaml.safe_load(run("show", file).output)["webhooks"]
+    assert (shown["template"], shown["routing_key"]) == ("pagerduty", "********")
+    assert shown["quiet_hours"] == "22:00-07:00"
+
+
 def test_patterns_are_shown_as_they_were_written(file):
     file.write_text(FILE + "    group_labels: ['(?P<team>.)', '(?P<other>.)']\n")
     (europe,) = yaml.safe_load(run("show", file).output)["clusters"]

@@ -16,7 +16,7 @@ from koff.cli import monitor as command
 from koff.client import ClusterConf
 from koff.monitor.conf import MonitorConf
 from koff.serve.access import AccessConf
-from koff.serve.events.webhook import WebhookConf
+from koff.serve.events.webhook_conf import WebhookConf
 from koff.serve.listening import ServeConf
 from koff.serve.metrics.conf import MetricsConf
 from koff.tracker import Rule, ShownNames

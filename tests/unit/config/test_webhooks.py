@@ -10,7 +10,8 @@ from koff.config.koff_yaml import override
 from koff.config.monitors import list_monitors, list_webhooks
 from koff.errors import ConfigError
 from koff.serve.events.event import Severity
-from koff.serve.events.webhook import WebhookConf
+from koff.serve.events.quiet_hours import QuietHours
+from koff.serve.events.webhook_conf import WebhookConf
 from koff.tracker import Rule
 from tests.unit.config.test_koff_yaml import list_errors, parse
 
@@ -20,6 +21,7 @@ SECRET = "hunter2"
 
 def test_webhooks_are_read_with_their_secrets(tmp_path):
     (tmp_path / "url").write_text(f"https://a.example/{SECRET}\n")
+    (tmp_path / "key").write_text(f"{SECRET}\n")
     text = f"""
 webhooks:
   - url: file:{tmp_path}/url
@@ -31,6 +33,13 @@ webhooks:
     retries: 0
     template: '{{"text": $text}}'
   - {{url: "http://b:8080", kinds: blind}}
+  - url: https://pager.example
+    name: pager
+    template: pagerduty
+    routing_key: file:{tmp_path}/key
+    throttle: 20
+    remind: 3600
+    quiet_hours: ["sat,sun 00:00-24:00", "22:00-07:00 Europe/Berlin"]
 """
     file = override(parse(tmp_path, CLUSTERS + text, TOKEN="t"), {"listen": ":1"})
     assert list_webhooks(file) == [
@@ -45,6 +54,18 @@ webhooks:
             template='{"text": $text}',
         ),
         WebhookConf(url="http://b:8080", kinds=("blind",)),
+        WebhookConf(
+            url="https://pager.example",
+            name="pager",
+            template="pagerduty",
+            routing_key=SECRET,
+            throttle=20,
+            remind_s=3600.0,
+            quiet_hours=(
+                QuietHours.parse("sat,sun 00:00-24:00"),
+                QuietHours.parse("22:00-07:00 Europe/Berlin"),
+            ),
+        ),
     ]
 
 

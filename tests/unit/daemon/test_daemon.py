@@ -30,7 +30,7 @@ from koff.monitor.run import Monitor
 from koff.monitor.state import StateDir
 from koff.serve.events import watcher as watcher_module
 from koff.serve.events.watcher import EventWatcher
-from koff.serve.events.webhook import WebhookConf
+from koff.serve.events.webhook_conf import WebhookConf
 from koff.serve.listening import ServeConf
 from koff.tracker import Rule, ShownNames
 from koff.view.cluster_view import ClusterView, NoProgress, Readiness

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,10 +13,10 @@ from structlog.testing import capture_logs
 from koff.kafkatest import wait_until
 from koff.serve.events import watcher as watcher_module
 from koff.serve.events.watcher import Events, EventWatcher
-from koff.serve.events.webhook import WebhookConf
+from koff.serve.events.webhook_conf import WebhookConf
 from koff.view.cluster_view import ClusterView, NoProgress, Views
-from tests.unit.serve.events.test_webhook import receiving
-from tests.unit.serve.events.watched import Watched
+from tests.unit.serve.events.test_webhook import Receiver, receiving
+from tests.unit.serve.events.watched import Watched, stop
 
 
 class Clusters:
@@ -49,6 +50,12 @@ class Clusters:
         self.refresh()
 
 
+def list_kinds(receiver: Receiver) -> list[str]:
+    """The kinds of the events that a webhook got."""
+    bodies = [json.loads(body) for _, _, body in list(receiver.requests)]
+    return [event["kind"] for body in bodies for event in body["events"]]
+
+
 @pytest.fixture
 def clusters() -> Iterator[Clusters]:
     clusters = Clusters()
@@ -75,6 +82,19 @@ def test_events_go_to_the_event_log_the_log_and_webhooks(clusters):
         ("warning", blind.text, "blind", blind.id),
     ]
     assert blind.text == "cluster c: koff is not ready: the monitor gave no view within 10 s"
+
+
+def test_incidents_that_last_go_to_the_webhooks_that_remind(clusters):
+    with receiving(200) as receiver:
+        clusters.events.webhooks.configure([WebhookConf(url=receiver.url, remind_s=0.001)])
+        stop(clusters.watched)
+        for _ in range(3):
+            clusters.refresh()
+            clusters.watcher.look()
+            clusters.watched.wait(60)
+        wait_until(lambda: "incident_lasts" in list_kinds(receiver), timeout_s=30, what="the reminder")
+    assert list_kinds(receiver)[0] == "incident_opened"
+    assert clusters.list_kinds() == ["incident_opened"]
 
 
 def test_many_events_do_not_fill_the_log(clusters, monkeypatch):

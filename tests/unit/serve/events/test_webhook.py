@@ -19,9 +19,13 @@ from structlog.testing import capture_logs
 
 from koff.errors import ConfigError
 from koff.kafkatest import free_ports, wait_until
+from koff.serve.events import notice_queue
 from koff.serve.events import webhook as webhook_module
 from koff.serve.events.event import ClusterEvent, Severity
-from koff.serve.events.webhook import WebhookConf, Webhooks
+from koff.serve.events.quiet_hours import QuietHours
+from koff.serve.events.templates import TEMPLATES
+from koff.serve.events.webhook import Webhooks
+from koff.serve.events.webhook_conf import WebhookConf
 from koff.tracker import Rule
 from koff.view.owners import Owner
 from tests.unit.serve.certificates import build_client_context, get_authority
@@ -169,7 +173,8 @@ def test_a_webhook_gets_the_events_that_fit(webhooks):
 
 def test_a_template_makes_the_body():
     conf = WebhookConf(url="http://a", template='{"text": $text, "all": $events}')
-    body = json.loads(conf.build_body([make_event(1), make_event(2, details={"a": 'x"$text\n'})]))
+    events = [make_event(1), make_event(2, details={"a": 'x"$text\n'})]
+    body = json.loads(conf.notices.build(events, conf.filling).body)
     assert body["text"] == "event 1\nevent 2"
     assert body["all"][1]["details"] == {"a": 'x"$text\n'}
 
@@ -322,8 +327,8 @@ def test_a_fault_of_koff_drops_these_events_and_later_ones_are_sent(webhooks, mo
 
 
 def test_the_oldest_events_are_dropped_if_too_many_wait(webhooks, monkeypatch):
-    monkeypatch.setattr(webhook_module, "MOST_WAITING", 5)
-    monkeypatch.setattr(webhook_module, "AT_ONCE", 2)
+    monkeypatch.setattr(notice_queue, "MOST_WAITING", 5)
+    monkeypatch.setitem(TEMPLATES, "events", TEMPLATES["events"]._replace(at_once=2))
     with receiving("hang", 200) as receiver:
         deliver(webhooks, receiver, make_event(0), timeout_s=3600)
         wait_for(lambda: len(receiver.requests) == 1)
@@ -346,6 +351,33 @@ def test_what_waits_is_sent_at_the_stop(webhooks, monkeypatch):
         webhooks.stop()
         assert receiver.list_ids() == ["1-1", "1-2"]
     assert webhooks.counts.dropped == 1
+
+
+def test_what_quiet_hours_hold_back_is_sent_when_they_are_over_and_at_the_stop(webhooks, monkeypatch):
+    monkeypatch.setattr(webhook_module, "HELD_LOOK_S", 0.01)
+    monkeypatch.setattr(webhook_module, "STOP_S", 60.0)
+    quiet = QuietHours.parse("00:00-24:00")
+    with receiving(200) as receiver:
+        deliver(webhooks, receiver, make_event(1), quiet_hours=(quiet,))
+        queue = webhooks._senders[0]._queue
+        wait_for(lambda: queue._hold is not None)
+        with monkeypatch.context() as over:
+            over.setattr(QuietHours, "hold", lambda hours, at_s: False)
+            wait_for(lambda: len(receiver.requests) == 1)
+        webhooks.send([make_event(2)])
+        wait_for(lambda: queue._hold is not None)
+        webhooks.stop()
+        texts = [json.loads(body)["events"][0]["text"] for _, _, body in receiver.requests]
+    assert [text.splitlines()[1:] for text in texts] == [["- event 1"], ["- event 2"]]
+
+
+def test_a_request_may_add_to_the_path_of_the_url(webhooks):
+    ended = make_event(1, key="c/1/g", kind="incident_closed", severity=Severity.INFO, ends=Severity.ERROR)
+    with receiving(202) as receiver:
+        deliver(webhooks, receiver, ended, template="opsgenie")
+        wait_for(lambda: webhooks.counts.requests["ok"] == 1)
+    ((path, _, _),) = receiver.requests
+    assert path == f"/hook/{SECRET}/c:1:g/close?identifierType=alias&token={SECRET}"
 
 
 def test_a_changed_configuration_keeps_the_webhooks_that_are_the_same(webhooks):
@@ -379,6 +411,9 @@ def test_a_changed_configuration_keeps_the_webhooks_that_are_the_same(webhooks):
         ({"url": "http://a", "template": "$none"}, r"\$none: use \$events, \$text, \$key, "),
         ({"url": "http://a", "template": '{"a": "$"}'}, "is not JSON"),
         ({"url": "http://a", "template": '"\ud800"'}, "is not JSON"),
+        ({"url": "http://a", "template": "pagerduty"}, "needs a routing_key"),
+        ({"url": "http://a", "routing_key": SECRET}, "needs a routing_key"),
+        ({"url": "http://a", "template": "alertmanager", "throttle": 1}, "use those of Alertmanager"),
         ({"url": "http://a", "timeout_s": 1e12}, "at most 3600 s"),
         ({"url": "http://a", "template": '{"text": "$text"}'}, "is not JSON"),
     ],
@@ -393,4 +428,5 @@ def test_the_text_of_a_configuration_has_no_secret():
     template = f'{{"key": "{SECRET}"}}'
     conf = WebhookConf(url=f"https://a:1/{SECRET}?{SECRET}", headers={"A": SECRET}, template=template)
     assert SECRET not in repr(conf)
+    assert SECRET not in repr(WebhookConf(url="http://a", template="pagerduty", routing_key=SECRET))
     assert conf.place == "https://a:1"
