@@ -41,6 +41,7 @@ RUN_BY = {
     "lag": "integration/test_against_kafka.py",
     "mcp": "unit/cli/test_mcp.py",
     "monitor": "integration/test_errors.py",
+    "notify test": "unit/cli/test_notify.py",
     "offsets apply": "integration/test_offsets.py",
     "offsets plan": "integration/test_offsets.py",
     "pipeline backfill": "spark",
