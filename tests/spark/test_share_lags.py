@@ -39,7 +39,7 @@ class Coordinators:
     """The double of `fetch_from_coordinators`, and of a cluster whose partitions all end at 20."""
 
     def __init__(self) -> None:
-        self.conf, self.lister = ClusterConf("b:1"), object()
+        self.conf, self.lister = ClusterConf("b:1"), self
         self.offsets: list[ShareOffset] = []
         self.groups = ["g"]
         self.failed: dict[str, str] = {}
