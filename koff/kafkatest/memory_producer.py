@@ -150,6 +150,13 @@ class MemoryOffsetCoordinator(_UntilClosed):
                 )
         self._broker.commit(self.conf.consumer_group, offsets, metadata)
 
+    def delete_offsets(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes the commits of these partitions in one request."""
+        self._check_open()
+        with self._broker.begin_call("commit", group=self.conf.consumer_group):
+            for topic, partition in partitions:
+                self._broker.committed.pop((self.conf.consumer_group, topic, partition), None)
+
     def offsets(self) -> dict[TopicPartition, tuple[int, str]]:
         """All committed offsets of the group, with their metadata, by partition."""
         self._check_open()

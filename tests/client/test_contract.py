@@ -158,6 +158,9 @@ def test_the_offsets_of_a_group_are_committed_and_fetched_together(world):
     with pytest.raises(ConfigError, match="offset -1"):
         coordinator.commit_offsets({TopicPartition(one, 0): 9, TopicPartition(one, 1): -1})
     assert coordinator.offset(one, 0) == (5, "together")
+    coordinator.delete_offsets([TopicPartition(one, 0), TopicPartition(two, 0)])
+    coordinator.delete_offsets([])
+    assert coordinator.offsets() == {TopicPartition(one, 1): (8, "")}
 
 
 def test_a_reset_is_planned_and_then_committed(world):

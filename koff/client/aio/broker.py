@@ -99,5 +99,6 @@ class OffsetCoordinator(AsyncClosing[interfaces.OffsetCoordinator]):
 
     commit = in_thread(interfaces.OffsetCoordinator.commit)
     commit_offsets = in_thread(interfaces.OffsetCoordinator.commit_offsets)
+    delete_offsets = in_thread(interfaces.OffsetCoordinator.delete_offsets)
     offset = in_thread(interfaces.OffsetCoordinator.offset)
     offsets = in_thread(interfaces.OffsetCoordinator.offsets)

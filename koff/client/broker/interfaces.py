@@ -114,6 +114,9 @@ class OffsetCoordinator(Protocol):
     def commit_offsets(self, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Commits the offsets of many partitions."""
 
+    def delete_offsets(self, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes the committed offsets of many partitions."""
+
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata. (-1, "") if the group has committed none."""
 
