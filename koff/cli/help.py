@@ -13,7 +13,8 @@ EXIT_CODES = {
     0: "all was printed; or the reader of the pipe has ended; or a command that Ctrl-C or SIGTERM ends in"
     " order (`koff monitor`, `koff demo`, `koff pipeline run`)",
     1: "koff cannot reach Kafka, or may not read what it needs; a file cannot be read. One line says why, and"
-    " what to check",
+    " what to check."
+    " `koff notify test`: a request was not accepted",
     2: "the options, the configuration or a property are wrong",
     3: "`koff lag --fail-above N`: the lag of a group is above N. `koff group NAME`: there is no such group. "
     "`koff doctor`: a warning. `koff pipeline check`: a check failed. `koff offsets`: there is no such "
