@@ -54,8 +54,8 @@ def report(
     if worst < 1:
         raise ConfigError(f"a report of the worst {worst} groups would be empty: give 1 or more")
     progress("reading the tables")
-    with History(spark, tables, Period(since_ms, until_ms), groups) as history:
-        numbers = compute_numbers(history, worst=worst, deployed_ms=deployed_ms, progress=progress)
+    history = History(spark, tables, Period(since_ms, until_ms), groups)
+    numbers = compute_numbers(history, worst=worst, deployed_ms=deployed_ms, progress=progress)
     progress("writing the files")
     return write_report(numbers, history.period, out=out, form=form, groups=groups)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError, KoffError
 from koff.spark.report.period import HOUR_MS, Period, to_datetime
@@ -25,20 +24,25 @@ Rows = list[Row]
 """A small table. Times are milliseconds, in columns that end in `_ms`."""
 
 
+_LAG_COLUMNS = (
+    *("cluster", "day", "group", "type", "topic", "partition", "at_ms", "lag"),
+    *("committed", "committed_at", "start_offset", "end_offset"),
+)
+"""What the tables of a report need of `lag`."""
+
+
 class History:
     """The tables below `folder`, limited to `period` and to `groups` (a regular expression; None: all).
 
     They are views of a session of its own: `lag` (some samples of each hour; of a long period, only of its
     last day), `lag_hourly`, `groups`, `commits`, `incidents` and `slo`. `at_ms` is the time of a row, and
-    `step_ms` the begin of its step. Use it as a context manager: the exit drops what Spark
-    keeps. Raises ConfigError if `groups` is not a regular expression of both Python and Java, and KoffError
-    if there are no tables.
+    `step_ms` the begin of its step. Raises ConfigError if `groups` is not a regular expression of both Python
+    and Java, and KoffError if there are no tables.
     """
 
     def __init__(self, spark: SparkSession, folder: str, period: Period, groups: str | None = None) -> None:
         _check_expression(spark, groups or "")
         self._spark, self._folder, self.period, self._groups = clone_session(spark), folder, period, groups
-        self._kept: list[DataFrame] = []
         # Rows from before the period are needed, too: a change is a difference from the row before.
         self._add("groups", self._read_until_end("groups", "timestamp"))
         commits = self._read_period("records", "timestamp").where("committed IS NOT NULL")
@@ -50,15 +54,6 @@ class History:
         self._add("lag", self._select_some_samples(lag), keep=True)
         self._add("lag_hourly", self._read_hours(), keep=True)
         self.add_view("slo", VIEWS["slo"][1])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for frame in self._kept:
-            frame.unpersist()
 
     def add_view(self, name: str, query: str, *, keep: bool = False, **values: object) -> None:
         """Adds a view of the others. `keep`: Spark keeps its rows, because several tables come from them."""
@@ -72,9 +67,8 @@ class History:
         return self._spark.sql(render_query(query, "`", **values))
 
     def _add(self, name: str, frame: DataFrame, *, keep: bool = False) -> None:
-        if keep:
-            self._kept.append(frame.persist())
-        frame.createOrReplaceTempView(name)
+        # A checkpoint and not `persist`: with that, Spark would compare whole plans for each query.
+        (frame.localCheckpoint(eager=False) if keep else frame).createOrReplaceTempView(name)
 
     # --- The tables --------------------------------------------------------------------------------------
 
@@ -117,7 +111,7 @@ class History:
             f"(cluster = {quote_sql(cluster)} AND number IN ({', '.join(map(str, own))}))"
             for cluster, own in numbers.items()
         )
-        return lag.where(" OR ".join(chosen) or "false")
+        return lag.where(" OR ".join(chosen) or "false").select(*_LAG_COLUMNS)
 
     def _read_hours(self) -> DataFrame:
         """The rows of groups in `lag_hourly`. Hours that the table does not have yet are computed from `lag`.

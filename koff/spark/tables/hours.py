@@ -24,13 +24,14 @@ SELECT cluster, at, least({MOST_S}, (least(unix_micros({_STEP}) + :step, unix_mi
 FROM (SELECT DISTINCT cluster, at FROM {{lag}})"""  # noqa: S608  # texts of ours
 
 # One row for each group (topic null) and for each of its topics, in each sample. In a sum, a negative lag
-# counts as 0, and an unknown lag is left out.
+# counts as 0, and an unknown lag is left out. (The largest of texts would make Spark sort all rows.)
 _SAMPLES = """
 SELECT cluster, `group`, topic, at, sum(CASE WHEN lag > 0 THEN lag WHEN lag <= 0 THEN 0 END) lag,
        CASE WHEN max(time_lag_s) > 0 OR NOT max(lag > 0 AND time_lag_s IS NULL) THEN max(time_lag_s)
        END late_s, coalesce(max(lag > 0 AND time_lag_s IS NULL), false) untimed,
        count_if(lag IS NULL) unknown, count(*) partitions, max(members) members,
-       max(group_verdict) verdict, coalesce(max(time_lag_s > allowance_s), false) is_over
+       max(group_verdict = 'WARN') is_warn, max(group_verdict = 'ERR') is_err,
+       coalesce(max(time_lag_s > allowance_s), false) is_over
 FROM {lag} GROUP BY GROUPING SETS ((cluster, `group`, topic, at), (cluster, `group`, at))"""
 
 _EDGES_S = [0, *(30 * 2**n for n in range(CLASSES - 1)), "double('inf')"]
@@ -41,7 +42,7 @@ _HOURS = f"""
 SELECT cluster, {_STEP} hour, `group`, topic, max(lag) max_lag, avg(lag) avg_lag,
        max_by(lag, at) last_lag, max(late_s) max_time_lag_s, max_by(late_s, at) last_time_lag_s,
        max(untimed) untimed, array({_CLASS_COUNTS}) time_lags,
-       sum(IF(verdict = 'WARN', seconds, 0)) warn_s, sum(IF(verdict = 'ERR', seconds, 0)) err_s,
+       sum(IF(is_warn, seconds, 0)) warn_s, sum(IF(is_err, seconds, 0)) err_s,
        sum(IF(is_over, seconds, 0)) over_s, sum(seconds) seconds,
        cast(max(partitions) AS INT) partitions, cast(max(members) AS INT) members,
        cast(max_by(unknown, at) AS INT) last_unknown, cast(max(unknown) AS INT) max_unknown,

@@ -128,8 +128,8 @@ def test_what_was_lost_before_the_period_is_not_counted_again(
     halves = (Period(SINCE_MS, middle), Period(middle, UNTIL_MS))
     lost = []
     for period in halves:
-        with History(spark, folder, period, "archive") as history:
-            lost.append(reports.compute_numbers(history, worst=1)["lost_by_group"][0]["lost"])
+        history = History(spark, folder, period, "archive")
+        lost.append(reports.compute_numbers(history, worst=1)["lost_by_group"][0]["lost"])
     whole = found["lost_by_group"][0]["lost"]
     step = week.TOPICS["audit"] * 2 * 20_000  # what the start may move by between the two
     assert whole - step <= sum(lost) <= whole
@@ -254,12 +254,12 @@ def test_hours_until_retention_follow_from_the_last_day(found: Numbers, lag_rows
 def test_a_report_is_cut_to_its_groups_and_its_time(spark: SparkSession, folder: str) -> None:
     first_day = Period(SINCE_MS, SINCE_MS + 86_400_000)
     counted = "SELECT [group], count(*) rows FROM lag GROUP BY [group] ORDER BY [group]"
-    with History(spark, folder, first_day, "vc-0[01]") as history:
-        rows = history.collect(counted)
+    history = History(spark, folder, first_day, "vc-0[01]")
+    rows = history.collect(counted)
     of_a_group = week.TOPICS["payments"] * week.DAY
     assert rows == [{"group": group, "rows": of_a_group} for group in ("svc-00", "svc-01")]
-    with History(spark, folder, first_day, "^vc") as history:
-        assert history.collect(counted) == []
+    history = History(spark, folder, first_day, "^vc")
+    assert history.collect(counted) == []
 
 
 def test_json_and_csv_carry_the_numbers_of_the_page(found: Numbers, tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_an_empty_time_gives_a_report_that_says_so(
     spark: SparkSession, folder: str, found: Numbers, tmp_path: Path
 ) -> None:
     period = Period(0, 86_400_000)
-    with History(spark, folder, period) as history:
-        nothing = reports.compute_numbers(history)
+    history = History(spark, folder, period)
+    nothing = reports.compute_numbers(history)
     assert list(nothing) == list(found) == list(TABLES)
     [path] = reports.write_report(nothing, period, out=tmp_path / "report.html", form="html")
     page = path.read_text()

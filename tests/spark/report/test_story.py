@@ -108,14 +108,14 @@ def test_a_time_lag_of_zero_elsewhere_does_not_stand_for_one_that_is_not_known(
     )
     begin_ms = int(now.timestamp() * 1000)
     period = Period(begin_ms, begin_ms + 600_000)
-    with History(spark, tables.root, period) as history:
-        numbers = compute_numbers(history)
+    history = History(spark, tables.root, period)
+    numbers = compute_numbers(history)
     [summary] = numbers["summary"]
     assert numbers["worst_by_lag"][0]["longest_s"] is None
     assert (summary["longest_s"], summary["cluster_names"]) == (None, "c")
     append(tables, "lag", sample("unknown", 0, 5, 40.0, 2))
-    with History(spark, tables.root, period) as history:
-        assert compute_numbers(history)["summary"][0]["longest_s"] == 40
+    history = History(spark, tables.root, period)
+    assert compute_numbers(history)["summary"][0]["longest_s"] == 40
 
 
 def test_the_page_says_unknown_where_no_time_lag_is_known() -> None:
