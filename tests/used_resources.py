@@ -17,8 +17,8 @@ from tests.clusters import CLUSTERS
 PATIENCE_S = 60.0
 """Threads of librdkafka end a little after `close` has returned: 2 s, and many more on a busy machine."""
 COLLECT_S = 10.0
-"""Then the garbage collector runs. At a load of 15, a client of test_zookeeper_churn was once left: whether only
-the collector ends it, or its `close` took longer, is not known yet."""
+"""Then the garbage collector runs. At a load of 15, a client of test_zookeeper_churn was once left: whether
+only the collector ends it, or its `close` took longer, is not known yet."""
 _THREADS, _FILES = Path("/proc/self/task"), Path("/proc/self/fd")
 
 
