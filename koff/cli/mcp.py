@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from click import option
 
-from koff.cli.monitor_client import DEFAULT_URL, MonitorClient, read_token
+from koff.cli.monitor_client import MonitorClient, ca_option, read_token, url_option
 from koff.config.kinds import checked
 from koff.errors import ConfigError
 from koff.serve.listen_address import parse_listen_address
@@ -17,7 +17,7 @@ _MISSING = "koff mcp needs the MCP package: pip install 'koff[mcp]'"
 
 
 @click.command()
-@option("--url", default=DEFAULT_URL, show_default=True, help="Where koff monitor is.")
+@url_option
 @option(
     "--listen",
     type=checked("HOST:PORT", parse_listen_address),
@@ -29,12 +29,7 @@ _MISSING = "koff mcp needs the MCP package: pip install 'koff[mcp]'"
     metavar="FILE",
     help="The token for koff monitor. With --listen, each agent sends its own.",
 )
-@option(
-    "--ca",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The authorities in PEM that koff monitor's certificate is checked with.",
-)
+@ca_option
 def mcp(url: str, listen: str | None, token_file: Path | None, ca: Path | None) -> None:
     """Serve what koff monitor knows to agents, by the Model Context Protocol. Nothing can be changed.
 

@@ -8,10 +8,20 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+import click
+
 from koff.errors import ConfigError, KoffError
 
-DEFAULT_URL = "http://127.0.0.1:9850"
 _TIMEOUT_S = 30.0
+url_option = click.option(
+    "--url", default="http://127.0.0.1:9850", show_default=True, help="Where koff monitor is."
+)
+ca_option = click.option(
+    "--ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The authorities in PEM that koff monitor's certificate is checked with.",
+)
 
 
 class MonitorClient:

@@ -10,7 +10,7 @@ import click
 from click import option
 
 from koff.cli.log_lines import set_up_logs
-from koff.cli.monitor_client import DEFAULT_URL, MonitorClient, read_token
+from koff.cli.monitor_client import MonitorClient, ca_option, read_token, url_option
 from koff.config.kinds import number
 from koff.errors import KoffError
 from koff.logs import get_logger
@@ -21,7 +21,7 @@ _REMIND_S = 60.0
 
 
 @click.command()
-@option("--url", default=DEFAULT_URL, show_default=True, help="Where koff monitor is.")
+@url_option
 @option(
     "--endpoint",
     metavar="URL",
@@ -38,12 +38,7 @@ _REMIND_S = 60.0
     metavar="FILE",
     help="The token for koff monitor.",
 )
-@option(
-    "--ca",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The authorities in PEM that koff monitor's certificate is checked with.",
-)
+@ca_option
 def push(
     url: str, endpoint: str | None, interval_s: float, once: bool, token_file: Path | None, ca: Path | None
 ) -> None:
