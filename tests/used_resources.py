@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,9 +15,6 @@ from tests.clusters import CLUSTERS
 
 PATIENCE_S = 60.0
 """Threads of librdkafka end a little after `close` has returned: 2 s, and many more on a busy machine."""
-COLLECT_S = 10.0
-"""Then the garbage collector runs. At a load of 15, a client of test_zookeeper_churn was once left: whether
-only the collector ends it, or its `close` took longer, is not known yet."""
 _THREADS, _FILES = Path("/proc/self/task"), Path("/proc/self/fd")
 
 
@@ -31,11 +27,8 @@ def expect_nothing_left() -> Iterator[None]:
     before = count_used()
     yield
     CLUSTERS.forget_admins()
-    deadline, collect_s = time.monotonic() + PATIENCE_S, time.monotonic() + COLLECT_S
+    deadline = time.monotonic() + PATIENCE_S
     while left := count_used() - before:
-        if time.monotonic() > collect_s:
-            gc.collect()
-            collect_s = deadline
         if time.monotonic() > deadline:
             pytest.fail(f"the test leaves behind: {dict(left)}", pytrace=False)
         time.sleep(0.02)

@@ -28,7 +28,7 @@ from koff.client.metadata import Metadata, Node, PartitionMetadata
 from koff.client.patience import PATIENCE_S
 from koff.client.start_offset import StartOffset
 from koff.client.topic_names import check_partition
-from koff.errors import Closed, ConfigError
+from koff.errors import Closed, ConfigError, copy_error
 from koff.kafkatest.memory_consumer import MemoryConsumer
 from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.memory_producer import (
@@ -215,7 +215,7 @@ class MemoryBroker(Closing):
                         raise self._errors[call].popleft()
                 yield
             except Exception as error:
-                made.error = error
+                made.error = copy_error(error)
                 raise
 
     def _wait_while_down(self) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from koff.client.message import Message
-from koff.errors import KoffError
+from koff.errors import KoffError, copy_error
 
 _MAX_ERRORS = 1000
 _CHECK_S = 0.2
@@ -31,9 +31,9 @@ class ErrorQueue:
         self._changed = threading.Condition()
 
     def put_error(self, error: KoffError) -> None:
-        """Adds the error; drops the oldest if there are too many."""
+        """Adds a copy of the error, without its traceback; drops the oldest if there are too many."""
         with self._changed:
-            self._errors.append(error)
+            self._errors.append(copy_error(error))
             self._changed.notify()
 
     def take_error(self, has_ended: Callable[[], bool]) -> KoffError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from koff.errors import Closed, ConnectError, KoffError
+from koff.errors import Closed, ConnectError, KoffError, copy_error
 
 
 class ZooKeeperLost(ConnectError):
@@ -24,11 +24,11 @@ class ClaimLost(KoffError):
 
 
 def make_koff_error(what: str, error: BaseException) -> KoffError:
-    """The error itself if it is a `KoffError`; else a `KoffError` that says what failed, chained to it."""
+    """To keep: a copy of a `KoffError`; else a `KoffError` that says what failed, chained to a copy."""
     if isinstance(error, KoffError):
-        return error
+        return copy_error(error)
     made = KoffError(f"{what}: {error!r}")
-    made.__cause__ = error
+    made.__cause__ = copy_error(error)
     return made
 
 

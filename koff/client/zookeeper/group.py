@@ -28,7 +28,7 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths, new_member_id
-from koff.errors import Closed, ConfigError, KoffError
+from koff.errors import Closed, ConfigError, KoffError, copy_error
 from koff.logs import get_logger
 
 _RETRY_S = 0.5
@@ -379,5 +379,5 @@ class ConsumerGroup(Closing):
         # An error with a message is about a message that was passed over: its offset is still committed.
         passed_over = isinstance(error, PartitionError) and error.message is not None
         if self._stopping.is_set() and not passed_over:
-            self._close_errors.append(error)
+            self._close_errors.append(copy_error(error))
         self._errors.put_error(error)

@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, suppress
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +25,7 @@ from koff.client.log_reader import LogReader, LogStart
 from koff.client.offsets.lister import OffsetLister
 from koff.client.wire import oidc
 from koff.client.wire.sockets import _connect_to_any
+from koff.client.zookeeper import ConsumerGroup, ConsumerGroupConf
 from koff.errors import ConnectError, KoffError
 from koff.kafkatest import free_ports, wait_until
 from tests.all_groups import fetch_all_groups
@@ -73,6 +75,24 @@ def test_an_error_of_a_request_for_offsets_keeps_nothing() -> None:
         return weakref.ref(resource)
 
     check_gone(make)
+
+
+def test_an_error_of_the_offset_manager_keeps_nothing_of_the_thread_that_closes_the_group() -> None:
+    group = ConsumerGroup("g", ["t"], "127.0.0.1:1", ConsumerGroupConf())
+
+    def make() -> weakref.ref[Any]:
+        of_caller = Resource()
+        group._offsets = cast(Any, SimpleNamespace(close=of_caller.fail))
+        try:
+            raise RuntimeError
+        except RuntimeError:  # as in a block that ends by an error
+            group._stopping.set()
+            group._close_offsets()
+        del group._offsets
+        return weakref.ref(of_caller)
+
+    check_gone(make)
+    assert [str(error) for error in group._close_errors] == ["no"]
 
 
 def test_a_produce_call_that_fails_keeps_no_producer() -> None:
