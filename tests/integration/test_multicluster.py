@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from koff.client import cluster_conf
+from koff.client import BrokerConf, cluster_conf, dial
 from koff.client.cluster_conf import ClusterConf
+from koff.client.errors import ProduceError
 from koff.client.message import Message
 from koff.client.multicluster import (
     PartitionError,
@@ -305,11 +306,27 @@ def test_an_asynchronous_writer_tells_of_each_message_and_close_waits_for_all(tw
 
 
 def fill(kafka: LocalKafka, topic: str, numbers: range) -> None:
-    """Writes numbers into the partitions in turn."""
-    producer = kafka.producer()
-    for number in numbers:
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS, timestamp=1_000_000 + number)
-    assert producer.flush(60) == 0
+    """Writes numbers into the partitions in turn.
+
+    After a pause, the controller fences the only broker for a moment, and metadata has no brokers then.
+    librdkafka forgets all brokers for good (its issue 5301), and koff's producer replaces it after an error.
+    """
+    with dial(kafka.bootstrap, BrokerConf(patience_s=10.0)) as broker:
+        producer = broker.producer()
+
+        def write(partition: int, left: list[Message]) -> bool:
+            try:
+                producer.produce(topic, partition, *left)
+            except ProduceError as error:
+                left[:] = [left[index] for index in error.errors]
+                return False
+            return True
+
+        for partition in range(PARTITIONS):
+            own = (number for number in numbers if number % PARTITIONS == partition)
+            messages = [Message(b"%d" % number, timestamp_ms=1_000_000 + number) for number in own]
+            if messages:
+                wait_until(partial(write, partition, messages), what="all messages to be written")
 
 
 def confs(topic: str, **options: Any) -> list[ReaderConf]:
