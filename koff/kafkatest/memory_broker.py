@@ -184,10 +184,6 @@ class MemoryBroker(Closing):
         """A consumer of one partition. Raises `UnknownTopic`."""
         with self.begin_call():
             log, start = self.find_log(conf.topic, conf.partition), conf.start_offset
-            if not isinstance(start, int) or not StartOffset.OLDEST <= start < 1 << 63:
-                raise ConfigError(
-                    f"start_offset {start!r} is not valid: use 0 or more, StartOffset.OLDEST or NEWEST"
-                )
             return MemoryConsumer(self, conf, log.end if start == StartOffset.NEWEST else start)
 
     def offset_coordinator(self, conf: OffsetCoordinatorConf) -> MemoryOffsetCoordinator:

@@ -13,7 +13,7 @@ from koff.client.broker.consumer import check_timeout
 from koff.client.closing import Closing
 from koff.client.errors import NoData, NoDataInTime, OffsetOutOfRange, TopicRecreated, Woken
 from koff.client.message import Message
-from koff.client.start_offset import StartOffset
+from koff.client.start_offset import StartOffset, parse_start
 from koff.errors import Closed, ConfigError
 from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
@@ -119,14 +119,12 @@ class MemoryConsumer(Closing):
             self._check_open()
             return self._position(self._broker.find_log(self.topic, self.partition))
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: int | str) -> None:
         """Continues at that offset. Raises `ConfigError` for a negative one that has no meaning."""
         with self._broker.clock.changed:
             self._check_open()
             log = self._broker.find_log(self.topic, self.partition)
-            if offset < StartOffset.OLDEST:
-                raise ConfigError(f"{offset} is no offset: use 0 or more, or a StartOffset")
-            self._next = log.resolve(offset)
+            self._next = log.resolve(parse_start(offset))
 
     def _read_batch(self, log: PartitionLog, max_messages: int) -> Batch | None:
         """The next messages; None if `on_out_of_range` has changed the position."""

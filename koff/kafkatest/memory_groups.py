@@ -107,7 +107,6 @@ class MemoryConsumerGroup(Closing):
         self._processed: dict[Claim, int] = {}
         self._cursors: dict[Claim, Cursor] = {}
         self._errors = ErrorQueue()
-        self._close_errors: list[KoffError] = []
         self._iterating: set[int] = set()
         """The threads that iterate over `messages`."""
         self._closing = self._closed = False
@@ -132,7 +131,7 @@ class MemoryConsumerGroup(Closing):
         self._closing = True
         self._shut_down()
         if kind is None:
-            raise_close_errors(self.name, self._close_errors)
+            raise_close_errors(self.name, self._errors.at_close)
 
     @property
     def closed(self) -> bool:
@@ -176,8 +175,7 @@ class MemoryConsumerGroup(Closing):
 
     def errors(self) -> Iterator[KoffError]:
         """The errors of this member, as they occur; ends when the shutdown is completed."""
-        while (error := self._errors.take_error(lambda: self._closed)) is not None:
-            yield error
+        return self._errors.take_errors(lambda: self._closed)
 
     @property
     def redelivery_counts(self) -> RedeliveryCounts:
@@ -211,7 +209,7 @@ class MemoryConsumerGroup(Closing):
             self._delivery.close()
         if threading.get_ident() not in self._iterating:
             self._shut_down()
-            raise_close_errors(self.name, self._close_errors)
+            raise_close_errors(self.name, self._errors.at_close)
 
     def release_claims(self) -> None:
         """Drains the claims that are not assigned any more, and releases those that are drained."""
@@ -347,9 +345,7 @@ class MemoryConsumerGroup(Closing):
         self._errors.wake_all()
 
     def _report_error(self, error: KoffError) -> None:
-        self._errors.put_error(error)
-        if self._closing:
-            self._close_errors.append(error)
+        self._errors.put_error(error, at_close=self._closing)
 
     def _write_dead_letter(self, raw: Any, deliveries: int, cause: BaseException | None) -> None:
         letter = build_dead_letter(self.name, raw, deliveries, cause)

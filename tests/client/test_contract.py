@@ -254,13 +254,13 @@ def test_what_cannot_be_a_partition_is_unknown(world, partition):
 def test_numbers_that_kafka_does_not_have_are_refused(world):
     topic = world.make_topic()
     world.produce(topic, b"x")
-    for start in (-3, 1 << 63, 1 << 70, "0"):
+    for start in (-3, 1 << 63, 1 << 70, "0", "earliest", None):
         with pytest.raises(ConfigError, match="start_offset"):
             world.consumer(topic, start_offset=start)
     for time_ms in (-5, 1 << 63):
         with pytest.raises(ConfigError, match="no time"):
             world.client.offsets([TopicPartition(topic, 0)], time_ms)
-    assert world.consumer(topic).consume().value == b"x"
+    assert world.consumer(topic, start_offset="oldest").consume().value == b"x"
 
 
 @pytest.mark.parametrize("offset", [-1, -5])

@@ -190,7 +190,7 @@ def test_a_group_resumes_after_what_was_committed(world):
 def test_a_group_whose_commit_left_the_log_says_what_it_skipped(world, caplog, start, resumed, skipped):
     topic = world.make_topic()
     world.write(topic, *(b"%d" % number for number in range(6)))
-    conf = {"group_id": f"g-{topic}", "start_offset": StartOffset(start)}
+    conf = {"group_id": f"g-{topic}", "start_offset": start}
     with world.reader(topic, **{**conf, "start_offset": StartOffset.OLDEST}) as reader:
         reader.commit_messages(read(reader, 6)[0])
     world.delete_before(topic, 0, 4)

@@ -118,7 +118,7 @@ def test_a_consumer_says_where_it_is_and_goes_elsewhere(world):
         assert consumer.position() == 7
         assert [message.offset for message in consumer] == [7, 8, 9]
         assert consumer.position() == 10
-        consumer.seek(StartOffset.OLDEST)
+        consumer.seek("oldest")
         assert consumer.consume_batch(3).offsets() == [0, 1, 2]
         consumer.seek(StartOffset.NEWEST)
         with pytest.raises(NoData):

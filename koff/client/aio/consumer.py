@@ -52,8 +52,8 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
         unread = self._fill_unread()
         return unread[0].offset if unread else position
 
-    async def seek(self, offset: int) -> None:
-        """Continues at that offset, StartOffset.OLDEST or NEWEST. Drops what was read ahead."""
+    async def seek(self, offset: int | str) -> None:
+        """Continues at that offset, or at a `StartOffset`, also as text. Drops what was read ahead."""
         await self._turns.call(self, partial(self._seek, offset))
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -102,7 +102,7 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
     def _read(self, timeout_s: float | None, max_messages: int = 10_000) -> None:
         self._batches.append(self.core.consume_batch(max_messages, timeout_s=timeout_s))
 
-    def _seek(self, offset: int) -> None:
+    def _seek(self, offset: int | str) -> None:
         self.core.seek(offset)
         self._batches.clear()
         self._unread.clear()

@@ -192,17 +192,12 @@ class Broker(Closing):
         """A consumer of one partition, which reads from `conf.start_offset`.
 
         The caller closes it; otherwise `close` of this connection does. A consumer that is garbage before
-        that causes a `ResourceWarning`. Raises `UnknownTopic`, `ConnectError`, and `ConfigError` for a
-        negative start offset that is neither constant.
+        that causes a `ResourceWarning`. Raises `UnknownTopic` and `ConnectError`.
         """
         self._check_open()
         self._check_partition(conf.topic, conf.partition)
         # The start offset. OLDEST (-2) stays: librdkafka's OFFSET_BEGINNING has the same value.
         start = conf.start_offset
-        if not isinstance(start, int) or not StartOffset.OLDEST <= start < 1 << 63:
-            raise ConfigError(
-                f"start_offset {start!r} is not valid: use 0 or more, StartOffset.OLDEST or NEWEST"
-            )
         if start == StartOffset.NEWEST:
             # Now, not at the first `consume`. With READ_COMMITTED that is the last stable offset.
             newest = TopicPartition(conf.topic, conf.partition)

@@ -9,7 +9,7 @@ from enum import IntEnum, StrEnum
 from koff.client.cluster_conf import ClusterConf, Isolation
 from koff.client.members import normalize_members
 from koff.client.patience import PATIENCE_S
-from koff.client.start_offset import StartOffset
+from koff.client.start_offset import StartOffset, parse_start
 
 START_OFFSET_NEWEST = StartOffset.NEWEST
 START_OFFSET_OLDEST = StartOffset.OLDEST
@@ -109,7 +109,8 @@ class ConsumerConf:
       None: they are repeated for `patience_s` of the connection.
     - `max_fetch_bytes`: the most bytes of the partition in one fetch response.
 
-    Consumers of one broker with the same fetch settings share one librdkafka client.
+    Consumers of one broker with the same fetch settings share one librdkafka client. Raises `ConfigError` for
+    a start offset that is none of these.
     """
 
     topic: str
@@ -127,6 +128,7 @@ class ConsumerConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, isolation=Isolation)
+        object.__setattr__(self, "start_offset", parse_start(self.start_offset, "start_offset "))
         if self.on_out_of_range is not None:
             normalize_members(self, on_out_of_range=StartOffset)
 

@@ -18,7 +18,7 @@ from koff.client.feed.partition_buffer import PartitionBuffer
 from koff.client.feed.shared_feed import SharedFeed
 from koff.client.message import Message
 from koff.client.patience import PATIENCE_S
-from koff.client.start_offset import StartOffset
+from koff.client.start_offset import StartOffset, parse_start
 from koff.errors import Closed, ConfigError, ConnectError, Denied, copy_error
 from koff.logs import get_logger
 
@@ -165,19 +165,17 @@ class PartitionConsumer(Closing):
             return self._fetch_offset(OffsetSpec.EARLIEST, self.conf.isolation)
         return position
 
-    def seek(self, offset: int) -> None:
-        """Continues at that offset, StartOffset.OLDEST or NEWEST. Drops what was read ahead.
+    def seek(self, offset: int | str) -> None:
+        """Continues at that offset, or at a `StartOffset`, also as text. Drops what was read ahead.
 
         If the partition does not have the offset, the next call raises `OffsetOutOfRange`. Raises
         `ConfigError` for other negative offsets, and for the newest offset what `Broker.offsets` raises.
         """
         self._check_open()
-        old = self.buffer
-        if offset == StartOffset.NEWEST:
-            offset = self._fetch_offset(OffsetSpec.LATEST, self.conf.isolation)
-        elif offset < StartOffset.OLDEST:
-            raise ConfigError(f"{offset} is no offset: use 0 or more, or a StartOffset")
-        self.buffer = self.feed.open_buffer(old.topic, old.partition, offset)
+        old, start = self.buffer, parse_start(offset)
+        if start == StartOffset.NEWEST:
+            start = self._fetch_offset(OffsetSpec.LATEST, self.conf.isolation)
+        self.buffer = self.feed.open_buffer(old.topic, old.partition, start)
         self.feed.close_buffer(old)
         self._unread, self._check, self._fails_at = iter(()), None, None
         self.start_waiting()

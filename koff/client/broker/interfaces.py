@@ -88,7 +88,7 @@ class Consumer(Protocol):
     def position(self) -> int:
         """The offset of the next message, as far as it is known: there may be none at that offset."""
 
-    def seek(self, offset: int) -> None:
+    def seek(self, offset: int | str) -> None:
         """Continues at that offset, StartOffset.OLDEST or NEWEST."""
 
     def wake(self) -> None:

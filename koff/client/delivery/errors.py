@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from koff.client.message import Message
 from koff.errors import KoffError, copy_error
@@ -24,26 +24,34 @@ class PartitionError(KoffError):
 
 
 class ErrorQueue:
-    """Keeps the latest 1,000 errors until they are taken. Safe for threads."""
+    """Keeps the latest 1,000 errors until they are taken. Safe for threads.
+
+    They are copies without tracebacks. `at_close` has all errors that count for the end of a shutdown.
+    """
 
     def __init__(self) -> None:
+        self.at_close: list[KoffError] = []
         self._errors: deque[KoffError] = deque(maxlen=_MAX_ERRORS)
         self._changed = threading.Condition()
 
-    def put_error(self, error: KoffError) -> None:
-        """Adds a copy of the error, without its traceback; drops the oldest if there are too many."""
+    def put_error(self, error: KoffError, *, at_close: bool = False) -> None:
+        """Adds the error; drops the oldest if there are too many."""
+        kept = copy_error(error)
         with self._changed:
-            self._errors.append(copy_error(error))
+            self._errors.append(kept)
+            self.at_close += [kept] if at_close else []
             self._changed.notify()
 
-    def take_error(self, has_ended: Callable[[], bool]) -> KoffError | None:
-        """The oldest error; waits for it. None once `has_ended` is true and no error is left."""
-        with self._changed:
-            while not self._errors:
-                if has_ended():
-                    return None
-                self._changed.wait(_CHECK_S)
-            return self._errors.popleft()
+    def take_errors(self, has_ended: Callable[[], bool]) -> Iterator[KoffError]:
+        """The errors, as they come; ends once `has_ended` is true and no error is left."""
+        while True:
+            with self._changed:
+                while not self._errors:
+                    if has_ended():
+                        return
+                    self._changed.wait(_CHECK_S)
+                error = self._errors.popleft()
+            yield error
 
     def wake_all(self) -> None:
         """Makes waiting threads check `has_ended` again."""

@@ -14,7 +14,7 @@ from koff.client.message import Message
 from koff.client.multicluster.balancers import Balancer, Hash
 from koff.client.multicluster.errors import WriteErrors
 from koff.client.patience import PATIENCE_S
-from koff.client.start_offset import StartOffset
+from koff.client.start_offset import StartOffset, parse_start
 from koff.client.topic_names import find_topic_fault
 from koff.errors import ConfigError
 
@@ -67,6 +67,7 @@ class ReaderConf:
 
     def __post_init__(self) -> None:
         normalize_members(self, isolation=Isolation)
+        object.__setattr__(self, "start_offset", parse_start(self.start_offset, "start_offset "))
         if fault := find_topic_fault(self.topic):
             raise ConfigError(fault)
         if self.group_id and self.partition is not None:
@@ -76,10 +77,6 @@ class ReaderConf:
         if self.group_id and self.start_offset not in (FIRST_OFFSET, LAST_OFFSET):
             raise ConfigError(
                 "a group without a commit starts at FIRST_OFFSET or LAST_OFFSET: use one as start_offset"
-            )
-        if self.start_offset < FIRST_OFFSET:
-            raise ConfigError(
-                f"start_offset {self.start_offset} is no offset: use 0 or more, FIRST_OFFSET or LAST_OFFSET"
             )
         if self.queue_capacity < 1 or self.max_attempts < 1:
             raise ConfigError("queue_capacity and max_attempts must each be at least 1")

@@ -146,8 +146,7 @@ class Reader(Closing):
         Only with `ReaderConf.redelivery`. The application need not read them: all are logged.
         """
         self.check_process()
-        while (error := self._errors.take_error(lambda: self._delivery.closed)) is not None:
-            yield error
+        return self._errors.take_errors(lambda: self._delivery.closed)
 
     def lag(self, i: int) -> int:
         """How many offsets follow the last returned message, as far as koff knows without a request.

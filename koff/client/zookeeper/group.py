@@ -28,7 +28,7 @@ from koff.client.zookeeper.membership import Membership
 from koff.client.zookeeper.offsets_in_zookeeper import ZooKeeperOffsetManager
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths, new_member_id
-from koff.errors import Closed, ConfigError, KoffError, copy_error
+from koff.errors import Closed, ConfigError, KoffError
 from koff.logs import get_logger
 
 _RETRY_S = 0.5
@@ -86,10 +86,7 @@ class ConsumerGroup(Closing):
         self._drain_timeout_s = conf.processing_timeout_s
         self._iterating: dict[object, int] = {}
         """The thread of each iterator of `messages` that has not ended."""
-        # The errors for `errors`, and for the end of the shutdown.
         self._errors = ErrorQueue()
-        self._close_errors: list[KoffError] = []
-        """Errors since the shutdown began, for `UncleanClose`."""
         # The parts. `join` makes those that need ZooKeeper.
         self.session = Session(
             zookeeper,
@@ -129,7 +126,7 @@ class ConsumerGroup(Closing):
             self._shut_down()
         self._closed.wait()
         if kind is None:
-            raise_close_errors(self.name, self._close_errors)
+            raise_close_errors(self.name, self._errors.at_close)
 
     @property
     def closed(self) -> bool:
@@ -183,8 +180,7 @@ class ConsumerGroup(Closing):
         the latest 1,000 are kept.
         """
         self.check_process()
-        while (error := self._errors.take_error(lambda: self.closed)) is not None:
-            yield error
+        return self._errors.take_errors(lambda: self.closed)
 
     @property
     def redelivery_counts(self) -> RedeliveryCounts:
@@ -239,7 +235,7 @@ class ConsumerGroup(Closing):
             threading.Thread(target=self._shut_down, name=f"koff-close-{self.name}", daemon=False).start()
             return
         self._shut_down()
-        raise_close_errors(self.name, self._close_errors)
+        raise_close_errors(self.name, self._errors.at_close)
 
     def _shut_down(self) -> None:
         try:
@@ -378,6 +374,4 @@ class ConsumerGroup(Closing):
         self.log.warning("error of the group", why=str(error))
         # An error with a message is about a message that was passed over: its offset is still committed.
         passed_over = isinstance(error, PartitionError) and error.message is not None
-        if self._stopping.is_set() and not passed_over:
-            self._close_errors.append(copy_error(error))
-        self._errors.put_error(error)
+        self._errors.put_error(error, at_close=self._stopping.is_set() and not passed_over)

@@ -92,7 +92,7 @@ def test_an_error_of_the_offset_manager_keeps_nothing_of_the_thread_that_closes_
         return weakref.ref(of_caller)
 
     check_gone(make)
-    assert [str(error) for error in group._close_errors] == ["no"]
+    assert [str(error) for error in group._errors.at_close] == ["no"]
 
 
 def test_a_produce_call_that_fails_keeps_no_producer() -> None:
