@@ -10,6 +10,7 @@ import re
 from operator import index
 
 from koff.client.errors import UnknownTopic
+from koff.errors import ConfigError
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's class Topic
 _MAX_PARTITION = (1 << 31) - 1
@@ -32,3 +33,13 @@ def check_partition(topic: object, partition: object = 0) -> None:
         is_possible = False
     if not is_possible:
         raise UnknownTopic(f"{topic} has no partition {partition!r}: partitions are numbered from 0")
+
+
+def check_commit(topic: str, partition: int, offset: int) -> None:
+    """Raises `UnknownTopic` as `check_partition` does, and `ConfigError` for an offset below 0.
+
+    Kafka stores such an offset, and readers of the group cannot use it.
+    """
+    check_partition(topic, partition)
+    if offset < 0:
+        raise ConfigError(f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more")

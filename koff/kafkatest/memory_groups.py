@@ -28,7 +28,7 @@ from koff.client.message import Message
 from koff.client.start_offset import StartOffset
 from koff.client.zookeeper.claims import Claim, find_claim
 from koff.client.zookeeper.conf import ConsumerGroupConf, list_topics
-from koff.client.zookeeper.errors import AlreadyClosing, UncleanClose, ZooKeeperLost, raise_close_errors
+from koff.client.zookeeper.errors import AlreadyClosing, ZooKeeperLost, check_processed, raise_close_errors
 from koff.client.zookeeper.znodes import Registration, assign_partitions
 from koff.errors import Closed, KoffError
 from koff.kafkatest.memory_broker import MemoryBroker
@@ -307,12 +307,7 @@ class MemoryConsumerGroup(Closing):
     def _end_claim(self, claim: Claim) -> None:
         try:
             self._commit([claim])
-            processed = claim.processed_up_to
-            if claim.last_delivered is not None and (processed is None or processed < claim.last_delivered):
-                raise UncleanClose(
-                    f"{claim.topic}/{claim.partition}: offsets up to {processed} are committed, and up to "
-                    f"{claim.last_delivered} were handed out: the rest will be delivered again"
-                )
+            check_processed(claim.topic_partition, claim.processed_up_to, claim.last_delivered)
         except KoffError as error:
             self._report_error(error)
         self._delivery.change_state(claim, PartitionState.LOST)

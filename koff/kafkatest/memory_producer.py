@@ -15,8 +15,8 @@ from koff.client.errors import ProduceError
 from koff.client.message import Message
 from koff.client.message_check import check_messages
 from koff.client.multicluster.balancers import payload_bytes
-from koff.client.topic_names import check_partition
-from koff.errors import Closed, ConfigError, ConnectError, KoffError
+from koff.client.topic_names import check_commit, check_partition
+from koff.errors import Closed, ConnectError, KoffError
 from koff.kafkatest.memory_log import PartitionLog
 from koff.kafkatest.virtual_clock import VirtualClock
 
@@ -144,10 +144,7 @@ class MemoryOffsetCoordinator(_UntilClosed):
         """Commits all of the group's offsets or none. Raises as `commit` does."""
         self._check_open()
         for (topic, partition), offset in offsets.items():
-            if offset < 0:
-                raise ConfigError(
-                    f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
-                )
+            check_commit(topic, partition, offset)
         self._broker.commit(self.conf.consumer_group, offsets, metadata)
 
     def delete_offsets(self, partitions: Iterable[TopicPartition]) -> None:

@@ -121,7 +121,10 @@ class _MemoryIntake:
             done.set_exception(CommitError(f"{self.name} did not commit: {error}"))
         return done
 
-    def close(self) -> None:
+    def begin_close(self) -> None:
+        """There is no thread that has to end."""
+
+    def close(self, timeout_s: float) -> None:
         """Commits what `read_message` returned, and leaves the group."""
         self._commit_processed()
         if self._conf.group_id and self._conf.on_revoked:

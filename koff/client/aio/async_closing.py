@@ -44,9 +44,12 @@ class AsyncClosing(Generic[C]):
 
     async def close(self) -> None:
         """Closes it, which ends the calls under way, and waits for their threads. Any task may call it."""
+        await self._close_core()
+
+    async def _close_core(self, *args: Any) -> None:
         core: Any = self._core
         if core is not None:
-            await self._finish(core.close)
+            await self._finish(partial(core.close, *args))
 
     @property
     def core(self) -> C:

@@ -15,6 +15,7 @@ from koff.client.errors import NoDataInTime
 from koff.client.message import Message
 from koff.client.multicluster import ReaderConf, WriteError, WriteErrors, WriterConf
 from koff.client.multicluster.pending_writes import WriteCall
+from koff.client.patience import PATIENCE_S
 from koff.errors import Closed, KoffError
 
 
@@ -50,6 +51,10 @@ class Reader(AsyncClosing[multicluster.Reader]):
     pause = at_once(multicluster.Reader.pause)
     resume = at_once(multicluster.Reader.resume)
     stats = at_once(multicluster.Reader.stats)
+
+    async def close(self, timeout_s: float = PATIENCE_S) -> None:
+        """Stops reading, as `koff.client`'s reader does."""
+        await self._close_core(timeout_s)
 
     def errors(self) -> AsyncIterator[KoffError]:
         """The messages that were passed over, each as a `PartitionError`; ends after `close`."""
@@ -87,7 +92,7 @@ class Writer(AsyncClosing[multicluster.Writer]):
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Refuses new messages, and waits for those in flight, as `koff.client`'s writer does."""
-        await self._finish(partial(self.core.close, timeout_s))
+        await self._close_core(timeout_s)
 
     async def write_messages(self, *messages: Message, timeout_s: float | None = None) -> None:
         """Writes the messages in the order of the calls; returns and raises as `koff.client`'s writer does.

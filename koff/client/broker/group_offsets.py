@@ -21,7 +21,7 @@ from koff.client.cluster_conf import TOPIC_PROPAGATION_S, ClusterConf, TopicPart
 from koff.client.errors import CoordinatorError, UnknownTopic
 from koff.client.offsets.messages import choose_version
 from koff.client.patience import Patience
-from koff.client.topic_names import check_partition
+from koff.client.topic_names import check_commit, check_partition
 from koff.client.wire.brokers import Brokers
 from koff.client.wire.connection import Connection
 from koff.client.wire.pool import Address
@@ -86,7 +86,7 @@ class GroupCoordinator(Closing):
     def commit(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Commits `offset`, the offset of the next message that the group has to read.
 
-        Raises `ConfigError` for an offset below 0: Kafka stores it, and readers of the group cannot use it.
+        Raises `ConfigError` for an offset below 0.
         """
         self.commit_offsets({TopicPartition(topic, partition): offset}, metadata)
 
@@ -97,11 +97,7 @@ class GroupCoordinator(Closing):
         """
         by_topic: dict[str, list[Any]] = {}
         for (topic, partition), offset in offsets.items():
-            check_partition(topic, partition)
-            if offset < 0:
-                raise ConfigError(
-                    f"offset {offset} of {topic}/{partition} cannot be committed: use 0 or more"
-                )
+            check_commit(topic, partition, offset)
             commit = _build_struct(
                 Api.OFFSET_COMMIT,
                 "OffsetCommitRequestPartition",

@@ -73,9 +73,13 @@ class Intake(Closing, ABC, Generic[P]):
             self.close()
             raise
 
+    def begin_close(self) -> None:
+        """Lets the thread end, without waiting for it."""
+        self._stopping.set()
+
     def close(self, timeout_s: float | None = None) -> None:
         """Ends the thread, and closes its clients. Waits up to `timeout_s` for a call that is under way."""
-        self._stopping.set()
+        self.begin_close()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         self._feed.close()

@@ -57,6 +57,13 @@ class PartitionIntake(Intake[SubscribedPartition]):
         """See `Intake`."""
         super().close(timeout_s)
         self._cluster.close()
+        if self._thread.is_alive():
+            log.warning(
+                "a reader ends later than its `close`: its cluster does not respond, and the last offsets of "
+                "its group may not be committed",
+                cluster=self._cluster_name,
+                topic=self._conf.topic,
+            )
 
     def wait_for_start(self) -> None:
         """Waits until the end offsets are known at which partitions with LAST_OFFSET start.

@@ -232,16 +232,20 @@ class Reader(Closing):
         with self._delivery.lock:
             return subscription.build_stats(client)
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = PATIENCE_S) -> None:
         """Stops reading. Safe to call twice.
 
         Each member commits the offsets of the messages that `read_message` returned, and leaves its group.
+        One whose coordinator does not respond within `timeout_s` may do so later, or not at all.
         """
         if not self._delivery.close():
             return
         self._errors.wake_all()
-        for intake in dict.fromkeys(self._intakes.values()):
-            intake.close()
+        intakes, until = dict.fromkeys(self._intakes.values()), time.monotonic() + timeout_s
+        for intake in intakes:
+            intake.begin_close()
+        for intake in intakes:
+            intake.close(max(until - time.monotonic(), 0.0))
         for subscription in self._subscriptions:
             with self._delivery.lock:  # acknowledgements have no effect any more
                 for each in subscription.partitions.values():

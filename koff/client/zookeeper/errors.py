@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koff.client.cluster_conf import TopicPartition
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
 
@@ -39,3 +40,13 @@ def raise_close_errors(group: str, errors: Sequence[KoffError]) -> None:
             f"not all offsets of {group} were committed before shutdown was completed: "
             + "; ".join(map(str, errors))
         ) from errors[0]
+
+
+def check_processed(at: TopicPartition, processed: int | None, last_offset: int | None) -> None:
+    """Raises `UncleanClose` unless all messages up to `last_offset` were processed; None: there are none."""
+    if last_offset is not None and (processed is None or processed < last_offset):
+        raise UncleanClose(
+            f"{at.topic}/{at.partition}: offsets up to {processed} are committed, and up to {last_offset} "
+            "were handed out: the rest will be delivered again; acknowledge all messages, or raise "
+            "processing_timeout_s"
+        )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from koff.client.closing import Closing
 from koff.client.cluster_conf import ClusterConf, TopicPartition
-from koff.client.zookeeper.errors import ClaimLost, UncleanClose, make_koff_error
+from koff.client.zookeeper.errors import ClaimLost, check_processed, make_koff_error
 from koff.client.zookeeper.session import Session
 from koff.client.zookeeper.znodes import GroupPaths
 from koff.errors import ConnectError, Denied, KoffError, copy_error
@@ -163,12 +163,7 @@ class PeriodicOffsets(Closing):
             self._due.pop(at, None)
         if error is not None:
             raise copy_error(error)
-        if last_offset is not None and (processed is None or processed < last_offset):
-            raise UncleanClose(
-                f"{topic}/{partition}: offsets up to {processed} are committed, and up to {last_offset} were "
-                "handed out: the rest will be delivered again; acknowledge all messages, or raise "
-                "processing_timeout_s"
-            )
+        check_processed(at, processed, last_offset)
 
     def close(self) -> None:
         """See `OffsetManager`. A partition that was lost is no error: its owner delivers the rest again."""

@@ -113,6 +113,23 @@ def test_a_commit_without_a_response_ends_at_its_timeout(member: Member, reader:
     member.coordinator_responds.set()
 
 
+def test_a_reader_is_closed_in_time_though_a_commit_gets_no_response(
+    member: Member, caplog: pytest.LogCaptureFixture
+):
+    with Reader(CLUSTERS, ReaderConf("t", group_id="g", fail_after_s=60)) as reader:
+        member.run(member.assign)
+        put(reader, 0)
+        messages = fetched(reader, 1)
+        member.coordinator_responds.clear()
+        with pytest.raises(CommitError):
+            reader.commit_messages(*messages, timeout_s=0.1)
+        reader.close(0.1)
+        assert member.commits == []
+        assert "a reader ends later than its `close`" in caplog.text
+        member.coordinator_responds.set()
+        wait_until(lambda: member.commits == [(0, 1)], what="the commit")
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
