@@ -34,6 +34,9 @@ from koff.kafkatest import LocalKafka
 PARTITIONS = 8
 AT_ONCE = 10_000
 PLAIN = "confluent"
+PAUSE_S = 0.1
+"""Before each measurement. koff's consumers share a connection, on which the broker holds the last fetch of the
+consumer before, at the end of the partition, for 50 ms. The other clients connect anew."""
 
 
 @dataclass
@@ -306,6 +309,7 @@ def measure(sides: dict[str, Side], work: Work, rounds: int) -> dict[str, dict[s
     seconds: dict[str, list[float]] = {name: [] for name in present}
     for number in range(rounds + 1):
         for name, side in list(present.items())[:: 1 if number % 2 else -1]:
+            time.sleep(PAUSE_S)
             began_s = time.perf_counter()
             if (running := side(work)) is not None:
                 asyncio.run(running)
