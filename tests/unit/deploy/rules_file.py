@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import yaml
@@ -18,6 +19,8 @@ def build_rules() -> str:
     """The file's text."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())["prometheusRule"]
     text = (CHART / "files" / "koff-rules.yml").read_text()
+    if not values["runbookUrl"]:
+        text = re.sub(r"(?m)^ *runbook_url: .*\n", "", text)
     for name in ("runbookUrl", "objectiveRatio"):
         text = text.replace(f"@{name}@", str(values[name]))
     return text.replace("@keepLabels@", ", ".join(values["keepLabels"]))
