@@ -8,6 +8,7 @@ from typing import Any
 
 from koff.serve.api import queries
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC
+from koff.serve.api.earlier_objects import BUDGET, EARLIER
 from koff.serve.api.group_columns import MOST_LABELS
 from koff.serve.api.group_objects import (
     CAUSES,
@@ -216,6 +217,14 @@ _BY_PATH = (
                 "group": object_of({**GROUP.schema["properties"], **DETAILS.schema["properties"]}),
                 "last_hour": _LAST_HOUR,
                 "last_known": LAST_KNOWN,
+                "earlier": {
+                    "description": "The same hour a day and a week before, as far as koff has kept it.",
+                    **list_of(EARLIER.schema),
+                },
+                "budget": {
+                    "description": "How long it missed its objective. Null: it has none, or nothing is kept.",
+                    **nullable(BUDGET),
+                },
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
                 "runbook_url": {

@@ -7,6 +7,7 @@ from typing import Any
 
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
 from koff.serve.api.commands import list_commands
+from koff.serve.api.earlier_objects import build_budget, build_earlier
 from koff.serve.api.group_columns import (
     GroupColumns,
     GroupPlace,
@@ -156,6 +157,8 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
         "group": {**GROUP.build(explain_total(place, total)), **DETAILS.build(details)},
         "last_hour": _build_last_hour(course),
         "last_known": last_known._asdict() if last_known else None,
+        "earlier": build_earlier(place.view.activity.archive, place.name, course),
+        "budget": build_budget(place.view.activity.archive, place.name, place.view.snapshot.now_ms),
         "members": members,
         "partitions": list(build_rows(selected)),
         "runbook_url": place.view.find_runbook_url(place.name, total.cause.label),
