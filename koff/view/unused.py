@@ -193,6 +193,8 @@ class _ShardGroups:
                 yield rate, self._build("frequent_commits", place, text, deletes=False)
 
     def _list_wide(self, limit: int) -> Iterator[tuple[float, Unused]]:
+        if not (self._rows > limit).any():
+            return
         topics = np.unique(self._snapshot.partitions.topic, return_inverse=True)[1]
         pairs = np.unique(np.stack([self._shard.group, topics[self._shard.partition]]), axis=1)
         counts = np.bincount(pairs[0], minlength=len(self._shard.groups))

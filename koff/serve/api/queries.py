@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,11 +30,13 @@ from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound, NotKnown, Problem
 from koff.serve.api.scale_objects import SCALE, NamedScale
 from koff.serve.api.topic_columns import TopicColumns
+from koff.serve.api.unused_objects import UNUSED, Removable
 from koff.serve.process_memory import read_memory_bytes
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.incidents import Incident
 from koff.view.lag_history import STEP_S, Course, find_last_known
 from koff.view.scaling import NoScale, scale_group
+from koff.view.unused import Limits, list_unused_groups
 
 Names = Mapping[str, str]
 """The names in the path, or in the query."""
@@ -107,6 +110,16 @@ def list_all_groups(views: Views, _names: Names, query: Query) -> dict[str, Any]
 def list_groups(views: Views, names: Names, query: Query) -> dict[str, Any]:
     """A page of the groups of a cluster."""
     return list_all_groups(views, names, {**query, "cluster": names["cluster"]})
+
+
+def list_unused(views: Views, names: Names, query: Query) -> dict[str, Any]:
+    """A page of the groups of a cluster that nobody uses."""
+    view = find_cluster(views, names["cluster"])
+    limits = Limits(query["idle_s"], math.inf, query["topics_above"])
+    found = list_unused_groups(view, limits, {})
+    page = found[query["offset"] : query["offset"] + query["limit"]]
+    shown = [UNUSED.build(Removable(each, BROKERS)) for each in page]
+    return {**_describe_page(len(found), query), "cluster": view.cluster, "unused": shown}
 
 
 def list_incidents(views: Views, _names: Names, query: Query) -> dict[str, Any]:
