@@ -12,6 +12,8 @@ from koff.cli.text_table import Column, format_columns
 from koff.serve.api.commands import list_commands, quote_word
 from koff.view.wording import count, show, show_duration
 
+_KNOWN = 0.5
+"""A burn rate is shown if so much of its window is known."""
 _AGO = {1: "day ago", 7: "week ago"}
 Json = dict[str, Any]
 """What the API says of the group (`/api/v1/clusters/{cluster}/groups/{group}`), and its `history`."""
@@ -92,11 +94,11 @@ def _describe_earlier(earlier: Json) -> str:
 
 def _describe_budget(budget: Json) -> str:
     rates = [
-        f"{each['burn_rate']:.1f} over {show_duration(each['window_s'])}"
+        f"burn rate {each['burn_rate']:.1f} over {show_duration(each['window_s'])}"
         for each in budget["windows"]
-        if each["burn_rate"] is not None
+        if each["known"] >= _KNOWN
     ]
-    return f"{budget['left']:.0%} is left of 30 days; burn rate {', '.join(rates)}"
+    return "; ".join([f"{budget['left']:.0%} is left of 30 days", *rates])
 
 
 def _describe_pace(about: Json) -> str:
