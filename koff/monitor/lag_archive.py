@@ -24,7 +24,8 @@ FILE = "archive.sqlite"
 MINUTE_S, SLOT_S = 60, 600
 """Lags are kept by the minute; how long groups were late, by ten minutes."""
 KEPT_S, SLOTS_KEPT_S = 7 * 86_400 + 7_200, 31 * 86_400
-MOST_GROUPS = 20_000
+MOST_NAMES = 100_000
+"""So many names of groups are known at most: some groups live for minutes, under a new name each time."""
 READ_S = 0.5
 """How long a read waits for the writer. A writer that takes longer than `STUCK_S` has a disk that hangs."""
 STUCK_S = 5.0
@@ -129,7 +130,7 @@ class LagArchive:
             self._forget(database, now_s, [id_ for id_, _ in kept])
 
     def _add_names(self, database: sqlite3.Connection, names: Sequence[str], slot: int) -> None:
-        for name in names[: max(0, MOST_GROUPS - len(self._ids))]:
+        for name in names[: max(0, MOST_NAMES - len(self._ids))]:
             query = "insert into groups (name, seen) values (?, ?)"
             self._ids[name] = database.execute(query, (_encode(name), slot)).lastrowid or 0
 
@@ -143,7 +144,8 @@ class LagArchive:
             slot, oldest = now_s // SLOT_S, (now_s - SLOTS_KEPT_S) // SLOT_S
             database.executemany("update groups set seen = ? where id = ?", [(slot, id_) for id_ in present])
             database.execute("delete from slots where slot < ?", (oldest,))
-            database.execute("delete from groups where seen < ?", (oldest,))
+            query = "delete from groups where seen < ? and id not in (select id from slots)"
+            database.execute(query, ((now_s - KEPT_S) // SLOT_S,))
             self._ids = _read_ids(database)
 
     def _open(self) -> None:

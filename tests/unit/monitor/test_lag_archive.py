@@ -79,13 +79,19 @@ def test_minutes_of_more_than_a_week_are_forgotten_a_few_at_a_time(tmp_path: Pat
     assert archive.find_earlier("g", (NOW_S + 3600) * 1000, 0) is None
 
 
-def test_groups_that_are_gone_for_a_month_are_forgotten(tmp_path: Path) -> None:
+def test_groups_that_are_gone_for_a_week_are_forgotten_or_for_a_month_with_an_objective(
+    tmp_path: Path,
+) -> None:
     archive = LagArchive(tmp_path)
+    keep(archive, NOW_S, "short")
     keep(archive, NOW_S, "gone", is_late=True)
-    for day in range(33):
-        keep(archive, NOW_S + day * DAY_S, "g", is_late=False)
+    names = {}
     with sqlite3.connect(tmp_path / FILE) as database:
-        assert database.execute("select name from groups").fetchall() == [(b"g",)]
+        for day in range(33):
+            keep(archive, NOW_S + day * DAY_S, "g", is_late=False)
+            names[day] = {name for (name,) in database.execute("select name from groups")}
+        assert (names[7], names[8]) == ({b"g", b"gone", b"short"}, {b"g", b"gone"})
+        assert (names[31], names[32]) == ({b"g", b"gone"}, {b"g"})
         assert database.execute("select min(slot) from slots").fetchone()[0] > NOW_S // 600
 
 
