@@ -18,7 +18,6 @@ from koff.config.koff_yaml import read_koff_yaml
 from koff.errors import ConfigError
 from koff.view.earlier import TARGET
 
-RUNBOOKS = "https://example.org/koff/docs/runbooks.md"
 KEPT = "owner,team"
 
 
@@ -53,7 +52,11 @@ class Goal(NamedTuple):
     show_default=True,
     help="For which share of 30 days an objective is to be kept.",
 )
-@option("--runbook-url", default=RUNBOOKS, show_default=True, help="Where docs/runbooks.md is served.")
+@option(
+    "--runbook-url",
+    default="",
+    help="Where you have docs/runbooks.md: alerts link to it.  [default: nowhere]",
+)
 @option("--keep-labels", default=KEPT, show_default=True, help="The labels of groups that alerts keep.")
 def rules(form: str, config: Path | None, target: float, runbook_url: str, keep_labels: str) -> None:
     """Print rules for Prometheus: alerts on verdicts, and error budgets of groups with an objective.
@@ -76,6 +79,8 @@ def rules(form: str, config: Path | None, target: float, runbook_url: str, keep_
 def build_rules(target: float, runbook_url: str, keep_labels: Sequence[str]) -> str:
     """The rules file of Prometheus."""
     text = files("koff.cli").joinpath("koff-rules.yml").read_text()
+    if not runbook_url:
+        text = re.sub(r"(?m)^ *runbook_url: .*\n", "", text)
     values = {"runbookUrl": runbook_url, "objectiveRatio": target, "keepLabels": ", ".join(keep_labels)}
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))

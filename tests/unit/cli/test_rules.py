@@ -40,6 +40,7 @@ def config(tmp_path: Path) -> str:
 
 def test_the_rules_are_those_of_deploy_with_other_values_where_they_are_given() -> None:
     assert CliRunner().invoke(main, ["rules"]).output == RULES.read_text()
+    assert "runbook_url" not in RULES.read_text()
     (found,) = run("--target", "0.999", "--runbook-url", "https://wiki/runbooks.md", "--keep-labels", "team")
     text = str(found)
     assert "(1 - 0.999)" in text
