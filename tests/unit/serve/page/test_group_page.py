@@ -14,7 +14,7 @@ from koff.serve.listening import ServeConf
 from koff.tracker import Objective, Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from koff.view.owners import Owner, Owners
-from tests.chromium import Tab, found
+from tests.chromium import found
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.moving import Several, serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
@@ -43,7 +43,7 @@ def build_slow() -> ClusterView:
     )
 
 
-def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None:
+def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab):
     with serving(Several(build_slow())) as url:
         open_page(tab, f"{url}/#/group/d/g")
         wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
@@ -73,7 +73,7 @@ def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None
         assert tab.complaints(url) == []
 
 
-def test_a_thousand_partitions_are_seen_at_a_glance(tab: Tab) -> None:
+def test_a_thousand_partitions_are_seen_at_a_glance(tab):
     tracker, skewed = Tracker(), range(400, 420)
     apply(
         tracker,
@@ -102,7 +102,7 @@ def test_a_thousand_partitions_are_seen_at_a_glance(tab: Tab) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1100
 
 
-def test_a_topic_names_who_does_not_read_it_any_more(tab: Tab) -> None:
+def test_a_topic_names_who_does_not_read_it_any_more(tab):
     events, text = Events(), "group old: no member subscribes to t any more"
     left = ClusterEvent(
         "d", "topic_left", Severity.INFO, text, group="old", topic="t", details={"topics": ["t"]}
