@@ -8,7 +8,7 @@ from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from tests.chromium import browser
+from tests.chromium import browser, found
 from tests.unit.serve.page.shown import Shown
 
 
@@ -25,5 +25,7 @@ def page():
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory):
+    if not found():
+        pytest.skip("needs Chromium: apt-get install chromium")
     with browser(tmp_path_factory.mktemp("profile")) as tab:
         yield tab

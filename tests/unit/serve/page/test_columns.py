@@ -11,14 +11,10 @@ from dataclasses import replace
 import pytest
 
 from koff.view.owners import Owner, Owners
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.moving import Moving, Several, build_view, serving
 from tests.unit.serve.page.shown import click, open_page, read, running_first, wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 NAMES = {"=1+1": 300, 'with "quotes", and more': 200, "plain": 0}
 CATCH = (
     "window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((text) => saved.push(text));"

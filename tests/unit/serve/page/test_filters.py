@@ -9,14 +9,9 @@ from dataclasses import replace
 import pytest
 
 from koff.kafkatest import wait_until
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.moving import Moving, Several, build_view, refresh, serving, wait_for_names
 from tests.unit.serve.page.shown import click, focused, list_names, open_page, press, read, wait_for
-
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 
 
 @pytest.fixture(scope="module")

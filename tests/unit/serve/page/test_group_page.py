@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import pytest
-
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from koff.serve.http import Server
@@ -14,17 +12,12 @@ from koff.serve.listening import ServeConf
 from koff.tracker import Objective, Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from koff.view.owners import Owner, Owners
-from tests.chromium import found
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.moving import Several, serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
 from tests.unit.serve.views import NOW_MS, take_view
 from tests.unit.view.test_causes import Life
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 MANY = 1000
 RUNBOOK = "https://wiki.example/{cause}?of={cluster}/{group}"
 

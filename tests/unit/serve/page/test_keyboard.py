@@ -7,7 +7,7 @@ import pytest
 from koff.kafkatest import wait_until
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.shown import (
     Shown,
@@ -20,11 +20,6 @@ from tests.unit.serve.page.shown import (
     wait_for,
 )
 from tests.unit.serve.views import Source, fill_tracker, take_view
-
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 
 
 def open_focused(tab: Tab, url: str) -> None:

@@ -7,14 +7,10 @@ import json
 import pytest
 
 from koff.kafkatest import wait_until
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.moving import Moving, pass_ms, refresh, serving, wait_for_names
 from tests.unit.serve.page.shown import focused, list_names, open_page, read, wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 WELL = dict.fromkeys("abcdef", 0)
 SOME_LATE = {**WELL, "d": 300, "e": 200}
 

@@ -14,18 +14,11 @@ from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.page.files import PATHS
-from tests.chromium import found
 from tests.unit.serve.api.clusters import ODD, take_view
 from tests.unit.serve.page.proxy import run_proxy
 from tests.unit.serve.page.shown import Shown, click, list_names, open_page, read, running_first, wait_for
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import Source
-
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
-
 
 MOST_BYTES = 150_000
 

@@ -13,13 +13,9 @@ from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.shown import Shown, list_names, open_page, read, running_first, wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 ERROR = "document.getElementById('error')"
 IS_WRONG, IS_WELL = f"!{ERROR}.hidden", f"{ERROR}.hidden"
 

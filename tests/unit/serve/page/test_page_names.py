@@ -11,16 +11,11 @@ from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, TopicFacts
-from tests.chromium import found
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.proxy import run_proxy
 from tests.unit.serve.page.shown import click, list_names, open_page, read, wait_for
 from tests.unit.serve.views import Source, take_view
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 NAMES = ("", ".", "..", "../..", "a/../b", "//", "%", "%2E%2E", "%2F", "#", "?group=x&a", "a+b c", "\\")
 
 

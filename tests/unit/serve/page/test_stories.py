@@ -11,15 +11,9 @@ from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.view.cluster_view import ClusterView
-from tests.chromium import found
 from tests.unit.serve.page.moving import Several
 from tests.unit.serve.page.shown import click, open_page, read, wait_for
 from tests.unit.view.test_causes import Life
-
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 
 
 def build_view() -> ClusterView:

@@ -6,23 +6,17 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from koff.kafkatest import wait_until
 from koff.lag import Reason
 from koff.tracker import Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
-from tests.chromium import found
 from tests.unit.serve.api.clusters import AWAY, withhold
 from tests.unit.serve.page.moving import Several, build_view, pass_ms, refresh, serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
 from tests.unit.serve.views import NOW_MS
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 SINCE_MS = 1_800_000_240_000
 
 

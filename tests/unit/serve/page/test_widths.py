@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.shown import open_page
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 AXE = (Path(__file__).parents[3] / "axe" / "axe.min.js").read_text()
 ADDRESSES = ("", "/#/group/d/g", "/#/events", "/#/topics", "/#/topic/c/t", "/#/clusters")
 WIDTHS = (320, 360, 768, 1024, 1440)
