@@ -17,17 +17,12 @@ from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from koff.view.earlier import WINDOWS_S, Earlier, LateShare
 from koff.view.lag_history import STEPS
 from koff.view.owners import Owner, Owners
-from tests.chromium import Tab, found
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.moving import Several, serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
 from tests.unit.serve.views import NOW_MS, take_view
 from tests.unit.view.test_causes import Life
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 MANY = 1000
 RUNBOOK = "https://wiki.example/{cause}?of={cluster}/{group}"
 
@@ -46,7 +41,7 @@ def build_slow() -> ClusterView:
     )
 
 
-def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None:
+def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab):
     with serving(Several(build_slow())) as url:
         open_page(tab, f"{url}/#/group/d/g")
         wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
@@ -86,7 +81,7 @@ class WeekKept:
         return [LateShare(window_s, 0.005, 1.0) for window_s in WINDOWS_S]
 
 
-def test_a_group_is_compared_with_other_days_and_shows_what_is_left_of_its_budget(tab: Tab) -> None:
+def test_a_group_is_compared_with_other_days_and_shows_what_is_left_of_its_budget(tab):
     view = build_slow()
     view.activity.archive = WeekKept()
     with serving(Several(view)) as url:
@@ -102,7 +97,7 @@ def test_a_group_is_compared_with_other_days_and_shows_what_is_left_of_its_budge
         assert tab.complaints(url) == []
 
 
-def test_a_thousand_partitions_are_seen_at_a_glance(tab: Tab) -> None:
+def test_a_thousand_partitions_are_seen_at_a_glance(tab):
     tracker, skewed = Tracker(), range(400, 420)
     apply(
         tracker,
@@ -131,7 +126,7 @@ def test_a_thousand_partitions_are_seen_at_a_glance(tab: Tab) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1100
 
 
-def test_a_topic_names_who_does_not_read_it_any_more(tab: Tab) -> None:
+def test_a_topic_names_who_does_not_read_it_any_more(tab):
     events, text = Events(), "group old: no member subscribes to t any more"
     left = ClusterEvent(
         "d", "topic_left", Severity.INFO, text, group="old", topic="t", details={"topics": ["t"]}
