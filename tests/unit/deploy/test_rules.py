@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from koff.serve.metrics.families import BY_NAME
-from tests.unit.deploy.rules_file import CHART, DEPLOY, RULES, build_rules
+from tests.unit.deploy.rules_file import CHART, CHART_RULES, DEPLOY, RULES, TEMPLATE, build_rules
 
 ROOT = DEPLOY.parent
 LIVES = Path(__file__).parent / "lives"
@@ -308,8 +308,9 @@ def test_each_alert_has_an_incident() -> None:
     assert fired == {f"{rule['alert']} {rule['labels']['severity']}" for rule in ALERTS}
 
 
-def test_the_rules_are_those_of_the_chart() -> None:
+def test_all_rules_are_those_of_koff_rules() -> None:
     """Otherwise run `python -m tests.unit.deploy.rules_file`."""
+    assert CHART_RULES.read_text() == TEMPLATE.read_text()
     assert RULES.read_text() == build_rules()
 
 
