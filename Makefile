@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all kerberos test-unit test-long test-versions test-benches test-installs check lint format \
-  docs lock lock-jars bench jars audit dist release-check sbom clean check-python
+  docs lock lock-jars bench jars audit dist release-check wheels sbom clean check-python
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,9 +93,17 @@ dist: .venv-build/.installed ## wheel and sdist, in dist/
 	@rm -rf dist
 	@.venv-build/bin/python -m build --no-isolation
 
-release-check: .venv-build/.installed sbom ## check that the version may be released: what agrees, equal builds, licences
+release-check: .venv-build/.installed wheels sbom ## check that the version may be released: what agrees, equal builds, wheels, licences
 	@$(PYTHON) .ci/release.py reproduce --python .venv-build/bin/python
 	@$(PYTHON) .ci/release.py check $(ARGS)
+
+# Python 3.13 is that of the image.
+wheels: .venv-build/.installed ## check that each library of the image has a wheel for amd64 and for arm64 (needs the package index)
+	@for processor in x86_64 aarch64; do \
+	  .venv-build/bin/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary=:all: \
+	    --python-version 3.13 --abi cp313 --abi abi3 --abi none --platform manylinux2014_$$processor \
+	    --platform manylinux_2_28_$$processor --dest build/wheels/$$processor --requirement requirements.lock || exit 1; \
+	done
 
 sbom: .venv-audit/.installed .venv-run/.installed ## what the image has besides Debian's packages, with the licences: build/koff.cdx.json
 	@mkdir -p build

@@ -31,7 +31,7 @@ from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import LogPart, Plan, claim_batch
 
-WARM_UP, PER_TOPIC, INTERVAL = 5, 100, timedelta(seconds=30)
+WARM_UP, PER_TOPIC, INTERVAL = 20, 100, timedelta(seconds=30)
 
 
 def make_commits(rows: int, plan: Plan) -> pa.Table:

@@ -242,7 +242,7 @@ def _koffs_member(group: Group, member: Member, names: Mapping[str, str]) -> Pic
             f"{at} epoch": str(member.epoch),
             f"{at} active": active,
             # Of its target koff keeps what is to be read, not the tasks.
-            f"{at} target-active": "other" if member.awaited or member.leaving else active,
+            f"{at} target-active": active if member.target in (None, member.assigned) else "other",
         }
     names = names if group.assigned_by_id else {}
     revoking = {topic: set(of) for topic, of in member.revoking.items()}

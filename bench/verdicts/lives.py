@@ -18,14 +18,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.judge import Judge
 from koff.lag.late_causes import Cause
-from koff.lag.usual_lateness import Pause
+from koff.lag.usual_lateness import CLASSES, UsualLateness, find_classes
 from koff.lag.verdict import Verdict
 from koff.lag.verdict_sample import VerdictSample
 
@@ -37,6 +37,14 @@ _COLUMNS: dict[str, type] = {
     **dict.fromkeys(("held_s", "lag_s", "moved_at"), np.float64),
 }
 """What a sample has of each row. Null is an unknown number."""
+
+
+class Pause(NamedTuple):
+    """A pause between two commits that the log shows: how late the row was at its end, before and after."""
+
+    records: int
+    late_before_s: float
+    late_after_s: float
 
 
 class LifeError(ValueError):
@@ -119,12 +127,24 @@ def _read_sample(found: Any, life: Life) -> Observation:
     return Observation(found["t"], int(found["members"]), int(found["rebalances"]), columns)
 
 
+def _seed(usual: UsualLateness, records: int, pauses: list[Pause]) -> None:
+    """Adds the history of a row of the only group: of `records` in all, those of the `pauses` were late."""
+    counts = np.zeros((1, CLASSES), np.float32)
+    for pause in pauses:
+        points_s = np.linspace(pause.late_before_s, pause.late_after_s, 17)[1::2]
+        np.add.at(counts[0], find_classes(points_s), pause.records / len(points_s))
+        records -= pause.records
+    counts[0, 0] += max(records, 0)
+    usual.add_counts(counts)
+    usual.returns[0] = min(int(usual.returns[0]) + len(pauses), 255)
+
+
 def judge_life(life: Life) -> Iterator[dict[str, Any]]:
     """The verdict, the cause and the usual lateness at each sample."""
     judge = Judge(1, life.rows)
     for seed in life.history:
         if seed is not None:
-            judge.usual.seed(0, *seed)
+            _seed(judge.usual, *seed)
     ends: deque[tuple[float, NDArray[Any]]] = deque()
     for observation in life.samples:
         ends.append((observation.t, observation.rows["end"]))

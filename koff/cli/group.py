@@ -32,6 +32,7 @@ from koff.config.monitors import build_look
 from koff.config.settings import NAME
 from koff.errors import KoffError
 from koff.monitor.chosen_partitions import ChosenPartitions
+from koff.monitor.lag_archive import LagArchive
 from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.problems import Problem
 from koff.serve.api.queries import find_group, show_group
@@ -113,7 +114,10 @@ def group(
         shows = LiveConf(conf.cluster.brokers, is_selected=name.__eq__, group=name)
         sys.exit(run_live_view(conf, interval, timeout_s, shows))
     erases = watch and form == "text"
+    state_dir = cluster.settings["state_dir"]
+    archive = None if state_dir is None else LagArchive(state_dir)
     for view in take_looks(conf, interval_s=interval, timeout_s=timeout_s, erases=erases):
+        view.activity.archive = archive
         try:
             found = _find_group(view, name)
         except Problem as problem:

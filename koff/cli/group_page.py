@@ -12,6 +12,9 @@ from koff.cli.text_table import Column, format_columns
 from koff.serve.api.commands import list_commands, quote_word
 from koff.view.wording import count, show, show_duration
 
+_KNOWN = 0.5
+"""A burn rate is shown if so much of its window is known."""
+_AGO = {1: "day ago", 7: "week ago"}
 Json = dict[str, Any]
 """What the API says of the group (`/api/v1/clusters/{cluster}/groups/{group}`), and its `history`."""
 
@@ -46,6 +49,9 @@ def _format_head(group: Json) -> str:
         f"lag       {_describe_lag(about)}",
         f"pace      {_describe_pace(about)}",
     ]
+    lines += [f"{_AGO[each['days']]:9} {_describe_earlier(each)}" for each in group["earlier"]]
+    if group["budget"]:
+        lines.append(f"budget    {_describe_budget(group['budget'])}")
     if about["commits_held_back"]:
         lines.append("          an open transaction may hold back commits of this group")
     if owner := about["owner"]:
@@ -76,6 +82,23 @@ def _describe_lag(about: Json) -> str:
     if about["time_lag_s"] is not None and about["lag"]:
         text += f", the oldest {show_duration(about['time_lag_s'])} old"
     return text + (f"; {about['unknown']} without a known lag" if about["unknown"] else "")
+
+
+def _describe_earlier(earlier: Json) -> str:
+    """The lag at this time on an earlier day."""
+    lag, time_lag_s = earlier["lag"][-1], earlier["time_lag_s"][-1]
+    if lag is None:
+        return "unknown"
+    return f"{lag:,.0f} offsets" + (f", the oldest {show_duration(time_lag_s)} old" if time_lag_s else "")
+
+
+def _describe_budget(budget: Json) -> str:
+    rates = [
+        f"burn rate {each['burn_rate']:.1f} over {show_duration(each['window_s'])}"
+        for each in budget["windows"]
+        if each["known"] >= _KNOWN
+    ]
+    return "; ".join([f"{budget['left']:.0%} is left of 30 days", *rates])
 
 
 def _describe_pace(about: Json) -> str:

@@ -61,6 +61,7 @@ def monitor(config: Path | None, **_: Any) -> None:
         build_metrics_conf(read.began),
         read.read_webhooks,
         read.note_reload,
+        read.began.settings["standby_of"],
     )
     # Messages are created by the thousand and hold no cycles: collect rarely, and never scan the modules.
     gc.freeze()

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from koff.client.cluster_conf import ClusterConf
 from koff.config.kinds import number
 from koff.config.koff_yaml import KoffYaml, override, read_koff_yaml
+from koff.config.monitors import find_state_dir
 from koff.config.properties import gather_properties
 from koff.config.settings import EXPRESSION, SETTINGS
 from koff.errors import ConfigError
@@ -96,7 +97,10 @@ def choose_end_interval_s(interval_s: float, *, watch: bool) -> float:
 
 
 class ChosenCluster(NamedTuple):
-    """How to reach a cluster, and the values of its settings, of koff.yaml and the options."""
+    """How to reach a cluster, and the values of its settings, of koff.yaml and the options.
+
+    Also of `state_dir`: the folder in which a monitor with this koff.yaml saves the cluster's state.
+    """
 
     conf: ClusterConf
     settings: Mapping[str, Any]
@@ -115,7 +119,7 @@ def read_cluster(ctx: click.Context) -> ChosenCluster:
         given.pop("brokers", None)
         values = {**_choose_cluster(read_koff_yaml(config, os.environ), name, config), **given}
     else:
-        values = {**override(KoffYaml(), given).clusters[0]}
+        values = {**override(KoffYaml(), given).clusters[0], "state_dir": None}
     conf = ClusterConf(values["brokers"], {**values["properties"], **_gather_properties(ctx)})
     return ChosenCluster(conf, values)
 
@@ -124,9 +128,9 @@ def _choose_cluster(file: KoffYaml, name: str | None, path: Path) -> Mapping[str
     """The settings of the cluster of that name, or of the only cluster. Raises `ConfigError`."""
     named = {cluster["name"]: cluster for cluster in file.clusters}
     if name is None and len(named) == 1:
-        return next(iter(named.values()))
-    if name in named:
-        return named[name]
+        name = next(iter(named))
+    if name is not None and name in named:
+        return {**named[name], "state_dir": find_state_dir(file, name)}
     known = ", ".join(named)
     if name is None:
         raise ConfigError(f"{path} has {len(named)} clusters: choose one with --cluster ({known})")

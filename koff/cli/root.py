@@ -38,6 +38,7 @@ COMMANDS = (
     "printer",
     "push",
     "quickstart",
+    "rules",
     "unused",
     "version",
 )

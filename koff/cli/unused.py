@@ -28,6 +28,7 @@ from koff.config.kinds import count, number
 from koff.config.monitors import build_look
 from koff.config.settings import EXPRESSION
 from koff.serve.api.commands import quote_word, write_delete
+from koff.serve.api.unused_objects import UNUSED, Removable
 from koff.view.cluster_view import ClusterView
 from koff.view.unused import (
     Limits,
@@ -162,14 +163,5 @@ def _print_table(view: ClusterView, found: Sequence[Unused], brokers: str) -> No
 
 
 def _print_json(view: ClusterView, found: Sequence[Unused], brokers: str) -> None:
-    documents = [
-        {
-            "kind": each.kind,
-            "name": each.name,
-            "text": each.text,
-            "loses": each.loses,
-            "command": write_delete(each, brokers),
-        }
-        for each in found
-    ]
+    documents = [UNUSED.build(Removable(each, brokers)) for each in found]
     click.echo(json.dumps({"cluster": view.cluster or "", "unused": documents}, ensure_ascii=False))

@@ -76,8 +76,8 @@ def list_monitors(
 
     def build(values: Mapping[str, Any]) -> MonitorConf:
         state_dir = file.settings["state_dir"]
-        if state_dir is not None and shares_state_dir:
-            state_dir = Path(state_dir) / name_folder(values["name"])
+        if shares_state_dir:
+            state_dir = find_state_dir(file, values["name"])
         start = values["start"] or ("resume" if state_dir else "snapshot")
         if start == "resume" and state_dir is None:
             raise ConfigError(
@@ -156,6 +156,12 @@ def _choose_partitions(values: Mapping[str, Any]) -> ChosenPartitions | None:
         return None
     number, count = values["shard"] or (0, 1)
     return ChosenPartitions(number, count, values["group"])
+
+
+def find_state_dir(file: KoffYaml, cluster: str) -> Path | None:
+    """The folder of a cluster's state, in the folder that the file names; None if it names none."""
+    folder = file.settings["state_dir"]
+    return None if folder is None else Path(folder) / name_folder(cluster)
 
 
 def name_folder(cluster: str) -> str:

@@ -22,6 +22,7 @@ from koff.config.properties import is_secret
 from koff.config.webhook_settings import RULE, WEBHOOK_SETTINGS
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
+from koff.serve.events.standby import check_first_url
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 from koff.serve.metrics.conf import check_families
 from koff.tracker import compile_expression
@@ -371,6 +372,14 @@ PROCESS_SETTINGS = (
         see="migration.md",
     ),
     _of_process("webhooks", WEBHOOK_SETTINGS, "Where to send events.", many=True, reload="at once"),
+    _of_process(
+        "standby_of",
+        kinds.checked("URL", check_first_url),
+        "The address of another koff with the same configuration: this one sends to `webhooks` only what the "
+        "other may not send.",
+        example="http://koff-1:9850",
+        see="deploy.md#two-koffs",
+    ),
     _of_process(
         "log_level",
         kinds.choice("debug", "info", "warning", "error"),

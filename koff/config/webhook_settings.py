@@ -108,7 +108,7 @@ WEBHOOK_SETTINGS = (
     Setting(
         "throttle",
         kinds.count(1),
-        "At most so many requests in ten minutes. The events above that are told afterwards, in one summary.",
+        "At most so many requests in ten minutes. One summary afterwards has the events above that.",
         default_text="no limit",
         see="events.md#quiet-hours-throttle-reminders",
     ),

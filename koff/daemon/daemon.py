@@ -46,7 +46,8 @@ class Daemon:
 
     `read` returns the configuration of each cluster, and `read_webhooks` that of each webhook. They are
     called at creation, and at each `reload`. Raises what they raise. `on_reload` is called when what they
-    returned has been applied.
+    returned has been applied. `standby_of` is the URL of a koff that sends to
+    the webhooks, as long as it can.
     """
 
     def __init__(
@@ -56,12 +57,13 @@ class Daemon:
         metrics: MetricsConf | None = None,
         read_webhooks: Callable[[], Sequence[WebhookConf]] = tuple,
         on_reload: Callable[[], None] = lambda: None,
+        standby_of: str | None = None,
     ) -> None:
         self._read, self._serve, self._metrics = read, serve, metrics
         self._read_webhooks, self._on_reload = read_webhooks, on_reload
         self._last_reload = LastReload(True, time.time())
         self._confs, self._webhooks = list(read()), read_webhooks()
-        self._events = Events()
+        self._events = Events(standby_of)
         self._watcher = EventWatcher(self.take_views, self._find_interval_s, self._events)
         self._running: tuple[_Running, ...] = ()
         self._is_stopping = self._must_reload = False

@@ -33,7 +33,7 @@ SATURATED = 0.5
 """A group is saturated while its lag is that of so much of its allowance, or more."""
 HEADROOM = 0.8
 GAIN = 0.3
-"""More members help if they bring so much of what they should bring."""
+"""More members help if they bring at least this share of what they should bring."""
 
 
 class ScaleReason(StrEnum):

@@ -8,8 +8,7 @@ counts less: half as much after `HALF_LIFE_S`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +27,6 @@ HALF_LIFE_S = 3.5 * 86_400
 _DECAY_EVERY_S = 600.0
 _NOTHING = 0.01  # records
 _POINTS = (np.arange(8) + 0.5) / 8  # the records of one commit are spread over so many points
-
-
-class Pause(NamedTuple):
-    """A pause between two commits that the log shows: how late the row was at its end, before and after."""
-
-    records: int
-    late_before_s: float
-    late_after_s: float
 
 
 def find_classes(late_s: Floats) -> NDArray[np.int64]:
@@ -125,17 +116,6 @@ class UsualLateness:
         copy._late, copy._pending = self._late.select(groups), self._pending.select(groups)
         copy.decayed_s = self.decayed_s
         return copy
-
-    def seed(self, group: int, records: int, pauses: Iterable[Pause]) -> None:
-        """Adds a row's history in the log: `records` in all, of which those of the `pauses` were late."""
-        counts = np.zeros((1, CLASSES), np.float32)
-        for pause in pauses:
-            late_s = pause.late_before_s + (pause.late_after_s - pause.late_before_s) * _POINTS
-            np.add.at(counts[0], find_classes(late_s), pause.records / len(_POINTS))
-            self.returns[group] = min(int(self.returns[group]) + 1, 255)
-            records -= pause.records
-        counts[0, 0] += max(records, 0)
-        self._learn(np.array([group]), counts)
 
     def find_usual_s(self, now_s: float) -> Floats:
         """Within how many seconds four of five records are committed (G,). 0: too little is known."""

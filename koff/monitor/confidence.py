@@ -260,7 +260,7 @@ def assess_readiness(snapshot: Snapshot, facts: ViewFacts, *, rows: int, withhel
 
     At the start: each partition of an internal topic that has a leader was read, and then end offsets were
     known. At any time: unless there are rows and none of them may be served, or there is none because all
-    partitions are read anew.
+    partitions are read again.
     """
     why = (
         None

@@ -65,7 +65,7 @@ class Core:
         self.topics = TopicList()
         self.outbox = Outbox()
         self._began = now
-        self._activity = RecentActivity(is_saved=conf.saves)
+        self.activity = RecentActivity(is_saved=conf.saves)
         self._savings = Savings(
             now,
             self.tracker,
@@ -73,11 +73,11 @@ class Core:
             self._steady_ms,
             saves=conf.saves,
             read_log=lambda: self.logs.offsets,
-            read_verdicts=lambda: self._activity.verdicts,
+            read_verdicts=lambda: self.activity.verdicts,
         )
         given = self.tracker, self.outbox, self._steady_ms
         self.logs = InternalLogs(
-            conf, self.tracker, self._savings, self.outbox, self._steady_ms, self.topics, self._activity
+            conf, self.tracker, self._savings, self.outbox, self._steady_ms, self.topics, self.activity
         )
         self._lists = TopicLists(
             conf.topics_interval_s,
@@ -215,7 +215,7 @@ class Core:
                 skipped={**self.outbox.skipped, **impossible},
                 requests=dict(self.outbox.sent),
             ),
-            activity=self._activity,
+            activity=self.activity,
         )
         view = build_view(self.tracker.take_snapshot(now_ms), facts)
         self._was_ready = self._was_ready or view.readiness.ready

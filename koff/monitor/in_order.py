@@ -48,7 +48,7 @@ class InOrder(WorkerThread):
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
 
     def send(self, request: Request) -> None:
-        """Carries out the request after those that were sent before. It fails if one of those hangs."""
+        """Carries out the request after those that were sent before. It fails if one of them hangs."""
         began_s = self._began_s
         if began_s is not None and time.monotonic() - began_s > HANG_S:
             self._post(Failed(request.id, f"a request before it has not returned for {HANG_S:.0f} s"))

@@ -114,7 +114,7 @@ class InternalLogs:
         }
 
     def list_facts(self, topics: TopicList) -> LogFacts:
-        """What is known of both topics, and of the groups in them."""
+        """The known facts of both topics, and of the groups in them."""
         polls = self.offsets.denied is not None and self._conf.source != "log"
         return LogFacts(
             self.offsets,

@@ -26,7 +26,7 @@ NEVER_MS = -(1 << 62)
 
 @dataclass(frozen=True, slots=True)
 class CurrentTime:
-    """The present time, and what counts as current: what is not older than `oldest_ms`.
+    """The present time, and the limit: what is older than `oldest_ms` is not current.
 
     `steady_ms` converts to such times.
     """

@@ -14,7 +14,7 @@ from koff.records.placement import hash_groups
 from koff.tracker import Tracker
 
 NO_SUCH_GROUP, NOT_COORDINATOR = "GROUP_ID_NOT_FOUND", "NOT_COORDINATOR"
-"""What coordinators return, each time they are asked, for a group that they list and that does not exist.
+"""The error that coordinators return, each time, for a group that they list and that does not exist.
 
 After the offsets topic has grown, brokers list what a group has left in its earlier partition."""
 MOVING_S = 30.0
@@ -62,7 +62,7 @@ class KnownGroups:
         return upto is not None and now.at_s - upto.at_s < MOVING_S
 
     def find_known(self, partitions: Iterable[int]) -> dict[int, set[str]]:
-        """Returns the known groups of each partition, with those that were dropped with it."""
+        """Returns the known groups of each partition, with the groups that were dropped with it."""
         known = {number: self._tracker.group_names(number) for number in partitions}
         names = list(self._dropped_groups)
         places = hash_groups(names) % max(self._log.partition_count, 1)

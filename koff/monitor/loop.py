@@ -128,7 +128,7 @@ class Loop:
         return None
 
     def build_view(self) -> ClusterView:
-        """What may be served now, for the thread that calls `run`."""
+        """The view to be served now, for the thread that calls `run`."""
         return self._core.take_view(read_moment())
 
     def _wait_for_input(self) -> _Item:

@@ -27,7 +27,7 @@ from koff.tracker.given_commits import find_left_topics
 
 LONG_DENIAL_S = 30.0
 """After a denial of so long, partitions begin again instead of reading all that was written meanwhile."""
-LOAD_TIMEOUT_S, GROUPS_TIMEOUT_S, HISTORY_TIMEOUT_S = 30.0, 30.0, 60.0
+GROUPS_TIMEOUT_S = 30.0
 MAY_READ = "the topic may be read again"
 NO_GROUP = "the coordinators describe no group: there is none, or koff may not DESCRIBE groups"
 LACKS_GROUPS = "the coordinators describe fewer groups than before: may koff DESCRIBE all groups?"

@@ -19,7 +19,7 @@ LOST_S = 2.0
 
 
 class Requester(Protocol):
-    """What sends requests, and takes what becomes of them."""
+    """A duty that sends requests, and takes their results and failures."""
 
     def receive(self, given: Any, pending: Pending[Any], now: Moment) -> None:
         """Takes a result of a request."""

@@ -167,7 +167,7 @@ class PastEnds:
         ]
 
     def take_contradicted(self) -> set[TopicPartition]:
-        """The partitions that the last `wanted` asked anew, because the history did not take their results.
+        """The partitions that the last `wanted` asked again, because the history did not take their results.
 
         The history may have samples of a log that was truncated since, or records may have timestamps long
         before or after the moment when they were written. Its samples and the results then contradict each
@@ -204,7 +204,7 @@ class PastEnds:
                 search.failures += 1
 
     def is_needed(self, partition: TopicPartition, at_ms: int) -> bool:
-        """Whether the result for that time is one of those next to the records of unknown age."""
+        """Whether the result for that time is next to the records of unknown age."""
         search = self._searches.get(partition)
         return search is not None and any(time_ms == at_ms for time_ms, _ in search.points)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -14,6 +15,7 @@ from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.errors import ConnectError, KoffError
+from koff.monitor.archivist import Archivist
 from koff.monitor.conf import MonitorConf
 from koff.monitor.loop import Loop
 from koff.monitor.repeated_failure import RepeatedFailure
@@ -87,6 +89,8 @@ class Monitor(Closing):
             open_.enter_context(self)
             if self._connect():
                 watch = open_.enter_context(Watch(self.conf, self._cluster, self._state_dir))
+                if self.conf.state_dir is not None:
+                    open_.enter_context(Archivist(Path(self.conf.state_dir), watch.loop.core.activity))
                 self._loop = watch.loop
                 watch.loop.post(self.conf.display)  # it may have changed meanwhile
                 watch.run(self._should_stop)

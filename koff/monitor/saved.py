@@ -1,4 +1,4 @@
-"""What is saved of a cluster, and of what it is."""
+"""The saved state of a cluster, and which cluster it is of."""
 
 from __future__ import annotations
 

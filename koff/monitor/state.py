@@ -269,7 +269,7 @@ class StateDir(Closing):
         except OSError as failure:
             if failure.errno not in _FULL:
                 raise
-            # What was saved before can be loaded, and the disk may have room again by the next save.
+            # The earlier state can be loaded, and the disk may have room again by the next save.
             log.warning("state cannot be saved", path=str(self.path), why=_cause(failure))
 
     def _failed(self, verb: str, name: str, failure: OSError) -> KoffError:

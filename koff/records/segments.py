@@ -51,7 +51,7 @@ class Damage:
     """A damaged batch, or bytes that are not a batch."""
 
     position: int
-    """Of the first byte, in the file."""
+    """The position of the first byte in the file."""
     size: int
     reason: str
     offset: int | None = None

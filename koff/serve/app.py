@@ -17,11 +17,12 @@ from koff.serve.accepted import Format, accepts_gzip, choose_format
 from koff.serve.api.responder import ApiRequest, ApiResponse
 from koff.serve.api.routes import build_api_routes
 from koff.serve.events.event_log import EventLog
+from koff.serve.events.first_koff import INSTANCE_HEADER
 from koff.serve.events.stream import build_event_routes, wait_until_gone
 from koff.serve.page.files import build_page_routes
 from koff.serve.rendering import Body
 from koff.serve.shared_calls import SharedCalls
-from koff.view.cluster_view import NoProgress, Views, ViewSource
+from koff.view.cluster_view import NoProgress, Readiness, Views, ViewSource
 
 log = get_logger("serve")
 
@@ -34,8 +35,12 @@ def build_app(
     bodies: SharedCalls[Format, Body],
     api: SharedCalls[ApiRequest, ApiResponse],
     events: EventLog | None,
+    instance: str = "",
 ) -> ASGIApp:
-    """The application. `views` take views of the source, `bodies` render them, `api` responds to the rest."""
+    """The application. `views` take views of the source, `bodies` render them, `api` responds to the rest.
+
+    `instance` names the process.
+    """
 
     async def send_metrics(request: Request) -> Response:
         form = choose_format(request.headers.getlist("accept"))
@@ -51,9 +56,10 @@ def build_app(
         headers["Content-Length"] = str(len(body.gzipped) if is_gzipped else body.plain_size)
         return _Pieces(body.split() if is_gzipped else body.inflate(), headers)
 
-    async def send_readiness(_: Request) -> Response:
-        readiness = (await views.get("")).readiness
-        return PlainTextResponse(f"{readiness.text}\n", 200 if readiness.ready else 503)
+    async def send_readiness(request: Request) -> Response:
+        readiness = _find_readiness(await views.get(""), request.query_params.get("cluster"))
+        status = 200 if readiness.ready else 503
+        return PlainTextResponse(f"{readiness.text}\n", status, {INSTANCE_HEADER: instance})
 
     async def send_health(_: Request) -> Response:
         stall = source.find_stall()
@@ -72,6 +78,14 @@ def build_app(
     )
     app.router.redirect_slashes = False  # a redirect would repeat the header Host of the client
     return _Logged(app)
+
+
+def _find_readiness(views: Views, cluster: str | None) -> Readiness:
+    """That of the cluster with this name, or of the process."""
+    if cluster is None:
+        return views.readiness
+    found = (view.readiness for view in views.clusters if view.cluster == cluster)
+    return next(found, Readiness(False, "not ready: koff does not see a cluster of that name"))
 
 
 async def _explain(_: Request, error: Exception) -> Response:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import binascii
 
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from koff.logs import get_logger
 from koff.serve.access import Access, Rules
 from koff.serve.api.problems import CONTENT_TYPE, Problem
+from koff.serve.events.first_koff import INSTANCE_HEADER
 from koff.serve.page.files import PATHS
 from koff.serve.passwords import Passwords, TooManyChecks
 
@@ -79,15 +81,18 @@ class Authenticated:
         return refusal
 
     async def _send_status(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the status of the application's response, and none of its body."""
-        status = 500
+        """Sends the status of the application's response and which process it is, and none of its body."""
+        started: Message = {"status": 500}
 
-        async def note_status(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
+        async def note_start(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                started.update(message)
 
-        await self._app(scope, receive, note_status)
-        await PlainTextResponse("ok\n" if status == 200 else "not ok\n", status)(scope, receive, send)
+        await self._app(scope, receive, note_start)
+        response = PlainTextResponse("ok\n" if started["status"] == 200 else "not ok\n", started["status"])
+        if instance := Headers(raw=started.get("headers", [])).get(INSTANCE_HEADER):
+            response.headers[INSTANCE_HEADER] = instance
+        await response(scope, receive, send)
 
 
 def _find_credentials(scope: Scope) -> tuple[str, str] | None:

@@ -56,7 +56,8 @@ class Server:
         renderer = Renderer(source, metrics, None if events is None else events.webhooks.counts)
         self._bodies = SharedCalls[Format, Body](renderer.render, "koff-render")
         self._api = SharedCalls[ApiRequest, ApiResponse](Responder(source).respond, "koff-api")
-        app = build_app(source, self._views, self._bodies, self._api, self._events)
+        instance = "" if events is None else events.notices.instance
+        app = build_app(source, self._views, self._bodies, self._api, self._events, instance)
         self._uvicorn = GuardedServer(
             Authenticated(app, self._access, self._passwords), self._access.take_tls if has_tls else None
         )

@@ -35,7 +35,7 @@ class AssignmentTable:
     def update(
         self, groups: GroupTable, is_hidden: Callable[[str], bool], topic_names: Mapping[str, str]
     ) -> None:
-        """Reads the assignments of the groups in `changes`, and of those with topic ids that have names now.
+        """Reads the assignments of the groups in `changes`, and of groups with topic ids that have names now.
 
         Groups that are hidden count as not assigned anything.
         """

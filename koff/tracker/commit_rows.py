@@ -86,7 +86,7 @@ class CommitRows(ColumnTable):
         return codes
 
     def find_group_codes(self, names: Collection[str]) -> list[int]:
-        """The codes of those of these groups that have rows."""
+        """The codes of the groups, among these, that have rows."""
         groups = self.registry.names.groups
         return [groups.assign_code(name) for name in names if name in self.of_group]
 

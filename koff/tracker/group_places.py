@@ -28,7 +28,7 @@ class GroupPlaces:
         self._several: dict[str, set[int]] = {}
         # Groups outside the partition that their hash says, with these partitions.
         self._elsewhere: dict[str, set[int]] = {}
-        # Of these partitions, those that no broker uses for the group any more.
+        # The partitions among these that no broker uses for the group any more.
         self._left: dict[str, set[int]] = {}
         # What `find_elsewhere` has found, and the groups of which it has to be found again.
         self._found: dict[str, int] = {}

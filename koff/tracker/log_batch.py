@@ -232,7 +232,7 @@ class LogBatch:
         if new.size:
             self.rows.make(usual_hashes[new], columns.group[new], columns.topic[new], columns.partition[new])
         rows[commits] = self.rows.index.find(usual_hashes[commits])
-        # What has no row is impossible, or the tombstone of an offset that does not exist.
+        # A commit without a row is impossible, or the tombstone of an offset that does not exist.
         if dropped := int((rows[columns.ok] == NO_ROW).sum()):
             self.record_counts[_COMMIT] += dropped
         return rows

@@ -18,7 +18,7 @@ FREE = -1
 
 
 class PartitionColumns(ColumnTable):
-    """What is known of a topic partition, by its number. Offsets and times in ms are UNKNOWN at first."""
+    """The known facts of a topic partition, by its number. Offsets and times in ms are UNKNOWN at first."""
 
     topic: NDArray[np.int32] = column(np.int32, FREE)
     partition: NDArray[np.int32] = column(np.int32, FREE)

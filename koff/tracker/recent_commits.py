@@ -66,7 +66,7 @@ class WindowTable(ColumnTable):
         order = np.argsort(short, kind="stable")
         rows, offset, tick, lag = rows[order], offset[order], tick[order], lag[order]
         self._note_moves(rows, offset, tick)
-        # Of the commits of a row in one tick, only the last one is written.
+        # Only the last commit of a row in one tick is written.
         joins = (rows[1:] == rows[:-1]) & (tick[1:] == tick[:-1])
         first = np.flatnonzero(np.concatenate([[True], ~joins]))
         last = np.append(first[1:], len(rows)) - 1

@@ -52,7 +52,7 @@ class Registry:
     partitions: PartitionTable = field(init=False)
     record_counts: Counter[str] = field(default_factory=Counter)
     impossible_counts: Counter[str] = field(default_factory=Counter)
-    """What was left out of records, by `koff.tracker.impossible`'s names."""
+    """How much was left out of records, by `koff.tracker.impossible`'s names."""
 
     shown: ShownNames = field(default_factory=ShownNames)
     """Which groups and topics snapshots show."""

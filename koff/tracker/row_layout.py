@@ -29,7 +29,7 @@ class RowLayout:
     partition: NDArray[np.int32]
 
     def select(self, groups: NDArray[np.bool_], rows: NDArray[np.bool_] | bool = True) -> RowLayout:
-        """The layout of the groups in the first mask, and of those of their rows that are in the second."""
+        """The layout of the groups in the first mask, and of their rows that are in the second."""
         kept, numbers = groups[self.group] & rows, np.cumsum(groups) - 1
         return RowLayout(
             self.rows[kept],
@@ -128,7 +128,7 @@ class ShownRows:
         return self._registry.shown.mask_topics([topics[code] for code in codes.tolist()])[index]
 
     def split_partitions(self, assigned: Ints) -> tuple[Ints, Ints]:
-        """The numbers of the topic partitions of the groups that are shown, and of those that are hidden.
+        """The numbers of the topic partitions of the groups that are shown, and of the hidden groups.
 
         `assigned` are the partitions that members of groups that are shown have.
         """

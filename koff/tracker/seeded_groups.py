@@ -1,4 +1,4 @@
-"""What coordinators described at the start, as long as nothing else was learned since then but the log."""
+"""The groups that coordinators described at the start, until anything but the log says more of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SeededGroups:
         """Rows whose commit has no time have not moved since, if that is known."""
 
     def note_first_commits(self, applied: Ints, rows: CommitRows) -> None:
-        """What was described, and is not among the `applied` rows, has not moved since these commits."""
+        """Described rows that are not among the `applied` rows have not moved since these commits."""
         if self._described is not None and self.unmoved_since_ms == UNKNOWN:
             committed_at = rows.committed_at[applied]
             known = np.sort(committed_at[committed_at >= 0])

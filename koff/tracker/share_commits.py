@@ -108,9 +108,9 @@ class ShareCommits:
     ) -> None:
         """Sets the lags that coordinators returned for these share groups, in place of their share state.
 
-        Of groups in `partial`, the response lacks partitions, whose rows stay as they are. `requested_ms` is
-        when the lags were requested, by the clock of `Tracker.apply`. Groups that are share groups no more
-        are forgotten.
+        The response lacks partitions of the groups in `partial`: their rows stay as they are. The lags were
+        requested at `requested_ms`, by the clock of `Tracker.apply`. Groups that are share groups no more are
+        forgotten.
         """
         kept = lags.keys() | self._find_share_groups()
         self._forget(self.described_ms.keys() - kept)

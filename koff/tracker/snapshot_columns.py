@@ -98,7 +98,7 @@ class ShardSnapshot:
     def withhold(self, **changes: Any) -> ShardSnapshot:
         """A copy with another `withheld`, `groups_current`, `groups_whole` or `commits_at_ms`.
 
-        Of groups that are not current, only the names are left.
+        Groups that are not current keep nothing but their names.
         """
         shard = replace(self, **changes)
         current = shard.current_groups()

@@ -202,7 +202,7 @@ class PartitionTable:
     ) -> tuple[Ints, Ints]:
         """The partitions and offsets of the oldest uncommitted records whose age is unknown.
 
-        The arguments are those of `time_lags`. The result is of those rows that have a lag.
+        The arguments are those of `time_lags`. The result has the rows that have a lag.
         """
         oldest = np.maximum(committed, self._columns.start[rows])
         behind = np.flatnonzero((committed >= 0) & (oldest < self._columns.end[rows]))

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
+from koff.lag.verdict import Basis, Verdict
 from koff.tracker import Group, State
+from koff.view.earlier import Archive
 from koff.view.incidents import IncidentLog
 from koff.view.lag_history import LagHistory
 
@@ -72,6 +74,15 @@ class ClusterActivity:
     verdicts: dict[int, ShardVerdicts] = field(default_factory=dict)
     """By shard, the verdicts of its groups when they were last looked at."""
 
+    def list_late(self) -> dict[str, bool]:
+        """Whether each group with an objective is late. Groups without a verdict are missing."""
+        return {
+            shard.groups[at].name: bool(shard.verdicts.verdict[at] >= Verdict.WARN)
+            for shard in self.verdicts.values()
+            for at in np.flatnonzero(shard.verdicts.basis == Basis.OBJECTIVE).tolist()
+            if shard.verdicts.verdict[at] != Verdict.UNKNOWN
+        }
+
 
 @dataclass(slots=True)
 class RecentActivity:
@@ -82,6 +93,8 @@ class RecentActivity:
     current: ClusterActivity = field(default_factory=ClusterActivity)
     history: LagHistory = field(default_factory=LagHistory)
     incidents: IncidentLog = field(default_factory=IncidentLog)
+    archive: Archive | None = None
+    """What is kept for longer than an hour; None without a state directory."""
     unready_since_ms: int | None = None
     """Since when koff is not ready, in ms since 1970. None: it is ready, or nobody has looked yet."""
     is_saved: bool = False

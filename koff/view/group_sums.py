@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,12 +26,19 @@ def sum_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
 
 def find_longest_time_lags(snapshot: Snapshot, shard: ShardSnapshot) -> Column:
     """The longest time lag of each group of the shard, as `GroupTotal.time_lag_s`."""
-    times, size = snapshot.time_lags(shard), len(shard.groups)
+    return find_longest_by(shard.group, ~snapshot.withheld_groups(shard), snapshot, shard)
+
+
+def find_longest_by(
+    index: NDArray[np.integer[Any]], whole: NDArray[np.bool_], snapshot: Snapshot, shard: ShardSnapshot
+) -> Column:
+    """The longest time lag of the rows (N,) with each number of `index`; NaN where it is not `whole`."""
+    times, size = snapshot.time_lags(shard), len(whole)
     if times is None:
         return np.full(size, np.nan)
     longest = np.full(size, -1.0)
-    np.maximum.at(longest, shard.group[times.known], np.round(times.seconds[times.known], 3))
+    np.maximum.at(longest, index[times.known], np.round(times.seconds[times.known], 3))
     # A lag without a known age may be the oldest: a partial maximum looks like a recovery.
     undated = snapshot.lags(shard).known & ~times.known
-    longest[shard.group[undated]] = -1.0
-    return np.where((longest >= 0) & ~snapshot.withheld_groups(shard), longest, np.nan)
+    longest[index[undated]] = -1.0
+    return np.where((longest >= 0) & whole, longest, np.nan)

@@ -1,4 +1,4 @@
-"""Counters of what offsets have grown by, summed by topic."""
+"""Counters of the growth of offsets, summed by topic."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class IncidentLog:
             incident, change = self.open.get(name), IncidentChange.NONE
             if incident is None:
                 change = IncidentChange.OPENED
-                incident = Incident(build_key(cluster, str(now_ms), name), name, now_ms)
+                incident = Incident(build_key(cluster, "incident", name), name, now_ms)
                 self.open[name] = incident
             elif verdict == Verdict.ERR and incident.worst < Verdict.ERR:
                 change = IncidentChange.RAISED

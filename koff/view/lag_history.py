@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 STEP_S, STEPS = 15, 240
 """A value every so many seconds, for one hour."""
+MINUTE_MS = 60_000
 MOST_GROUPS = 20_000
 """So many groups of a cluster are kept: 3 KB each, 60 MB in all."""
 _GROW = 256
@@ -123,6 +124,18 @@ class LagHistory:
         """The last hour of the cluster: the sum of the known lags, and the longest time lag."""
         with self._lock:
             return None if self._step is None else self._order(self._totals, self._step)
+
+    def list_known(self, now_ms: int) -> list[tuple[str, float, float]]:
+        """The groups with a known lag in the newest step: name, lag and time lag (NaN: unknown).
+
+        None, if this step is older than a minute.
+        """
+        with self._lock:
+            if self._step is None or now_ms - self._looks_ms[self._step % STEPS] > MINUTE_MS:
+                return []
+            lag, time_lag_s = self._values[:2, :, self._step % STEPS].tolist()
+            slots = self._slots.items()
+            return [(name, lag[at], time_lag_s[at]) for name, at in slots if lag[at] == lag[at]]
 
     def _order(self, values: NDArray[Any], step: int) -> Course:
         # The oldest step follows the newest in the ring.

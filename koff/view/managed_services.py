@@ -54,7 +54,7 @@ SERVICES = (
     ManagedService(
         "Azure Event Hubs",
         "event-hubs.md",
-        "koff does not work with it: it has Metadata up to version 9, and koff needs 10",
+        "use --source coordinators: there is no __consumer_offsets; groups without members are not listed",
         r"\.servicebus\.(windows\.net|chinacloudapi\.cn|usgovcloudapi\.net|cloudapi\.de)\Z",
     ),
     ManagedService(

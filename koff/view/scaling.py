@@ -28,7 +28,7 @@ NOT_CURABLE = (
     Cause.SLOW_MEMBER,
     Cause.STUCK_PARTITION,
 )
-"""More members cure no lag with these causes: the partition stands, whoever has it, or nobody may have it."""
+"""More members cure no lag with these causes: it stands with any member, or no member may have it."""
 _CHANGES = -1
 """The number of members in a step in which it changed."""
 

@@ -6,6 +6,6 @@ from koff.lag.judge import AGAIN
 from koff.lag.verdict import Verdict
 
 WORST_FIRST = (Verdict.ERR, Verdict.WARN, Verdict.UNKNOWN, Verdict.OK)
-"""What is not known may be worse than what is well."""
+"""An unknown group may be worse than one that is well."""
 CALM = AGAIN
 """Up to this share of its allowance, a group counts as not late at all: its incident would end there."""

@@ -1,4 +1,4 @@
-"""What nobody uses any more, or what costs more than it should: groups and topics of a view.
+"""Groups and topics that nobody uses any more, or that cost more than they should.
 
 Nothing is said of a group that is withheld, or whose last commit has no known time. Nothing is said of topics
 while groups may be missing: one of these may read the topic.
@@ -159,7 +159,7 @@ class _ShardGroups:
     def list_unused(
         self, limits: Limits, commits_per_s: Mapping[str, float]
     ) -> Iterator[tuple[float, Unused]]:
-        """What is to be said, each with a number that is larger the worse it is."""
+        """The findings, each with a number that is larger the worse it is."""
         yield from self._list_empty(limits.idle_s)
         yield from self._list_deleted()
         yield from self._list_frequent(limits.commits_per_s, commits_per_s)
@@ -193,6 +193,8 @@ class _ShardGroups:
                 yield rate, self._build("frequent_commits", place, text, deletes=False)
 
     def _list_wide(self, limit: int) -> Iterator[tuple[float, Unused]]:
+        if not (self._rows > limit).any():
+            return
         topics = np.unique(self._snapshot.partitions.topic, return_inverse=True)[1]
         pairs = np.unique(np.stack([self._shard.group, topics[self._shard.partition]]), axis=1)
         counts = np.bincount(pairs[0], minlength=len(self._shard.groups))

@@ -29,7 +29,6 @@ def koff(koff_image: str, kafka: DockerContainer, cluster: KafkaCluster) -> Iter
             read_only=True,
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
-            healthcheck={"interval": 1_000_000_000},  # the command is that of the image
         )
     )
     with container:
@@ -59,14 +58,6 @@ def test_koff_in_a_container_follows_a_lag_up_and_down(
     wait_for_lag(11)
     commit(cluster, topic, 15)
     wait_for_lag(0)
-
-
-def test_the_engine_finds_koff_healthy(koff: DockerContainer, engine: docker.DockerClient) -> None:
-    def read_health() -> str:
-        state = engine.api.inspect_container(koff.get_wrapped_container().id)["State"]
-        return str(state["Health"]["Status"])
-
-    wait_until(lambda: read_health() == "healthy", timeout_s=LONGEST_S, what="the container to be healthy")
 
 
 def test_koff_is_no_root_and_stops_when_told(koff: DockerContainer) -> None:

@@ -22,7 +22,7 @@ CHUNK = 50
         *(pytest.param(first, marks=pytest.mark.long) for first in range(RUNS, LONG_RUNS, CHUNK)),
     ],
 )
-def test_the_core_keeps_the_contract_in_every_run(first: int) -> None:
+def test_the_core_keeps_the_contract_in_every_run(first):
     seeds = range(first, first + CHUNK)
     results = list(run_seeds(seeds, workers=1))
     broken = [result for result in results if result.broken]
@@ -36,7 +36,7 @@ def test_the_core_keeps_the_contract_in_every_run(first: int) -> None:
     assert any(result.kinds for result in results)
 
 
-def test_a_seed_gives_the_same_run_again() -> None:
+def test_a_seed_gives_the_same_run_again():
     traces: tuple[list[str], list[str]] = ([], [])
     for trace in traces:
         run(5, log=trace.append)

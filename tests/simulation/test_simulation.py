@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -33,38 +33,38 @@ from tests.simulation.truth import Truth
 ROW = ("g", "t", 0)
 
 
-def test_a_lag_that_was_true_within_the_limit_may_be_served() -> None:
+def test_a_lag_that_was_true_within_the_limit_may_be_served():
     check(_view(_row(lag=50)), _cluster(), 100.0, limit_s=25.0)  # end 150 at 90 s, committed 100 at 80 s
 
 
-def test_a_lag_of_an_end_and_a_commit_of_different_moments_may_be_served() -> None:
+def test_a_lag_of_an_end_and_a_commit_of_different_moments_may_be_served():
     check(_view(_row(lag=30)), _cluster(), 100.0, limit_s=25.0)  # end 150 at 90 s, committed 120 at 95 s
 
 
-def test_a_negative_difference_may_be_served_as_zero() -> None:
+def test_a_negative_difference_may_be_served_as_zero():
     cluster = _cluster()
     cluster.truth.set_committed(ROW, 99.0, 500)
     check(_view(_row(lag=-350)), cluster, 100.0, limit_s=25.0)
 
 
 @pytest.mark.parametrize("lag", [1, 49, 51, 100])
-def test_a_lag_that_was_never_true_breaks_the_contract(lag: int) -> None:
+def test_a_lag_that_was_never_true_breaks_the_contract(lag):
     with pytest.raises(ContractBroken, match="was never true"):
         check(_view(_row(lag=lag)), _cluster(), 100.0, limit_s=25.0)
 
 
-def test_a_lag_that_was_true_before_the_limit_breaks_the_contract() -> None:
+def test_a_lag_that_was_true_before_the_limit_breaks_the_contract():
     check(_view(_row(lag=50)), _cluster(), 119.0, limit_s=25.0)
     with pytest.raises(ContractBroken, match="was never true"):
         check(_view(_row(lag=50)), _cluster(), 121.0, limit_s=25.0)
 
 
-def test_a_row_without_a_commit_in_the_model_breaks_the_contract() -> None:
+def test_a_row_without_a_commit_in_the_model_breaks_the_contract():
     with pytest.raises(ContractBroken, match="was never true"):
         check(_view(_row(lag=50, group="nobody")), _cluster(), 100.0, limit_s=25.0)
 
 
-def test_a_kept_commit_to_an_earlier_topic_may_be_served_unless_koff_knows_the_topic_ids() -> None:
+def test_a_kept_commit_to_an_earlier_topic_may_be_served_unless_koff_knows_the_topic_ids():
     cluster, view = _cluster(), _view(_row(lag=30))
     cluster.truth.set_committed(ROW, 150.0, None)
     with pytest.raises(ContractBroken, match="was never true"):
@@ -77,14 +77,14 @@ def test_a_kept_commit_to_an_earlier_topic_may_be_served_unless_koff_knows_the_t
 
 
 @pytest.mark.parametrize(("end", "is_true"), [(100, True), (150, True), (151, False), (-1, True)])
-def test_an_end_offset_that_was_never_true_breaks_the_contract(end: int, is_true: bool) -> None:
+def test_an_end_offset_that_was_never_true_breaks_the_contract(end, is_true):
     row, ends = _row(lag=50), {("t", 0): end}
     with nullcontext() if is_true else pytest.raises(ContractBroken, match="was never 151"):
         check(_view(row, ends=ends), _cluster(), 100.0, limit_s=25.0)
     check(_view(row, ends=ends, withheld=True), _cluster(), 100.0, limit_s=25.0)
 
 
-def test_an_end_offset_that_is_not_served_after_all_faults_breaks_the_contract() -> None:
+def test_an_end_offset_that_is_not_served_after_all_faults_breaks_the_contract():
     view, cluster = _view(_row(lag=30)), _cluster()
     check_recovered(view, cluster, 200.0, 25.0, knows_clock=False)
     check_recovered(
@@ -94,44 +94,44 @@ def test_an_end_offset_that_is_not_served_after_all_faults_breaks_the_contract()
         check_recovered(view, cluster, 200.0, 25.0, knows_clock=False, other_topics="t")
 
 
-def test_two_rows_with_the_same_labels_break_the_contract() -> None:
+def test_two_rows_with_the_same_labels_break_the_contract():
     with pytest.raises(ContractBroken, match="twice"):
         check(_view(_row(lag=50), _row(lag=50)), _cluster(), 100.0, limit_s=25.0)
 
 
-def test_two_rows_of_a_hostile_group_with_the_same_labels_break_the_contract() -> None:
+def test_two_rows_of_a_hostile_group_with_the_same_labels_break_the_contract():
     cluster = _cluster(hostile="g")
     check(_view(_row(lag=7)), cluster, 100.0, limit_s=25.0)
     with pytest.raises(ContractBroken, match="twice"):
         check(_view(_row(lag=7), _row(lag=7)), cluster, 100.0, limit_s=25.0)
 
 
-def test_a_total_beside_a_withheld_row_breaks_the_contract() -> None:
+def test_a_total_beside_a_withheld_row_breaks_the_contract():
     withheld = _row(lag=None, partition=1, reasons=Reason.END_NOT_CURRENT)
     check(_view(_row(lag=50), withheld, total=None), _cluster(), 100.0, limit_s=25.0)
     with pytest.raises(ContractBroken, match="total"):
         check(_view(_row(lag=50), withheld, total=50), _cluster(), 100.0, limit_s=25.0)
 
 
-def test_a_withheld_row_that_shows_a_number_breaks_the_contract() -> None:
+def test_a_withheld_row_that_shows_a_number_breaks_the_contract():
     withheld = _row(lag=None, reasons=Reason.COMMITS_NOT_CURRENT, time_lag_s=1.0)
     with pytest.raises(ContractBroken, match="withheld"):
         check(_view(withheld, total=None), _cluster(), 100.0, limit_s=25.0)
 
 
-def test_members_that_were_never_there_break_the_contract() -> None:
+def test_members_that_were_never_there_break_the_contract():
     cluster = _cluster()
     check(_view(_row(lag=50), members=2), cluster, 100.0, limit_s=25.0)
     with pytest.raises(ContractBroken, match="members"):
         check(_view(_row(lag=50), members=3), cluster, 100.0, limit_s=25.0)
 
 
-def test_koff_has_recovered_when_all_rows_are_served_as_they_are() -> None:
+def test_koff_has_recovered_when_all_rows_are_served_as_they_are():
     check_recovered(_view(_row(lag=30, time_lag_s=1_000.0)), _cluster(), 100.0, settled_s=0.0)
 
 
 @pytest.mark.parametrize("seconds", [830.0, 1_000.0, 1_200.0])
-def test_a_time_lag_may_be_wrong_by_a_fifth(seconds: float) -> None:
+def test_a_time_lag_may_be_wrong_by_a_fifth(seconds):
     check(_view(_row(lag=50, time_lag_s=seconds)), _cluster(), 100.0, limit_s=25.0)
 
 
@@ -139,24 +139,24 @@ def test_a_time_lag_may_be_wrong_by_a_fifth(seconds: float) -> None:
     ("seconds", "at_least"),
     [(100.0, False), (780.0, False), (1_300.0, False), (10.0, True), (700_000.0, True)],
 )
-def test_a_time_lag_that_is_more_wrong_breaks_the_contract(seconds: float, at_least: bool) -> None:
+def test_a_time_lag_that_is_more_wrong_breaks_the_contract(seconds, at_least):
     wrong = _view(_row(lag=50, time_lag_s=seconds, at_least=at_least))
     with pytest.raises(ContractBroken, match="time lag"):
         check(wrong, _cluster(), 100.0, limit_s=25.0)
     check(wrong, _cluster(), 100.0, limit_s=25.0, knows_clock=False)
 
 
-def test_a_lower_bound_of_seven_days_may_be_served_for_a_record_that_is_older() -> None:
+def test_a_lower_bound_of_seven_days_may_be_served_for_a_record_that_is_older():
     cluster = _cluster(age_s=900_000)
     check(_view(_row(lag=50, time_lag_s=604_800.0, at_least=True)), cluster, 100.0, limit_s=25.0)
 
 
-def test_koff_has_not_recovered_while_a_time_lag_is_unknown() -> None:
+def test_koff_has_not_recovered_while_a_time_lag_is_unknown():
     with pytest.raises(ContractBroken, match="no time lag"):
         check_recovered(_view(_row(lag=30)), _cluster(), 100.0, settled_s=0.0)
 
 
-def test_a_time_lag_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
+def test_a_time_lag_may_only_be_hidden_by_a_fault_that_concerns_it():
     rows, cluster = [_row(lag=30)], _cluster()
     check_not_hidden(rows, cluster, 130.0, 25.0, lambda row: row == ROW)
     with pytest.raises(ContractBroken, match="hidden without a reason"):
@@ -172,17 +172,17 @@ def test_a_time_lag_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
         ({"lag": None, "group": "other", "reasons": Reason.NO_COMMIT}, "not served"),
     ],
 )
-def test_koff_has_not_recovered_while_a_row_is_old_or_missing(view: dict[str, Any], why: str) -> None:
+def test_koff_has_not_recovered_while_a_row_is_old_or_missing(view, why):
     with pytest.raises(ContractBroken, match=why):
         check_recovered(_view(_row(**view), total=None), _cluster(), 100.0, settled_s=0.0)
 
 
-def test_koff_has_not_recovered_while_it_is_not_ready() -> None:
+def test_koff_has_not_recovered_while_it_is_not_ready():
     with pytest.raises(ContractBroken, match="not ready"):
         check_recovered(_view(_row(lag=30), ready=False), _cluster(), 100.0, settled_s=0.0)
 
 
-def test_a_row_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
+def test_a_row_may_only_be_hidden_by_a_fault_that_concerns_it():
     rows = [_row(lag=None, reasons=Reason.END_NOT_CURRENT)]
     check_not_hidden(rows, _cluster(), 100.0, 25.0, lambda row: row == ROW)
     with pytest.raises(ContractBroken, match="hidden without a reason"):
@@ -190,7 +190,7 @@ def test_a_row_may_only_be_hidden_by_a_fault_that_concerns_it() -> None:
 
 
 @pytest.mark.parametrize(("now_s", "broken"), [(100.0, False), (130.0, True)])
-def test_a_simple_group_may_be_missing_only_if_it_had_no_commit_lately(now_s: float, broken: bool) -> None:
+def test_a_simple_group_may_be_missing_only_if_it_had_no_commit_lately(now_s, broken):
     cluster = _cluster()
     cluster.truth.set_members("simple", 0.0, 0)
     cluster.truth.set_committed(("simple", "t", 0), 90.0, 7)
@@ -316,7 +316,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def bench():
     bench = Bench()
     yield bench
     bench.disk.close()
@@ -334,13 +334,13 @@ def _lost(arrived: list[Input]) -> list[tuple[int, bool]]:
     return [(lost.attempt, lost.gone) for given in _polled(arrived) for lost in given.lost]
 
 
-def test_a_reader_gets_every_visible_record_once_and_in_order(bench: Bench) -> None:
+def test_a_reader_gets_every_visible_record_once_and_in_order(bench):
     arrived = bench.receive(20.0, bench.read())
     assert _offsets_of(arrived) == [record.offset for record in bench.log.read(0, 10_000)[0]]
     assert len(_polled(arrived)) > 1
 
 
-def test_a_reader_learns_that_it_is_past_records_it_does_not_get(bench: Bench) -> None:
+def test_a_reader_learns_that_it_is_past_records_it_does_not_get(bench):
     bench.receive(20.0, bench.read())
     producer = bench.cluster.hang_transaction()
     assert producer is not None
@@ -353,7 +353,7 @@ def test_a_reader_learns_that_it_is_past_records_it_does_not_get(bench: Bench) -
     assert [p for p, end in ends.items() if end == logs[p].end and logs[p].replay()[-1].marker]
 
 
-def test_a_reader_stops_at_an_open_transaction(bench: Bench) -> None:
+def test_a_reader_stops_at_an_open_transaction(bench):
     bench.receive(20.0, bench.read())
     logs = bench.cluster.topics[OFFSETS].partitions
     assert bench.cluster.hang_transaction() is not None
@@ -363,13 +363,13 @@ def test_a_reader_stops_at_an_open_transaction(bench: Bench) -> None:
     assert max(offset for records in read for offset in records.offsets) < held_back[1]
 
 
-def test_a_reader_loses_a_partition_that_was_truncated_below_its_position(bench: Bench) -> None:
+def test_a_reader_loses_a_partition_that_was_truncated_below_its_position(bench):
     bench.receive(20.0, bench.read())
     bench.cluster.unclean_election(OFFSETS, bench.partition)
     assert _lost(bench.receive(20.0)) == [(1, False)]
 
 
-def test_a_reader_with_the_epoch_of_a_truncated_log_loses_it(bench: Bench) -> None:
+def test_a_reader_with_the_epoch_of_a_truncated_log_loses_it(bench):
     end, epoch = bench.log.end, bench.log.epoch
     bench.cluster.unclean_election(OFFSETS, bench.partition)
     while bench.log.end < end:  # the log grows until its end says nothing any more
@@ -379,24 +379,24 @@ def test_a_reader_with_the_epoch_of_a_truncated_log_loses_it(bench: Bench) -> No
 
 
 @pytest.mark.parametrize("offset", [-1, 1 << 40])
-def test_a_reader_that_starts_outside_the_log_loses_it(bench: Bench, offset: int) -> None:
+def test_a_reader_that_starts_outside_the_log_loses_it(bench, offset):
     assert _lost(bench.receive(20.0, bench.read(offset))) == [(1, False)]
 
 
-def test_a_reader_loses_a_topic_that_is_deleted(bench: Bench) -> None:
+def test_a_reader_loses_a_topic_that_is_deleted(bench):
     bench.receive(20.0, bench.read())
     bench.cluster.delete_topic(OFFSETS)
     assert [attempt for attempt, _ in _lost(bench.receive(20.0))] == [1]
 
 
-def test_nothing_arrives_from_a_partition_whose_broker_koff_cannot_reach(bench: Bench) -> None:
+def test_nothing_arrives_from_a_partition_whose_broker_koff_cannot_reach(bench):
     bench.conditions.disturbances.append(Disturbance("silent", BROKER_KINDS, bench.log.leader))
     assert not bench.receive(20.0, bench.read())
     bench.conditions.disturbances.clear()
     assert _offsets_of(bench.receive(30.0))
 
 
-def test_a_denied_topic_fails_as_a_whole(bench: Bench) -> None:
+def test_a_denied_topic_fails_as_a_whole(bench):
     bench.receive(20.0, bench.read())
     bench.conditions.denied_topics.add(OFFSETS)
     arrived = bench.receive(5.0)
@@ -405,14 +405,14 @@ def test_a_denied_topic_fails_as_a_whole(bench: Bench) -> None:
     assert not bench.receive(5.0)  # the reader has stopped
 
 
-def test_what_was_read_before_may_arrive_after_a_partition_is_stopped(bench: Bench) -> None:
+def test_what_was_read_before_may_arrive_after_a_partition_is_stopped(bench):
     bench.conditions.disturbances.append(Disturbance("slow", frozenset({"read"}), seconds=5.0))
     bench.receive(0.4, bench.read())
     arrived = bench.receive(20.0, StopReading(OFFSETS, frozenset([bench.partition])))
     assert {records.attempt for given in _polled(arrived) for records in given.records} == {1}
 
 
-def test_records_of_an_earlier_attempt_may_arrive_after_a_partition_is_begun_again() -> None:
+def test_records_of_an_earlier_attempt_may_arrive_after_a_partition_is_begun_again():
     attempts = set()
     for seed in range(60):
         bench = Bench(seed)
@@ -426,7 +426,7 @@ def test_records_of_an_earlier_attempt_may_arrive_after_a_partition_is_begun_aga
     assert attempts & {(1, 2), (2, 1)}
 
 
-def test_history_is_read_up_to_the_offset_that_was_asked_for(bench: Bench) -> None:
+def test_history_is_read_up_to_the_offset_that_was_asked_for(bench):
     until = bench.log.end - 3
     arrived = bench.receive(20.0, ReadHistory(7, OFFSETS, bench.partition, until))
     pieces = [given for given in arrived if isinstance(given, HistoryRead)]
@@ -435,7 +435,7 @@ def test_history_is_read_up_to_the_offset_that_was_asked_for(bench: Bench) -> No
     assert [piece.final for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
-def test_each_broker_answers_for_the_partitions_that_it_leads(bench: Bench) -> None:
+def test_each_broker_answers_for_the_partitions_that_it_leads(bench):
     arrived = bench.receive(20.0, FetchOffsets(1, "end", _all_partitions(bench)))
     answers = [given for given in arrived if isinstance(given, OffsetsFetched)]
     assert len(answers) == len({log.leader for _, log in _logs(bench)})
@@ -445,7 +445,7 @@ def test_each_broker_answers_for_the_partitions_that_it_leads(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("effect", ["silent", "refused"])
-def test_an_unreachable_broker_answers_late_or_never(bench: Bench, effect: Any) -> None:
+def test_an_unreachable_broker_answers_late_or_never(bench, effect):
     broker = bench.log.leader
     bench.conditions.disturbances.append(Disturbance(effect, BROKER_KINDS, broker))
     early = bench.receive(5.0, FetchOffsets(1, "end", _all_partitions(bench)))
@@ -459,7 +459,7 @@ def test_an_unreachable_broker_answers_late_or_never(bench: Bench, effect: Any) 
     assert bool(errors) == (effect == "refused")
 
 
-def test_a_deposed_leader_answers_with_an_old_end_offset(bench: Bench) -> None:
+def test_a_deposed_leader_answers_with_an_old_end_offset(bench):
     bench.cluster.truth.set_end("topic-0", 0, bench.cluster.now, 1 << 40)
     bench.cluster.topics["topic-0"].partitions[0].end = 1 << 40
     bench.conditions.deposed["topic-0", 0], bench.conditions.old_end_age_s = 1, 3.0
@@ -471,20 +471,20 @@ def test_a_deposed_leader_answers_with_an_old_end_offset(bench: Bench) -> None:
     assert int(old.offsets["topic-0", 0]) < int(new.offsets["topic-0", 0]) == 1 << 40
 
 
-def test_a_list_of_topics_may_lack_topics_for_a_moment(bench: Bench) -> None:
+def test_a_list_of_topics_may_lack_topics_for_a_moment(bench):
     bench.conditions.missing_topics, bench.conditions.wrong_topic_lists = frozenset({OFFSETS}), 1
     lists = [*bench.receive(1.0, FetchTopics(1)), *bench.receive(1.0, FetchTopics(2))]
     assert [OFFSETS in given.topics for given in lists if isinstance(given, TopicsFetched)] == [False, True]
 
 
-def test_answers_overtake_each_other(bench: Bench) -> None:
+def test_answers_overtake_each_other(bench):
     bench.conditions.latency_s = 4.0
     arrived = bench.receive(10.0, *(FetchTopics(id_) for id_ in range(20)))
     ids = [given.id for given in arrived if isinstance(given, TopicsFetched)]
     assert sorted(ids) == list(range(20)) != ids
 
 
-def test_coordinators_answer_for_all_groups(bench: Bench) -> None:
+def test_coordinators_answer_for_all_groups(bench):
     count = len(bench.cluster.topics[OFFSETS].partitions)
     (given,) = bench.receive(1.0, FetchGroups(1, frozenset(range(count)), count))
     assert isinstance(given, GroupsFetched)
@@ -504,7 +504,7 @@ def test_coordinators_answer_for_all_groups(bench: Bench) -> None:
     assert rows == {key: o for key, o in bench.cluster.truth.rows().items() if key[0] not in share}
 
 
-def test_groups_of_an_unreachable_coordinator_are_incomplete(bench: Bench) -> None:
+def test_groups_of_an_unreachable_coordinator_are_incomplete(bench):
     bench.conditions.disturbances.append(Disturbance("refused", BROKER_KINDS, bench.log.leader))
     count = len(bench.cluster.topics[OFFSETS].partitions)
     (given,) = bench.receive(30.0, FetchGroups(1, frozenset(range(count)), count))
@@ -512,7 +512,7 @@ def test_groups_of_an_unreachable_coordinator_are_incomplete(bench: Bench) -> No
     assert given.incomplete
 
 
-def test_only_the_response_about_a_leaderless_partition_waits_for_its_leader(bench: Bench) -> None:
+def test_only_the_response_about_a_leaderless_partition_waits_for_its_leader(bench):
     count = len(bench.cluster.topics[OFFSETS].partitions)
     bench.cluster.take_leader(OFFSETS, 0)
     request = FetchGroups(1, frozenset(range(count)), count)
@@ -525,7 +525,7 @@ def test_only_the_response_about_a_leaderless_partition_waits_for_its_leader(ben
     assert late.incomplete == {0: "has no leader"}
 
 
-def test_what_a_group_has_left_in_an_earlier_partition_is_listed_but_not_found(bench: Bench) -> None:
+def test_what_a_group_has_left_in_an_earlier_partition_is_listed_but_not_found(bench):
     cluster, count = bench.cluster, len(bench.cluster.topics[OFFSETS].partitions)
     cluster.grow_topic(OFFSETS, count + 7)
     for broker in cluster.brokers:
@@ -542,7 +542,7 @@ def test_what_a_group_has_left_in_an_earlier_partition_is_listed_but_not_found(b
     assert not given.incomplete
 
 
-def test_coordinators_are_not_ready_for_partitions_that_they_do_not_know_yet(bench: Bench) -> None:
+def test_coordinators_are_not_ready_for_partitions_that_they_do_not_know_yet(bench):
     count = len(bench.cluster.topics[OFFSETS].partitions)
     bench.cluster.grow_topic(OFFSETS, count + 40)
     arrived = bench.receive(40.0, FetchGroups(1, frozenset(range(count + 40)), count + 40))
@@ -552,7 +552,7 @@ def test_coordinators_are_not_ready_for_partitions_that_they_do_not_know_yet(ben
     assert reasons == {"its coordinator is not ready"}
 
 
-def test_a_user_who_may_not_describe_the_offsets_topic_gets_the_groups_all_the_same(bench: Bench) -> None:
+def test_a_user_who_may_not_describe_the_offsets_topic_gets_the_groups_all_the_same(bench):
     bench.conditions.hidden_topics = frozenset({OFFSETS})
     groups, topics = bench.receive(1.0, FetchGroups(1, frozenset({0}), 1), FetchTopics(2))
     if isinstance(groups, TopicsFetched):
@@ -568,7 +568,7 @@ def test_a_user_who_may_not_describe_the_offsets_topic_gets_the_groups_all_the_s
     assert groups.incomplete.keys() == {0}
 
 
-def test_the_first_record_at_an_offset_has_the_time_at_which_it_was_written(bench: Bench) -> None:
+def test_the_first_record_at_an_offset_has_the_time_at_which_it_was_written(bench):
     name = bench.cluster.ordinary_topics()[0]
     log: Any = bench.cluster.topics[name].partitions[0]
     log.write(10, EPOCH_MS)
@@ -588,7 +588,7 @@ def test_the_first_record_at_an_offset_has_the_time_at_which_it_was_written(benc
     assert given.denied == {name}
 
 
-def test_nothing_of_a_killed_koff_arrives(bench: Bench) -> None:
+def test_nothing_of_a_killed_koff_arrives(bench):
     bench.network.send([FetchTopics(1), bench.read()], bench.cluster.now)
     bench.network.restart()
     assert not bench.receive(20.0)
@@ -610,7 +610,7 @@ def _catalog(bench: Bench | None = None, seed: int = 1) -> Catalog:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_fault_can_begin_and_end_and_leaves_nothing_wrong(seed: int) -> None:
+def test_every_fault_can_begin_and_end_and_leaves_nothing_wrong(seed):
     for name in [make.__name__ for make in _catalog().weights()]:
         bench = Bench(seed)
         catalog = _catalog(bench, seed)
@@ -629,7 +629,7 @@ def test_every_fault_can_begin_and_end_and_leaves_nothing_wrong(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_plan_heals_everything_at_its_end(seed: int) -> None:
+def test_a_plan_heals_everything_at_its_end(seed):
     bench = Bench(seed)
     plan = _plan(bench, seed)
     while plan.next_event_s() < float("inf"):
@@ -640,7 +640,7 @@ def test_a_plan_heals_everything_at_its_end(seed: int) -> None:
     assert not bench.conditions.disturbances
 
 
-def test_plans_differ_and_have_every_kind_of_fault_and_some_none() -> None:
+def test_plans_differ_and_have_every_kind_of_fault_and_some_none():
     bench = Bench()
     plans = [tuple(drawn.kind for drawn in _plan(bench, seed).faults) for seed in range(1_000)]
     assert len(set(plans[:100])) > 80
@@ -648,7 +648,7 @@ def test_plans_differ_and_have_every_kind_of_fault_and_some_none() -> None:
     assert {make.__name__ for make in _catalog().weights()} == {kind for plan in plans for kind in plan}
 
 
-def test_an_unreachable_broker_may_hide_only_the_rows_that_need_it(bench: Bench) -> None:
+def test_an_unreachable_broker_may_hide_only_the_rows_that_need_it(bench):
     hides: dict[str, Any] = {}
     for seed in range(20):
         fault = _catalog(bench, seed).unreachable_broker()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -25,7 +25,7 @@ Fault = Callable[[SteadyGroups], None]
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[int, Pace], SteadyGroups]]:
+def start():
     """Starts a cluster with groups, and koff, and lets them run up to the fault."""
     running: list[SteadyGroups] = []
 
@@ -109,9 +109,7 @@ FAULTS = {
         pytest.param(QUICK, id="quick", marks=pytest.mark.thorough),
     ],
 )
-def test_a_pause_makes_no_group_seem_to_recover_and_no_healthy_group_seem_to_fail(
-    start: Callable[[int, Pace], SteadyGroups], pace: Pace, fault: str
-) -> None:
+def test_a_pause_makes_no_group_seem_to_recover_and_no_healthy_group_seem_to_fail(start, pace, fault):
     groups = start(SEED, pace)
     assert {list_verdicts(groups, habit)[-1] in BAD for habit in pace[3]} == {True}
     FAULTS[fault](groups)

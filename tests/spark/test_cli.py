@@ -219,7 +219,7 @@ def test_a_backfill_ends_with_what_it_took_and_where_it_is(one_java: OneJava, tm
 
 
 @pytest.mark.timeout(600)
-def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_and_report_end(
+def test_run_once_ends_with_what_it_wrote_and_check_status_maintain_and_report_agree(
     kafka: KafkaCluster, one_java: OneJava, tmp_path: Path
 ) -> None:
     topic = kafka.create_topic()
@@ -239,6 +239,12 @@ def test_run_once_ends_with_what_it_wrote_and_check_agrees_and_maintain_and_repo
     assert found["lag"]["ok"]
     assert found["agreement with brokers"]["text"] == "0 offsets behind the brokers"
     assert done.returncode == (0 if found["freshness"]["ok"] else 3), done.stderr
+    done = one_java.run("status", *tables)
+    assert done.returncode == 0, done.stderr
+    head, cluster, *_ = done.stdout.splitlines()
+    assert head.split()[:3] == ["CLUSTER", "GROUPS", "SLOTS"]
+    assert cluster.split()[:3] == ["c", "1", "1"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[-len(TABLES) :]] == list(TABLES)
     done = one_java.run("maintain", *tables)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

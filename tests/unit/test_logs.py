@@ -7,7 +7,6 @@ import logging
 import weakref
 from typing import Any
 
-import pytest
 import structlog
 
 from koff.logs import get_logger
@@ -25,12 +24,12 @@ def write_all() -> None:
         log.exception("the callback raised", messages=3)
 
 
-def test_without_any_configuration_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_any_configuration_nothing_is_printed(capfd):
     write_all()
     assert capfd.readouterr() == ("", "")
 
 
-def test_logging_gets_the_events_with_their_fields(caplog: pytest.LogCaptureFixture) -> None:
+def test_logging_gets_the_events_with_their_fields(caplog):
     with caplog.at_level(logging.INFO, "koff"):
         write_all()
     assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
@@ -42,9 +41,7 @@ def test_logging_gets_the_events_with_their_fields(caplog: pytest.LogCaptureFixt
     assert "ValueError: a bug" in caplog.text
 
 
-def test_an_error_that_a_handler_keeps_has_its_traceback_as_text_and_keeps_no_variables(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_error_that_a_handler_keeps_has_its_traceback_as_text_and_keeps_no_variables(caplog):
     class Client:
         pass
 
@@ -64,7 +61,7 @@ def test_an_error_that_a_handler_keeps_has_its_traceback_as_text_and_keeps_no_va
         assert text in caplog.text
 
 
-def test_structlog_gets_them_where_it_is_configured(capfd: pytest.CaptureFixture[str]) -> None:
+def test_structlog_gets_them_where_it_is_configured(capfd):
     with structlog.testing.capture_logs() as lines:
         write_all()
     assert lines[1] == {
@@ -78,7 +75,7 @@ def test_structlog_gets_them_where_it_is_configured(capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_disk_that_is_full_is_no_error_of_who_logs() -> None:
+def test_a_disk_that_is_full_is_no_error_of_who_logs():
     def fail(*_: Any) -> Any:
         raise OSError(errno.ENOSPC, "no space left on device")
 

@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.parametrize("package", ["koff.client", "koff.kafkatest", "koff.proto"])
-def test_a_package_has_the_names_of_its_public_module_and_no_others(package: str) -> None:
+def test_a_package_has_the_names_of_its_public_module_and_no_others(package):
     module = import_module(package)
     public = vars(import_module(f"{package}.public"))
     assert len(module.__all__) > 10
@@ -17,7 +17,7 @@ def test_a_package_has_the_names_of_its_public_module_and_no_others(package: str
         _ = module.absent
 
 
-def test_the_jars_can_be_fetched_before_koffs_dependencies_are_installed() -> None:
+def test_the_jars_can_be_fetched_before_koffs_dependencies_are_installed():
     # -S: without the packages of the environment, as `make demo` fetches the jars
     code = "import sys, koff.kafkatest.jars; print('confluent_kafka' in sys.modules)"
     shown = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False)

@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,9 +29,7 @@ def open_connection(_: Path) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("open_one", "what"), [(open_thread, "thread"), (open_file, "left"), (open_connection, "socket")]
 )
-def test_what_is_left_open_is_named_and_what_is_closed_soon_is_not(
-    open_one: Callable[[Path], Any], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_left_open_is_named_and_what_is_closed_soon_is_not(open_one, what, tmp_path, monkeypatch):
     with expect_nothing_left():
         open_one(tmp_path)()
     monkeypatch.setattr("tests.used_resources.PATIENCE_S", 0.05)

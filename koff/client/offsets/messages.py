@@ -1,7 +1,8 @@
 """ListOffsets and Metadata: encoded requests, and tables of their responses.
 
 Layouts: ListOffsetsRequest.json, ListOffsetsResponse.json, MetadataRequest.json and MetadataResponse.json.
-koff uses the versions that Kafka 2.8 introduced, and later ones as long as their layout is the same.
+koff uses the versions that Kafka 2.8 introduced, and later ones as long as their layout is the same. Metadata
+is of Kafka 2.4 at least.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TypeVar
 
 from koff.client.cluster_conf import TopicPartition
 from koff.client.wire.connection import Connection, UnsupportedVersion
-from koff.proto.primitives import Malformed, write_uvarint
+from koff.proto.primitives import ZERO_UUID, Malformed, write_uvarint
 from koff.proto.readers import compile_struct_reader
 from koff.proto.requests import Api, EncodedRequest
 from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, UUID, array, field, nested, nullable, struct
@@ -21,7 +22,7 @@ from koff.proto.schema import INT8, INT16, INT32, INT64, STRING, UUID, array, fi
 T = TypeVar("T")
 
 LIST_OFFSETS_VERSIONS = (6, 9)
-METADATA_VERSIONS = (10, 12)
+METADATA_VERSIONS = (9, 12)
 LATEST, EARLIEST = -1, -2
 """The timestamps that stand for the end and the start of the log."""
 
@@ -30,6 +31,8 @@ _ROW = numbers.Struct(">iiqx")
 _NO_EPOCH = -1
 """The leader responds whatever its epoch is. With an epoch, each new epoch of the same leader would give an
 error until the metadata is fetched again."""
+_FIRST_WITH_IDS = 10
+"""Version 9 of Metadata, the newest of Azure Event Hubs, has no topic ids."""
 _NO_TOPIC_ID = b"\0" * 16
 
 
@@ -89,7 +92,7 @@ class TopicMetadata:
 
     error_code: int = field(INT16)
     name: str | None = field(nullable(STRING))
-    topic_id: str = field(UUID)
+    topic_id: str = field(UUID, since=10, default=ZERO_UUID)
     is_internal: int = field(INT8)
     partitions: tuple[LeaderMetadata, ...] = field(array(nested(LeaderMetadata)))
     authorized_operations: int = field(INT32)
@@ -130,11 +133,11 @@ def encode_metadata(version: int, topics: Collection[str] | None) -> EncodedRequ
     body = bytearray()
     write_uvarint(body, 0 if topics is None else len(topics) + 1)
     for name in topics or ():
-        body += _NO_TOPIC_ID
+        body += _NO_TOPIC_ID if version >= _FIRST_WITH_IDS else b""
         _write_string(body, name)
         body += b"\0"
-    # No topic is created, and no authorized operations are returned. Version 10 has one flag more.
-    body += b"\0\0\0" if version == METADATA_VERSIONS[0] else b"\0\0"
+    # No topic is created, and no authorized operations are returned. Version 10 still has one flag more.
+    body += b"\0\0\0" if version <= _FIRST_WITH_IDS else b"\0\0"
     body += b"\0"
     return EncodedRequest(
         Api.METADATA, version, bytes(body), partial(decode_response, MetadataResponse, version)

@@ -97,7 +97,7 @@ class EndOffsets:
 
     @property
     def has_responses(self) -> bool:
-        """Whether each present partition had a response, or a failure, since `forget_answers`."""
+        """Whether each present partition had a response, or a failure, since `forget_responses`."""
         return self.present <= self._responded
 
     def unknown_topics(self) -> set[str]:

@@ -93,7 +93,7 @@ class RecordRetention:
             self._outbox.send(request, self, now, TIMEOUT_S)
 
     def receive(self, given: TopicConfigsFetched, pending: Pending[FetchTopicConfigs], now: Moment) -> None:
-        """Takes settings. What is not known any more stays as it was."""
+        """Takes settings. A retention that is not known any more stays as it was."""
         configs = {name: given.configs.get(name, "no response") for name in pending.request.topics}
         found = {name: read_retention_s(of_topic) for name, of_topic in configs.items()}
         known = {name: retention_s for name, retention_s in found.items() if retention_s is not None}

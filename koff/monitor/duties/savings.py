@@ -1,4 +1,4 @@
-"""What has to be saved, and when: the state of each partition that changed, and that the others did not.
+"""The requests to save: the state of each partition that changed, and an index of those that did not.
 
 Requests to the disk are carried out in order, and at most one round is open: a slow disk is not given more.
 """

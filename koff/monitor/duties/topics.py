@@ -178,7 +178,7 @@ class TopicLists:
 
 @dataclass(slots=True)
 class _Doubt:
-    """What responses say about a topic, against what is believed."""
+    """The responses about a topic that contradict what koff believes."""
 
     seen: Topic | None
     first_s: float
@@ -207,7 +207,7 @@ class TopicList:
         return bool(self._doubts)
 
     def is_another(self, topic: str) -> bool:
-        """Whether the newest response shows another topic of that name than what is believed."""
+        """Whether the newest response shows another topic of that name than the one that koff believes in."""
         return topic in self._doubts and self._doubts[topic].seen is not None
 
     def partition_count(self, topic: str) -> int | None:

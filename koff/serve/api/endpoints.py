@@ -8,6 +8,7 @@ from typing import Any
 
 from koff.serve.api import queries
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC
+from koff.serve.api.earlier_objects import BUDGET, EARLIER
 from koff.serve.api.group_columns import MOST_LABELS
 from koff.serve.api.group_objects import (
     CAUSES,
@@ -24,6 +25,7 @@ from koff.serve.api.incident_objects import INCIDENT
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, label, regex, whole_number
 from koff.serve.api.scale_objects import SCALE
 from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
+from koff.serve.api.unused_objects import UNUSED
 from koff.view.cluster_view import Views
 from koff.view.lag_history import Course
 
@@ -216,6 +218,14 @@ _BY_PATH = (
                 "group": object_of({**GROUP.schema["properties"], **DETAILS.schema["properties"]}),
                 "last_hour": _LAST_HOUR,
                 "last_known": LAST_KNOWN,
+                "earlier": {
+                    "description": "The same hour a day and a week before, as far as koff has kept it.",
+                    **list_of(EARLIER.schema),
+                },
+                "budget": {
+                    "description": "How long it missed its objective. Null: it has none, or nothing is kept.",
+                    **nullable(BUDGET),
+                },
                 "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
                 "partitions": list_of(ROW.schema),
                 "runbook_url": {
@@ -227,6 +237,17 @@ _BY_PATH = (
                     **list_of(STRING),
                 },
             }
+        ),
+    ),
+    ApiEndpoint(
+        f"{ROOT}/clusters/{{cluster}}/unused",
+        "The groups of a cluster that nobody uses. `koff unused` checks topics, too.",
+        queries.list_unused,
+        object_of({**_LIST, "cluster": STRING, "unused": list_of(UNUSED.schema)}),
+        (
+            whole_number("idle_s", "A group is idle after so many seconds.", 0, 10**9, default=3 * 86_400),
+            whole_number("topics_above", "Name groups that read more topics.", 0, 10**9, default=50),
+            *_PAGE,
         ),
     ),
     ApiEndpoint(
@@ -280,6 +301,7 @@ ENDPOINTS = (
     _ask_in_query(f"{ROOT}/cluster", _PATHS[f"{ROOT}/clusters/{{cluster}}"]),
     _ask_in_query(f"{ROOT}/topics", _PATHS[f"{ROOT}/clusters/{{cluster}}/topics"]),
     _ask_in_query(f"{ROOT}/topic", _PATHS[f"{ROOT}/clusters/{{cluster}}/topics/{{topic}}"]),
+    _ask_in_query(f"{ROOT}/unused", _PATHS[f"{ROOT}/clusters/{{cluster}}/unused"]),
     _ask_in_query(f"{ROOT}/group", _PATHS[f"{ROOT}/clusters/{{cluster}}/groups/{{group}}"]),
 )
 

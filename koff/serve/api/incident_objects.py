@@ -40,7 +40,7 @@ class ClusterIncident(NamedTuple):
 
 
 INCIDENT: JsonObject[ClusterIncident] = JsonObject(
-    JsonField("key", STRING, "The same in all events of the incident.", "incident.key"),
+    JsonField("key", STRING, "That of its events, and of all incidents of the group.", "incident.key"),
     JsonField("cluster", nullable(STRING), "The cluster."),
     JsonField("group", STRING, "The group.", "incident.group"),
     JsonField("opened_ms", COUNT, "When it began, in ms since 1970.", "incident.opened_ms"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
 from koff.serve.api.commands import list_commands
+from koff.serve.api.earlier_objects import build_budget, build_earlier
 from koff.serve.api.group_columns import (
     GroupColumns,
     GroupPlace,
@@ -28,11 +30,13 @@ from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound, NotKnown, Problem
 from koff.serve.api.scale_objects import SCALE, NamedScale
 from koff.serve.api.topic_columns import TopicColumns
+from koff.serve.api.unused_objects import UNUSED, Removable
 from koff.serve.process_memory import read_memory_bytes
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.incidents import Incident
 from koff.view.lag_history import STEP_S, Course, find_last_known
 from koff.view.scaling import NoScale, scale_group
+from koff.view.unused import Limits, list_unused_groups
 
 Names = Mapping[str, str]
 """The names in the path, or in the query."""
@@ -108,6 +112,16 @@ def list_groups(views: Views, names: Names, query: Query) -> dict[str, Any]:
     return list_all_groups(views, names, {**query, "cluster": names["cluster"]})
 
 
+def list_unused(views: Views, names: Names, query: Query) -> dict[str, Any]:
+    """A page of the groups of a cluster that nobody uses."""
+    view = find_cluster(views, names["cluster"])
+    limits = Limits(query["idle_s"], math.inf, query["topics_above"])
+    found = list_unused_groups(view, limits, {})
+    page = found[query["offset"] : query["offset"] + query["limit"]]
+    shown = [UNUSED.build(Removable(each, BROKERS)) for each in page]
+    return {**_describe_page(len(found), query), "cluster": view.cluster, "unused": shown}
+
+
 def list_incidents(views: Views, _names: Names, query: Query) -> dict[str, Any]:
     """A page of the incidents of all clusters, or of the one in the query."""
     chosen = views.clusters if query["cluster"] is None else [find_cluster(views, query["cluster"])]
@@ -156,6 +170,8 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
         "group": {**GROUP.build(explain_total(place, total)), **DETAILS.build(details)},
         "last_hour": _build_last_hour(course),
         "last_known": last_known._asdict() if last_known else None,
+        "earlier": build_earlier(place.view.activity.archive, place.name, course),
+        "budget": build_budget(place.view.activity.archive, place.name, place.view.snapshot.now_ms),
         "members": members,
         "partitions": list(build_rows(selected)),
         "runbook_url": place.view.find_runbook_url(place.name, total.cause.label),

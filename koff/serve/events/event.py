@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Literal, Self, get_args
 
+from koff.view.incidents import build_key
 from koff.view.owners import Owner
 
 Kind = Literal[
@@ -93,8 +95,9 @@ class ClusterEvent:
 
     @property
     def thing(self) -> str:
-        """The key; that of an event of its own is its id."""
-        return self.key or self.id
+        """The key. That of an event of its own is made of what it says: two koffs give it the same."""
+        digest = hashlib.sha256(self.text.encode(errors="replace")).hexdigest()[:12]
+        return self.key or build_key(self.cluster, self.kind, self.group or "", digest)
 
     def reaches(self, least: Severity) -> bool:
         """Whether the event, or what it ends, is at least so severe."""

@@ -5,8 +5,9 @@ Times are in seconds: `now_s` is monotonic, `at_s` is since 1970.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from koff.serve.events.event import ClusterEvent, Severity, format_time
@@ -55,15 +56,14 @@ class NoticeQueue:
             self._waiting.popleft()
         return too_many
 
-    def remind(self, lasting: Lasting, now_s: float, at_s: float) -> int:
-        """Adds a notice of each incident of which nothing was told for a while. Returns as `add`."""
-        if self._conf.remind_s is None:
-            return 0
+    def remind(self, lasting: Lasting, now_s: float, at_s: float, untold: Collection[str] = ()) -> int:
+        """Adds a notice of each incident of which nothing was told for a while, or ever. Returns as `add`."""
         told_s = {key: self._told_s.get(key, now_s) for key in lasting}
-        due = [key for key, since_s in told_s.items() if now_s - since_s >= self._conf.remind_s]
+        remind_s = math.inf if self._conf.remind_s is None else self._conf.remind_s
+        due = [key for key, since_s in told_s.items() if key in untold or now_s - since_s >= remind_s]
         self._told_s = told_s | dict.fromkeys(due, now_s)
-        if self._hold is not None:  # the summary tells of it
-            return 0
+        if self._hold is not None:  # the summary tells of the others
+            due = [key for key in due if key in untold]
         events = [event for key in due if self._conf.fits(event := lasting[key]())]
         if len(events) > MOST_REMINDERS and not self._conf.notices.keeps_alerts:
             events = [_sum_up(events, f"{count(len(events), 'incident')} last", at_s)]
@@ -116,7 +116,8 @@ class NoticeQueue:
         if self._conf.notices.keeps_alerts:
             self._waiting = deque(newest)
             return
-        began = {event.thing for event in self._waiting if event.ends is None}
+        first = {event.thing: event for event in reversed(self._waiting)}
+        began = {thing for thing, event in first.items() if event.ends is None}
         rest = [event for event in newest if event.ends is None or event.thing not in began]
         since = format_time(round(hold.since_s * 1000))
         head = f"{count(number, 'event')} held back since {since} ({hold.why})"

@@ -10,7 +10,7 @@ from koff.logs import get_logger
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.event_log import EventLog
-from koff.serve.events.reminders import list_lasting
+from koff.serve.events.notices import Notices
 from koff.serve.events.webhook import Webhooks
 from koff.view.cluster_view import ClusterView, NoProgress, Views
 
@@ -22,11 +22,15 @@ STOP_S = 2.0
 
 
 class Events:
-    """Where events go: to the event log, which the streams read, and to webhooks."""
+    """Where events go: to the event log, which the streams read, and to webhooks.
 
-    def __init__(self) -> None:
+    With the URL of a `first` koff, this one is its standby.
+    """
+
+    def __init__(self, first: str | None = None) -> None:
         self.log = EventLog(_read_clock_ms())
         self.webhooks = Webhooks()
+        self.notices = Notices(self.webhooks, first)
 
 
 class EventWatcher:
@@ -55,6 +59,7 @@ class EventWatcher:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)
+        self._events.notices.stop()
 
     def note_restart(self, cluster: str) -> None:
         """Notes that views of that cluster will be of another monitor: the one before gives no more."""
@@ -68,17 +73,16 @@ class EventWatcher:
         for cluster in restarted & self._clusters.keys():
             self._clusters[cluster].restart()
         now_ms = _read_clock_ms()
+        views: tuple[ClusterView, ...] = ()
         try:
             views = self._take_views().clusters
         except NoProgress as error:
             for cluster, changes in self._clusters.items():
-                self._publish(changes.note_no_view(cluster, str(error), now_ms), now_ms)
-            return
+                self._publish(cluster, changes.note_no_view(cluster, str(error), now_ms), now_ms)
         for view in views:
             if view.cluster is not None and not self._stopped.is_set():
                 self._compare(view.cluster, view, now_ms)
-        if self._events.webhooks.reminds:
-            self._events.webhooks.remind(list_lasting(views, now_ms))
+        self._events.notices.look(views, now_ms)
 
     def _compare(self, cluster: str, view: ClusterView, now_ms: int) -> None:
         changes = self._clusters.setdefault(cluster, ClusterChanges())
@@ -89,18 +93,18 @@ class EventWatcher:
             self._clusters[cluster] = ClusterChanges(changes.incidents)
             self._note_fault(error)
         else:
-            self._publish(events, now_ms)
+            self._publish(cluster, events, now_ms)
 
-    def _publish(self, events: Sequence[ClusterEvent], now_ms: int) -> None:
+    def _publish(self, cluster: str, events: Sequence[ClusterEvent], now_ms: int) -> None:
         if not events:
             return
         events = self._events.log.add(events, now_ms)
-        self._events.webhooks.send(events)
+        self._events.notices.send(cluster, events)
         for event in events[:MOST_LOGGED]:
             write = log.info if event.severity is Severity.INFO else log.warning
             write(event.text, kind=event.kind, cluster=event.cluster, id=event.id)
         if len(events) > MOST_LOGGED:
-            log.info("more events", cluster=events[0].cluster, count=len(events) - MOST_LOGGED)
+            log.info("more events", cluster=cluster, count=len(events) - MOST_LOGGED)
 
     def _run(self) -> None:
         while True:

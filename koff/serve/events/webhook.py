@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from koff.logs import get_logger
 from koff.serve.events.event import ClusterEvent
@@ -70,10 +70,10 @@ class Webhooks:
         """Whether a webhook tells again of incidents that last."""
         return any(sender.conf.remind_s is not None for sender in self._senders)
 
-    def remind(self, lasting: Lasting) -> None:
-        """Takes the incidents that last at present. Returns at once."""
+    def remind(self, lasting: Lasting, untold: Collection[str] = ()) -> None:
+        """Takes the incidents that last at present: those with `untold` keys now. Returns at once."""
         for sender in self._senders:
-            sender.remind(lasting)
+            sender.remind(lasting, untold)
 
     def stop(self) -> None:
         """Stops all, within `STOP_S`. What waits is sent once more."""
@@ -112,10 +112,10 @@ class _Sender:
             self._changed.notify_all()
         self._counts.add_dropped(dropped)
 
-    def remind(self, lasting: Lasting) -> None:
+    def remind(self, lasting: Lasting, untold: Collection[str]) -> None:
         """Takes the incidents that last."""
         with self._changed:
-            dropped = self._queue.remind(lasting, time.monotonic(), time.time())
+            dropped = self._queue.remind(lasting, time.monotonic(), time.time(), untold)
             self._changed.notify_all()
         self._counts.add_dropped(dropped)
 

@@ -46,7 +46,7 @@ class Family(Generic[N]):
 
     `text` is the HELP. `absent` is when there is no series, besides "the cluster is not known yet". `query`
     is an example in PromQL. Families that are not `default` are served if they are chosen by name. `most` is
-    how many series each group or topic may have.
+    how many series each group or topic may have, besides a series for each of its members.
     """
 
     name: str

@@ -47,7 +47,7 @@ def koff_group_lag_seconds(numbers: ShardNumbers) -> Iterator[Column]:
 @SHARDS.family(_TOPIC, "offsets", "sum by (topic) (koff_group_topic_lag)", f"no lag is known; {_WITHHELD}")
 def koff_group_topic_lag(numbers: ShardNumbers) -> Column:
     """Sum of the known lags of the group's partitions of the topic."""
-    return _sum_lags(numbers, numbers.of_topics, numbers.whole_topics)
+    return sum_lags(numbers, numbers.of_topics, numbers.whole_topics)
 
 
 @SHARDS.family(
@@ -72,7 +72,7 @@ def koff_group_topic_consumed_total(numbers: ShardNumbers) -> Column:
     return Column(numbers.consumed.sums, numbers.committed_topics)
 
 
-def _sum_lags(numbers: ShardNumbers, index: NDArray[np.integer[Any]], whole: Mask) -> Column:
+def sum_lags(numbers: ShardNumbers, index: NDArray[np.integer[Any]], whole: Mask) -> Column:
     """The known lags summed by `index`, where the sum is `whole`. A sum without a known lag is left out."""
     known, sums = numbers.lags.known, np.zeros(len(whole), np.int64)
     np.add.at(sums, index[known], numbers.lag[known])
@@ -86,7 +86,7 @@ def _sum_lags(numbers: ShardNumbers, index: NDArray[np.integer[Any]], whole: Mas
 @SHARDS.family(_GROUP, "offsets", "koff_group_total_lag > 10000", f"no lag is known; {_WITHHELD}")
 def koff_group_total_lag(numbers: ShardNumbers) -> Column:
     """Sum of the known lags of the group's partitions."""
-    return _sum_lags(numbers, numbers.of_groups, numbers.whole_groups)
+    return sum_lags(numbers, numbers.of_groups, numbers.whole_groups)
 
 
 @SHARDS.family(

@@ -23,6 +23,8 @@ from koff.serve.metrics.numbers import (
 Lags = NDArray[np.float64]
 Ranked = tuple[Labels, Lags]
 """Labels, and the lag of each: -1 if it is unknown."""
+Costs = NDArray[np.int64]
+"""How many series each label may have."""
 
 
 def limit_series(limit: int, families: Iterable[Family[Any]], numbers: ClusterNumbers) -> None:
@@ -38,7 +40,9 @@ def limit_series(limit: int, families: Iterable[Family[Any]], numbers: ClusterNu
     of_topics = _sum(of_partitions, partitions.of_topics, len(partitions.labels["topic"]))
     by_topic = dict(zip(dict.fromkeys(partitions.partitions.topic), of_topics.tolist(), strict=True))
     of_listed = np.array([by_topic.get(topic, -1.0) for topic in numbers.view.facts.topics])
+    families = list(families)
     counts = _count_by_kind(families, len(numbers.view.facts.log_sizes))
+    of_members = sum("member_id" in family.labels for family in families)
     for subject, level, ranked in (
         (SHARDS, "group", [_rank_sums(each, "group", each.of_groups) for each in numbers.shards]),
         (LISTED, "topic", [(numbers.listed.labels["topic"], of_listed)]),
@@ -47,8 +51,15 @@ def limit_series(limit: int, families: Iterable[Family[Any]], numbers: ClusterNu
         (SHARDS, "partition", [(each.labels["partition"], _list_lags(each)) for each in numbers.shards]),
         (PARTITIONS, "partition", [(partitions.labels["partition"], of_partitions)]),
     ):
-        if count := counts[subject.name, level]:
-            left -= count * _keep_largest(ranked, left // count)
+        costs = [np.full(len(labels), counts[subject.name, level]) for labels, _ in ranked]
+        if level == "group" and of_members:
+            members = map(_count_members, numbers.shards)
+            costs = [cost + of_members * count for cost, count in zip(costs, members, strict=True)]
+        left -= _keep_largest(ranked, costs, left)
+
+
+def _count_members(numbers: ShardNumbers) -> Costs:
+    return np.array([len(group.members) for group in numbers.groups], np.int64)
 
 
 def _count_by_kind(families: Iterable[Family[Any]], brokers: int) -> Counter[tuple[str, str]]:
@@ -60,19 +71,19 @@ def _count_by_kind(families: Iterable[Family[Any]], brokers: int) -> Counter[tup
     return counts
 
 
-def _keep_largest(ranked: Sequence[Ranked], most: int) -> int:
-    """Keeps so many of the labels: those with the largest lags. Returns how many are kept."""
-    lags = [lag for _, lag in ranked]
-    if (count := sum(map(len, lags))) <= most:
+def _keep_largest(ranked: Sequence[Ranked], costs: Sequence[Costs], most: int) -> int:
+    """Keeps the labels with the largest lags, of `most` series together. Returns how many series are kept."""
+    lags, cost = [lag for _, lag in ranked], np.concatenate([np.zeros(0, np.int64), *costs])
+    if (count := int(cost.sum())) <= most:
         return count
     # Of equal lags, the first are kept at each scrape.
-    largest = np.argsort(-np.concatenate(lags), kind="stable")[:most]
-    kept = np.zeros(count, np.bool_)
-    kept[largest] = True
+    largest = np.argsort(-np.concatenate(lags), kind="stable")
+    kept = np.zeros(len(cost), np.bool_)
+    kept[largest] = np.cumsum(cost[largest]) <= most
     sizes = np.cumsum([len(lag) for lag in lags])[:-1]
     for (labels, _), mask in zip(ranked, np.split(kept, sizes), strict=True):
         labels.kept = mask
-    return most
+    return int(cost[kept].sum())
 
 
 def _rank_partitions(shards: Iterable[ShardNumbers], partitions: PartitionNumbers) -> Lags:

@@ -14,6 +14,7 @@ from koff.serve.metrics.family import Column, Subject
 from koff.serve.metrics.labels import Labels, Level, LevelLabels, Mask
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from koff.view.growth import Growth
+from koff.view.shard_members import ShardMembers, find_shard_members
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -148,6 +149,11 @@ class ShardNumbers:
         known &= self.shard.summable_groups()[self.group_of_topic]
         known[self.of_topics[self.shard.is_withheld(Reason.COMMITS_NOT_CURRENT)]] = False
         return known
+
+    @cached_property
+    def members(self) -> ShardMembers:
+        """The members of the groups, and which rows each has."""
+        return find_shard_members(self.snapshot, self.shard)
 
     def find_coordinator(self) -> str:
         """The id of the broker that coordinates the groups; "" if it is not known."""

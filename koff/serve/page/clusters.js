@@ -4,15 +4,17 @@ import { apiPath, fetchJson } from "./api.js";
 import { byId, element, facts, link, patchChildren } from "./dom.js";
 import { STATUSES, unknownSince } from "./groups.js";
 import { figures, markEvents } from "./plot.js";
-import { duration, number, status, visible } from "./words.js";
+import { duration, groupLink, number, soft, status, visible } from "./words.js";
+
+const MOST_UNUSED = 50;
 
 export async function fetchClusters(names) {
-  const [page, ...clusters] = await Promise.all([
-    fetchJson(apiPath("groups", { limit: 1 })),
-    ...names.map((name) => fetchJson(apiPath("cluster", { cluster: name }))),
+  const each = (path, more) => Promise.all(names.map((name) => fetchJson(apiPath(path, { cluster: name, ...more }))));
+  const [page, clusters, unused] = await Promise.all([
+    fetchJson(apiPath("groups", { limit: 1 })), each("cluster"), each("unused", { limit: MOST_UNUSED }),
   ]);
   const counts = new Map(page.counts.map((each) => [each.cluster, each]));
-  return clusters.map((cluster) => ({ cluster, counts: counts.get(cluster.cluster) }));
+  return clusters.map((cluster, at) => ({ cluster, counts: counts.get(cluster.cluster), unused: unused[at] }));
 }
 
 export function showClusters(found, all, events) {
@@ -21,7 +23,7 @@ export function showClusters(found, all, events) {
     element("h2", { textContent: "Clusters" }),
     element("p", {}, `${all.readiness}. `, all.memory_bytes === null ? "" : `koff uses ${number(all.memory_bytes / 2 ** 20)} MiB of memory.`),
     ...unreached.map((cluster) => element("p", { className: "error", textContent: cluster.readiness })),
-    ...found.map(({ cluster, counts }) => showCluster(cluster, counts, events)),
+    ...found.map((each) => showCluster(each, events)),
   ]);
 }
 
@@ -34,7 +36,7 @@ function countGroups(name, counts) {
 }
 
 // Of a cluster that koff does not know, nothing is shown as known.
-function showCluster(cluster, counts, events) {
+function showCluster({ cluster, counts, unused }, events) {
   const name = cluster.cluster;
   const course = cluster.last_hour;
   const marks = markEvents(events.filter((event) => event.cluster === name && !event.group));
@@ -43,9 +45,23 @@ function showCluster(cluster, counts, events) {
     cluster.ready ? null : element("p", {}, unknownSince(cluster)),
     cluster.missing.map((text) => element("p", { className: "error", textContent: text })),
     cluster.groups === null ? null : showFacts(cluster, counts),
+    showUnused(name, unused),
     element("div", { className: "courses" }, course
       ? figures(name, { time_lag_s: "Longest time lag", lag: "Lag of all groups" }, course, null, { marks })
       : []));
+}
+
+// Groups that nobody uses, with what deleting each would lose. koff deletes nothing.
+function showUnused(cluster, { total, unused }) {
+  if (!total) return null;
+  const items = unused.map((each) => element("li", {},
+    groupLink(cluster, each.name), `: ${each.text}. Deleting it loses ${each.loses}. `,
+    each.command ? element("button", { type: "button", textContent: "Copy the command", dataset: { copy: each.command } }) : null));
+  const more = total > unused.length ? element("p", { className: "soft", textContent: `and ${number(total - unused.length)} more` }) : null;
+  return element("details", {},
+    element("summary", { textContent: `To clean up: ${total === 1 ? "one group" : `${total.toLocaleString("en")} groups`}` }),
+    element("ul", {}, items), more,
+    element("p", {}, soft("koff unused checks topics, too.")));
 }
 
 function showFacts(cluster, counts) {

@@ -20,6 +20,7 @@ export function showGroup(found, events, incidents, back, at_ms) {
     ...showCommands(found.commands),
     showTime(found.last_hour, at_ms),
     element("section", { className: "courses" }, showCourses(found, group, events, incidents, at_ms)),
+    showBudget(found.budget),
     showFacts(group, found.partitions),
     ...showPartitions(found, group),
     ...showMembers(found, group),
@@ -41,6 +42,22 @@ function showFacts(group, rows) {
     ["Coordinator", number(group.coordinator)],
     ["Owner", [group.owner?.team, group.owner?.contact].filter(Boolean).map(visible).join(", ") || number(null)],
   ]);
+}
+
+const percent = (value) => `${(value * 100).toLocaleString("en", { maximumFractionDigits: 2 })} %`;
+
+// How much is left of the time in which the group may miss its objective, as a bar.
+function showBudget(budget) {
+  if (!budget) return null;
+  const left = Math.max(budget.left, 0);
+  const allowed = `the ${percent(1 - budget.target)} of 30 days in which it may miss its objective`;
+  const windows = budget.windows.filter((each) => each.late !== null).map((each) =>
+    `${duration(each.window_s)}: late for ${percent(each.late)}, burn rate ${number(each.burn_rate)}; ${percent(each.known)} is known`);
+  return element("section", { className: "budget" },
+    element("h2", { textContent: "Error budget" }),
+    element("p", { textContent: budget.left < 0 ? `It has been late for longer than ${allowed}.` : `${percent(left)} is left of ${allowed}.` }),
+    element("progress", { max: 1, value: left, ariaLabel: `${percent(left)} of the error budget is left` }),
+    element("ul", { className: "soft" }, windows.map((text) => element("li", { textContent: text }))));
 }
 
 const rate = (value) => (value === null ? number(null) : `${value.toLocaleString("en", { maximumFractionDigits: 1 })} offsets a second`);
@@ -91,7 +108,7 @@ function showCourses(found, group, events, incidents, at_ms) {
   const marks = [...markEvents(events), ...incidents.flatMap(markSteps)];
   const label = group.allowance_from === "objective" ? "objective" : "allowed";
   const allowed = group.allowance_s === null ? null : { label, value: group.allowance_s };
-  return figures(key, { time_lag_s: "Time lag", lag: "Lag" }, course, allowed, { marks, at_ms });
+  return figures(key, { time_lag_s: "Time lag", lag: "Lag" }, course, allowed, { marks, at_ms, earlier: found.earlier });
 }
 
 // What an open transaction did is known from the causes of an incident only.

@@ -75,9 +75,9 @@ function create(entry, show) {
 
 const most = (values) => Math.max(...values.filter((value) => value !== null));
 
-function summarize([{ values }, compared], show) {
-  const now = values.at(-1) === null ? "unknown" : show(values.at(-1));
-  return `now ${now}, at most ${show(most(values))}${compared ? `, ${compared.label} ${show(compared.values[0])}` : ""}`;
+function summarize([{ values }, ...compared], show) {
+  const last = (each) => (each.at(-1) === null ? "unknown" : show(each.at(-1)));
+  return [`now ${last(values)}`, `at most ${show(most(values))}`, ...compared.map((curve) => `${curve.label} ${last(curve.values)}`)].join(", ");
 }
 
 const summarizeRates = (curves, show) => curves.map(({ label, values }) => `${label} at most ${show(most(values))}`).join(", ");
@@ -116,13 +116,17 @@ function figure(key, title, course, curves, show, { marks: given = [], at_ms = 0
     signs.length ? element("p", { className: "soft marks", textContent: signs.join("   ") }) : null);
 }
 
-// The figures of a course: `allowed` ({ label, value }) is the longest time lag that is fine.
-export function figures(key, titles, course, allowed, options) {
+const DAYS = { 1: ["a day before", [2, 4]], 7: ["a week before", [8, 4]] };
+
+// The figures of a course: `allowed` ({ label, value }) is the longest time lag that is fine. `earlier` has the same
+// hour of other days.
+export function figures(key, titles, course, allowed, { earlier = [], ...options } = {}) {
+  const before = (name) => earlier.map((each) => ({ label: DAYS[each.days][0], dash: DAYS[each.days][1], ink: "--soft", values: each[name] }));
   const lines = allowed ? [{ label: allowed.label, ink: "--warn", dash: [6, 4], values: course.lag.map(() => allowed.value) }] : [];
   const curve = (name, label, ink = "--link") => ({ label, ink, values: course[name] });
   return [
-    figure(`${key}\nseconds`, titles.time_lag_s, course, [curve("time_lag_s", titles.time_lag_s), ...lines], duration, options),
-    figure(`${key}\nlag`, titles.lag, course, [curve("lag", titles.lag)], number, options),
+    figure(`${key}\nseconds`, titles.time_lag_s, course, [curve("time_lag_s", titles.time_lag_s), ...lines, ...before("time_lag_s")], duration, options),
+    figure(`${key}\nlag`, titles.lag, course, [curve("lag", titles.lag), ...before("lag")], number, options),
     figure(`${key}\nrates`, "Records a second", course,
       [curve("consumed_per_s", "consumed"), curve("produced_per_s", "produced", "--warn")], number, { ...options, summary: summarizeRates }),
   ];

@@ -53,7 +53,7 @@ function showIncident(incident, others, isGroup) {
   const steps = listSteps(incident, others);
   const lost = incident.records_lost ? `, at least ${incident.records_lost.toLocaleString("en")} records lost` : "";
   const most = `At most ${incident.worst_lag.toLocaleString("en")} offsets and ${duration(incident.worst_time_lag_s)} behind${lost}.`;
-  return element("li", { className: "story", dataset: { key: incident.key } },
+  return element("li", { className: "story", dataset: { key: `${incident.key}/${incident.opened_ms}` } },
     element("p", {}, status(incident.worst), " ", name, moment(incident.opened_ms), isOpen ? null : [" to ", moment(incident.closed_ms)], soft(lasted)),
     element("p", {}, last?.text ?? ""),
     element("div", { className: "acts" },

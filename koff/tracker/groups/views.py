@@ -73,11 +73,6 @@ class Member:
         """The partitions of the target that the member does not have yet."""
         return subtract_assignment(self.target or NOTHING, self.assigned)
 
-    @property
-    def leaving(self) -> Assignment:
-        """The assigned partitions that are not in the target, `revoking` or not."""
-        return NOTHING if self.target is None else subtract_assignment(self.assigned, self.target)
-
 
 @dataclass(frozen=True, slots=True)
 class GroupSubtopology:

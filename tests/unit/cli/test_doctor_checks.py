@@ -68,7 +68,7 @@ def test_a_managed_service_is_named_before_anything_may_fail(monkeypatch):
     checks = doctor_checks.run_checks(MonitorConf(ClusterConf("a.servicebus.windows.net:9093")), 1.0)
     first = next(checks)
     assert (first.level, first.name) == (Level.NOTE, "service")
-    assert first.text.startswith("Azure Event Hubs: koff does not work with it")
+    assert first.text.startswith("Azure Event Hubs: use --source coordinators")
     assert first.cure == "see docs/managed/event-hubs.md"
 
 

@@ -44,6 +44,24 @@ def show(life: Life, **more: Any) -> dict[str, Any]:
     return {**shown, "history": None, **more}
 
 
+def test_the_page_compares_with_other_days_and_shows_the_error_budget():
+    life = Life()
+    life.pass_s(240, reads={1: 0})
+    windows = [
+        {"window_s": 3600, "late": 0.1, "known": 1.0, "burn_rate": 10.0},
+        {"window_s": 30 * 86_400, "late": None, "known": 0.0, "burn_rate": None},
+    ]
+    earlier = [
+        {"days": 1, "lag": [None, 1200.0], "time_lag_s": [None, 200.0]},
+        {"days": 7, "lag": [5.0, None], "time_lag_s": [1.0, None]},
+    ]
+    budget = {"target": 0.99, "left": 0.4, "windows": windows}
+    page = format_page(show(life, earlier=earlier, budget=budget), "broker:9092", None).splitlines()
+    assert "day ago   1,200 offsets, the oldest 3 min 20 s old" in page
+    assert "week ago  unknown" in page
+    assert "budget    40% is left of 30 days; burn rate 10.0 over 1 h" in page
+
+
 def test_the_page_says_what_the_group_is_why_it_lags_and_what_helps():
     life = Life()
     life.pass_s(240, reads={1: 0})

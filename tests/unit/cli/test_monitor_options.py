@@ -28,6 +28,7 @@ class Given(NamedTuple):
     monitor: MonitorConf
     serve: ServeConf
     metrics: MetricsConf
+    standby_of: str | None
 
 
 Run = Callable[..., Given]
@@ -46,9 +47,10 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
             metrics: MetricsConf,
             read_webhooks: Callable[[], Sequence[WebhookConf]],
             on_reload: Callable[[], None],
+            standby_of: str | None,
         ) -> None:
             assert read_webhooks() == []
-            given.append(Given(read()[0], serve, metrics))
+            given.append(Given(read()[0], serve, metrics, standby_of))
 
         def run(self) -> None:
             pass
@@ -71,7 +73,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_without_options_all_is_as_the_classes_have_it(run: Run) -> None:
-    assert run() == (MonitorConf(ClusterConf("a:1", {}), wait=True), ServeConf(), MetricsConf())
+    assert run() == (MonitorConf(ClusterConf("a:1", {}), wait=True), ServeConf(), MetricsConf(), None)
 
 
 def test_the_daemon_waits_for_kafka_unless_told_not_to(run: Run) -> None:
@@ -87,8 +89,9 @@ def test_options_and_variables_choose_what_is_served_and_to_whom(
         *("--families", "koff_group_lag, koff_group_state", "--families", "koff_group_info"),
         *("--granularity", "topic", "--max-series", "5", "--compat", "kminion"),
         *("--groups", "exclude:^a", "--groups", "b", "--topics", "include:c:d"),
-        *("--web.config.file", "web.yml", "--tokens-for", "all"),
+        *("--web.config.file", "web.yml", "--tokens-for", "all", "--standby-of", "http://koff-0:9850"),
     )
+    assert given.standby_of == "http://koff-0:9850"
     assert given.metrics == MetricsConf(
         families=("koff_group_lag", "koff_group_state", "koff_group_info"),
         granularity="topic",

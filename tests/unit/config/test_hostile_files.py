@@ -156,7 +156,8 @@ def test_each_change_gives_a_right_file_or_an_error_of_one_line(tmp_path, first)
         assert SECRET not in error
         key = next((each for each in reversed(place) if isinstance(each, str)), None)
         is_named = key is None or key in error or "has no" in error or "labels" in error
-        assert is_named or "SASL/PLAIN needs sasl." in error, (place, value, error)
+        # Without a mechanism, it is another one: with other needs.
+        assert is_named or re.search("SASL/.* needs ", error), (place, value, error)
     assert right > 10  # texts may be anything
 
 

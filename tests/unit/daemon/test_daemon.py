@@ -407,6 +407,12 @@ def test_events_are_found_while_it_runs_and_a_stop_is_none(states, monkeypatch):
     assert len(list_events(daemon)) == 4
 
 
+def test_a_daemon_may_be_the_standby_of_another_koff():
+    first = Daemon(list, ANY_PORT, standby_of="http://koff-1:9850")._events.notices._first
+    assert first is not None
+    assert first.url == "http://koff-1:9850"
+
+
 def test_a_reload_applies_webhooks_and_begins_again_with_a_cluster_that_is_restarted(states, monkeypatch):
     monkeypatch.setattr(EventWatcher, "start", lambda _: None)  # this test looks itself
     states["a"] = view_of("a")

@@ -58,7 +58,7 @@ def render_objects(
     for document in documents:
         check(document, KUBERNETES[-1])
     kinds = Counter(document["kind"] for document in documents)
-    main = {document["metadata"]["name"] for document in documents if document["kind"] == "Service"}
+    main = {each["metadata"]["name"] for each in documents if "ports" in each.get("spec", {})}
     objects = {}
     for document in documents:
         kind, name = document["kind"], document["metadata"]["name"]

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from koff.cli.health import health
+from koff.cli.monitor import monitor
 from koff.version import VERSION
 from tests.unit.deploy.chart import (
     CHART,
@@ -38,6 +39,12 @@ from tests.unit.deploy.test_manifests import (
 VALUES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "two replicas": {"replicas": 2, "networkPolicy": {"enabled": True}},
+    "a pair that sends once": {
+        "replicas": 2,
+        "config": {"clusters": CLUSTERS, "webhooks": [{"url": "https://alerts.example"}]},
+        "networkPolicy": {"enabled": True, "egress": [{"ports": [{"port": 9092}]}]},
+        "webConfig": {"tls": True},
+    },
     "shards with state": {"shards": 3, "state": {"enabled": True, "size": "2Gi", "storageClassName": "fast"}},
     "the Prometheus operator": {
         "serviceMonitor": {"enabled": True, "labels": {"release": "p"}},
@@ -188,6 +195,23 @@ def test_no_peer_in_the_network_policy_means_that_nobody_may_connect(tmp_path: P
     policy = render_objects({"networkPolicy": {"enabled": True, "from": []}}, tmp_path)["NetworkPolicy"]
     assert policy["spec"]["ingress"] == []
     assert policy["spec"]["policyTypes"] == ["Ingress"]
+
+
+@needs_helm
+def test_the_second_of_two_pods_finds_the_first(tmp_path: Path) -> None:
+    objects = render_objects(VALUES["a pair that sends once"], tmp_path)
+    workload, names = find_workload(objects), objects["Service k-koff-pods"]
+    assert (workload["kind"], workload["spec"]["replicas"]) == ("StatefulSet", 2)
+    assert workload["spec"]["serviceName"] == names["metadata"]["name"]
+    assert (names["spec"]["clusterIP"], names["spec"].get("ports")) == ("None", None)
+    assert names["spec"]["publishNotReadyAddresses"] is True
+    args = find_pod(objects)["containers"][0]["args"]
+    first = monitor.make_context("koff monitor", args[1:]).params["standby_of"]
+    assert first == "https://k-koff-0.k-koff-pods:9850"
+    policy = objects["NetworkPolicy"]["spec"]
+    (peer,) = policy["egress"][-1]["to"]
+    assert peer in policy["ingress"][0]["from"]
+    assert peer["podSelector"] == policy["podSelector"]
 
 
 @needs_helm

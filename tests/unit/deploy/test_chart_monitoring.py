@@ -58,7 +58,9 @@ def test_the_rules_have_the_values_and_the_changes_of_single_alerts(tmp_path: Pa
     alerts = {rule["alert"]: rule for rule in changed if "alert" in rule}
     late = alerts["KoffGroupLate"]
     assert (late["for"], late["labels"]) == ("30m", {"severity": "critical", "team": "billing"})
-    assert late["annotations"]["runbook_url"] == "https://wiki/koff#koffgrouplate"
+    assert {rule["annotations"]["runbook_url"] for rule in alerts.values()} == {
+        f"https://wiki/koff#{name.lower()}" for name in alerts
+    }
     assert "KoffRecordsLost" not in alerts
     assert alerts["KoffAbsent"]["labels"] == {"severity": "critical", "team": "kafka"}
     assert "(1 - 0.999)" in alerts["KoffObjectiveMissed"]["expr"]

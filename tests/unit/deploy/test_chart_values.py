@@ -32,6 +32,7 @@ from tests.unit.deploy.chart_schema import SCHEMA, fill_schema
     [
         ({"replicas": 2, "shards": 2}, "replicas cannot be combined"),
         ({"replicas": 2, "state": {"enabled": True}}, "replicas cannot be combined"),
+        ({"replicas": 3, "config": {"clusters": CLUSTERS, "webhooks": [{"url": "http://a"}]}}, "at most"),
         ({"shards": 2, "config": {"clusters": [{"name": n, "brokers": "k:1"} for n in "ab"]}}, "several"),
         ({"webConfig": {"key": "web.yml"}}, "set existingSecret"),
         ({"webConfig": {"tls": True, "clientCert": "tls.crt"}}, "set existingSecret"),

@@ -52,6 +52,7 @@ RUN_BY = {
     "pipeline status": "spark",
     "printer": "integration/test_printer.py",
     "push": "unit/cli/test_push.py",
+    "rules": "unit/cli/test_rules.py",
     "quickstart": "integration/test_doctor.py",
     "unused": "integration/test_unused.py",
     "version": "unit/cli/test_version.py",

@@ -10,7 +10,7 @@ import pytest
 
 from koff.lag.judge import CLOSED_S, EMPTY_S, SKIPPED_S, UNKNOWN_S, Judge
 from koff.lag.late_causes import Cause
-from koff.lag.usual_lateness import FLOOR_S, Pause
+from koff.lag.usual_lateness import CLASSES, FLOOR_S, RETURNS
 from koff.lag.verdict import Basis, IncidentChange, Judgement, Verdict
 from tests.unit.lag.samples import build_sample
 
@@ -64,7 +64,10 @@ def test_the_allowance_is_the_objective_or_the_floor_and_never_more_than_half_th
 
 def test_a_group_may_be_twice_as_late_as_is_usual_for_it():
     judge = one()
-    judge.usual.seed(0, 1000, [Pause(300, 2000, 0)] * 3)
+    counts = np.zeros((1, CLASSES), np.float32)
+    counts[0, 12] = 900  # at most 1920 s late
+    judge.usual.add_counts(counts)
+    judge.usual.returns[0] = RETURNS
     judged = look(judge, 5, behind(10))
     assert judged.usual_s[0] == pytest.approx(1920, rel=0.01)
     assert judged.allowance_s[0] == 2 * judged.usual_s[0]

@@ -216,7 +216,7 @@ def refine(history: EndHistory, now_s: float, **given: Any) -> tuple[float, str]
 
 
 @pytest.fixture
-def history() -> EndHistory:
+def history():
     """Sampled since 1000 s, when 1,000 records were there. Since then one comes a second."""
     return watched(*((at, at) for at in range(1_000, 2_001, 10)))
 

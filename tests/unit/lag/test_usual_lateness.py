@@ -11,7 +11,6 @@ from koff.lag.usual_lateness import (
     FLOOR_S,
     HALF_LIFE_S,
     LEARNED_S,
-    Pause,
     UsualLateness,
     find_classes,
 )
@@ -114,13 +113,6 @@ def test_half_is_forgotten_in_the_half_life():
     group.step(1000, 0)
     group.step(0, 0, passed_s=HALF_LIFE_S)
     assert group.usual.counts[0, 0] == pytest.approx(500, rel=1e-3)
-
-
-def test_the_log_tells_a_fresh_monitor_of_pauses():
-    usual = UsualLateness(2)
-    usual.seed(1, 1000, [Pause(100, 3600, 0)] * 4)
-    assert usual.find_usual_s(0.0).tolist() == [0, pytest.approx(1920, rel=0.01)]
-    assert usual.counts[1].sum() == 1000
 
 
 def test_groups_keep_what_they_know_at_other_numbers():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +13,14 @@ linux = pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="no CLOCK
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh():
     clock._read_boot.cache_clear()
     yield
     clock._read_boot.cache_clear()
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(tmp_path, monkeypatch):
     """The folder with the files of the kernel, of a machine without time namespaces."""
     monkeypatch.setattr(clock, "_BOOT_ID", tmp_path / "boot_id")
     monkeypatch.setattr(clock, "_TIME_OFFSETS", tmp_path / "timens_offsets")

@@ -100,11 +100,11 @@ class Known:
 
 
 @pytest.fixture
-def known() -> Known:
+def known():
     return Known()
 
 
-def test_a_row_is_silent_up_to_the_moment_up_to_which_its_commits_are_known(known: Known) -> None:
+def test_a_row_is_silent_up_to_the_moment_up_to_which_its_commits_are_known(known):
     known.facts.logs.offsets.partitions[1].current = Moment(80.0, 0)
     snapshot = known.view().snapshot
     known_until = [snapshot.commit_time_ms(snapshot.shards[number], NOW_MS) for number in (0, 1)]
@@ -115,14 +115,12 @@ def test_a_row_is_silent_up_to_the_moment_up_to_which_its_commits_are_known(know
     assert np.array_equal(part.commit_time_ms(part.shards[1], NOW_MS), [90_000])
 
 
-def test_a_row_as_old_as_the_limit_is_served(known: Known) -> None:
+def test_a_row_as_old_as_the_limit_is_served(known):
     known.sample(ms=NOW_MS - LIMIT_MS)
     assert set(known.reasons().values()) == {Reason(0)}
 
 
-def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_taken_for_an_old_one(
-    known: Known,
-) -> None:
+def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_taken_for_an_old_one(known):
     known.tracker.identify_topics({"t": TOPIC_ID})
     value = OffsetCommitValue(version=4, offset=5, metadata="", commit_timestamp=1, topic_id=Share.places[1])
     key, encoded = encode(OffsetCommit(group="g0", topic="t", partition=0, value=value))
@@ -131,9 +129,7 @@ def test_a_commit_to_a_topic_that_is_newer_than_the_list_is_withheld_and_not_tak
     assert known.reasons(listed_undoubted=Moment(96.0, 0))["g0"] == Reason.TOPIC_RECREATED
 
 
-def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_kafka_would_have_it(
-    known: Known,
-) -> None:
+def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_kafka_would_have_it(known):
     names = {group_partition(name, 2): name for name in ("za", "zb", "zc", "zd")}
     known.tracker.apply_external_commits(-1, {(name, "t", 0): (5, 1) for name in names.values()}, [], {})
     known.facts.logs.offsets.partitions[1].current = None
@@ -153,13 +149,11 @@ def test_a_group_of_zookeeper_is_unknown_while_the_partition_is_not_read_where_k
         ({"logs_share": follow("s", 1, None)}, "not ready: 0 offsets of s are to be read, of 1 partitions"),
     ],
 )
-def test_at_the_start_koff_is_ready_when_both_logs_were_read(
-    known: Known, change: dict[str, Any], text: str
-) -> None:
+def test_at_the_start_koff_is_ready_when_both_logs_were_read(known, change, text):
     assert known.readiness(progress_was_ready=False, **change) == text
 
 
-def test_a_leaderless_partition_does_not_delay_readiness(known: Known) -> None:
+def test_a_leaderless_partition_does_not_delay_readiness(known):
     part = known.facts.logs.offsets.partitions[1]
     part.current, part.is_read = None, False
     assert known.readiness(progress_was_ready=False).startswith("not ready")
@@ -167,13 +161,13 @@ def test_a_leaderless_partition_does_not_delay_readiness(known: Known) -> None:
     assert known.readiness(progress_was_ready=False) == "ready"
 
 
-def test_a_cluster_without_groups_is_ready(known: Known) -> None:
+def test_a_cluster_without_groups_is_ready(known):
     known.tracker = Tracker()
     assert known.readiness(progress_was_ready=False) == "ready"
     assert known.readiness() == "ready"
 
 
-def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> None:
+def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known):
     known.facts.logs.offsets.partitions[0].current = OLD
     assert known.readiness() == "ready"
     known.facts.logs.offsets.partitions[1].current = OLD
@@ -182,19 +176,19 @@ def test_later_koff_is_ready_as_long_as_some_row_may_be_served(known: Known) -> 
     assert known.readiness().endswith("no READ")
 
 
-def test_koff_is_not_ready_at_the_start_if_no_row_may_be_served(known: Known) -> None:
+def test_koff_is_not_ready_at_the_start_if_no_row_may_be_served(known):
     known.sample(ms=1)
     view = known.view(progress_was_ready=False)
     assert view.readiness.text == "not ready: none of 2 lags is current: the cluster does not respond"
     assert not view.stats.up
 
 
-def test_a_cluster_without_the_offsets_topic_is_ready_and_says_so(known: Known) -> None:
+def test_a_cluster_without_the_offsets_topic_is_ready_and_says_so(known):
     known.tracker, known.facts.logs.offsets.exists = Tracker(), False
     assert known.readiness() == "ready: no __consumer_offsets yet, so no groups"
 
 
-def test_zookeeper_is_named_if_only_its_groups_are_there_and_old(known: Known) -> None:
+def test_zookeeper_is_named_if_only_its_groups_are_there_and_old(known):
     known.tracker = Tracker()
     known.tracker.apply_external_commits(-1, {("z", "t", 0): (5, 1)}, [], {})
     known.sample(ms=90_000)
@@ -202,7 +196,7 @@ def test_zookeeper_is_named_if_only_its_groups_are_there_and_old(known: Known) -
     assert known.readiness(stored_requested=OLD).endswith("ZooKeeper does not respond")
 
 
-def test_the_view_has_the_cluster_and_counts_lags_and_those_that_are_withheld(known: Known) -> None:
+def test_the_view_has_the_cluster_and_counts_lags_and_those_that_are_withheld(known):
     known.commit(0, "g0", "t", 1, -1)  # no lag
     known.facts.logs.offsets.partitions[1].current = OLD
     view = known.view(progress_skipped={"record: ValueError": 3}, progress_record_counts={"Undecodable": 2})
@@ -237,7 +231,7 @@ def total_of(view: ClusterView, name: str) -> GroupTotal:
     return found
 
 
-def test_a_share_group_has_a_total_only_while_all_partitions_of_its_state_are_current(known: Known) -> None:
+def test_a_share_group_has_a_total_only_while_all_partitions_of_its_state_are_current(known):
     share_group(known)
     view = known.view()
     assert (total_of(view, "s").lag, total_of(view, "s").whole) == (10, True)
@@ -253,7 +247,7 @@ def test_a_share_group_has_a_total_only_while_all_partitions_of_its_state_are_cu
     assert view.stats.internal_partitions > view.stats.not_current == 1
 
 
-def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_read(known: Known) -> None:
+def test_the_sums_of_a_share_group_are_absent_while_a_part_of_its_state_is_not_read(known):
     share_group(known)
     sums = ("koff_group_total_lag", "koff_group_topic_lag")
     assert {name for name in sums if f'{name}{{cluster="c",group="s"' in render(known.view())} == set(sums)
@@ -269,7 +263,7 @@ def render(view: ClusterView) -> str:
     return b"".join(Exposition(EVERYTHING).render_chunks(view)).decode()
 
 
-def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known: Known) -> None:
+def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(known):
     share_group(known)
     view = known.view(shares_nameless={"s"})
     assert (total_of(view, "s").lag, total_of(view, "s").reason) == (None, "rows_missing")
@@ -282,15 +276,15 @@ def test_a_share_group_with_state_of_a_topic_that_no_list_has_had_has_no_total(k
 
 @pytest.mark.parametrize(("at_ms", "is_whole"), [(None, False), (70_000, False), (90_000, True)])
 def test_a_group_that_coordinators_describe_has_a_total_if_a_late_response_had_all_its_lags(
-    known: Known, at_ms: int | None, is_whole: bool
-) -> None:
+    known, at_ms, is_whole
+):
     share_group(known)
     known.facts.logs.share.partitions[0].current = None
     found = total_of(known.view(shares_described_ms={"s": at_ms}, shares_missing_why="why"), "s")
     assert found.whole == is_whole
 
 
-def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Known) -> None:
+def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known):
     assert known.view().stats.input_ages_s["end_offsets"] == 10.0
     known.tracker.add_samples(ends={("unused", 0): 9}, at_ms=50_000)
     known.commit(0, "g0", "never sampled", 0)
@@ -302,9 +296,7 @@ def test_the_age_of_end_offsets_is_that_of_the_oldest_that_a_row_uses(known: Kno
     assert known.view().stats.input_ages_s["end_offsets"] == 10.0
 
 
-def test_commits_are_held_back_for_as_long_as_the_oldest_transaction_is_open_whoever_responds(
-    known: Known,
-) -> None:
+def test_commits_are_held_back_for_as_long_as_the_oldest_transaction_is_open_whoever_responds(known):
     assert (known.view().stats.held_back_records, known.view().stats.held_back_s) == (0, 0.0)
     known.facts.logs.offsets.partitions[1].current = OLD  # it is behind, but nothing holds it back
     first, second = known.hold_back(0, FRESH), known.facts.logs.offsets.partitions[1]
@@ -324,7 +316,7 @@ def test_commits_are_held_back_for_as_long_as_the_oldest_transaction_is_open_who
     assert known.view().stats.held_back_s == 0.0
 
 
-def test_the_history_that_is_left_is_that_before_the_position_of_each_partition(known: Known) -> None:
+def test_the_history_that_is_left_is_that_before_the_position_of_each_partition(known):
     first, second = known.facts.logs.offsets.partitions.values()
     first.start, first.position, second.start, second.position = 10, 100, 0, 1000
     assert known.view().stats.backfill_remaining == 0
@@ -338,7 +330,7 @@ def test_the_history_that_is_left_is_that_before_the_position_of_each_partition(
     assert known.view().stats.backfill_remaining == 1000
 
 
-def test_nothing_is_said_of_reading_the_log_while_the_coordinators_are_the_source(known: Known) -> None:
+def test_nothing_is_said_of_reading_the_log_while_the_coordinators_are_the_source(known):
     part = known.hold_back(0, OLD)
     part.needs_history, part.start, part.position = True, 0, 3
     stats = known.view().stats
@@ -348,9 +340,7 @@ def test_nothing_is_said_of_reading_the_log_while_the_coordinators_are_the_sourc
     assert (stats.backfill_remaining, stats.source) == (0, "coordinators")
 
 
-def test_before_the_first_response_koff_waits_for_the_coordinators_if_the_log_is_never_read(
-    known: Known,
-) -> None:
+def test_before_the_first_response_koff_waits_for_the_coordinators_if_the_log_is_never_read(known):
     log = follow("__consumer_offsets", 2, None)
     log.denied, log.is_never_read = "--source coordinators", True
     change = {"logs_offsets": log, "logs_source": "coordinators", "progress_was_ready": False}
@@ -358,20 +348,20 @@ def test_before_the_first_response_koff_waits_for_the_coordinators_if_the_log_is
     assert known.readiness(**change, progress_failure="no route") == "not ready: no route"
 
 
-def test_koff_is_not_ready_while_it_reads_all_partitions_anew(known: Known) -> None:
+def test_koff_is_not_ready_while_it_reads_all_partitions_anew(known):
     known.tracker = Tracker()
     for part in known.facts.logs.offsets.partitions.values():
         part.current, part.is_read = None, False
     assert known.readiness().startswith("not ready: 0 offsets of __consumer_offsets are to be read")
 
 
-def test_groups_of_zookeeper_that_may_not_be_read_are_named_as_missing(known: Known) -> None:
+def test_groups_of_zookeeper_that_may_not_be_read_are_named_as_missing(known):
     assert known.view().stats.missing == ()
     (sentence,) = known.view(stored_refused={"shut": "/consumers/shut/ids"}).stats.missing
     assert "/consumers/shut/ids" in sentence
 
 
-def test_a_group_elsewhere_is_as_current_as_the_partition_that_it_may_have_moved_to(known: Known) -> None:
+def test_a_group_elsewhere_is_as_current_as_the_partition_that_it_may_have_moved_to(known):
     other = group_partition("g0", 2)
     known.commit(1 - other, "stays", "t", 0)
     name = next(f"m{n}" for n in range(100) if group_partition(f"m{n}", 2) == other)
@@ -390,7 +380,7 @@ def find_name(partition: int) -> str:
     return next(name for n in range(99) if group_partition(name := f"absent{n}", 2) == partition)
 
 
-def test_an_expected_group_is_absent_if_its_partition_is_current_and_does_not_have_it(known: Known) -> None:
+def test_an_expected_group_is_absent_if_its_partition_is_current_and_does_not_have_it(known):
     first, second = find_name(0), find_name(1)
     display = Display(expected_groups=("g0", "g1", first, second))
     assert known.view(display=display).expected_groups == {
@@ -403,13 +393,13 @@ def test_an_expected_group_is_absent_if_its_partition_is_current_and_does_not_ha
     assert known.view(display=display).expected_groups == {"g0": True, first: False}
 
 
-def test_nothing_is_known_of_an_expected_group_that_another_process_reads(known: Known) -> None:
+def test_nothing_is_known_of_an_expected_group_that_another_process_reads(known):
     display = Display(expected_groups=(find_name(0), find_name(1)))
     del known.facts.logs.offsets.partitions[1]
     assert known.view(display=display).expected_groups == {find_name(0): False}
 
 
-def test_an_expected_group_is_absent_while_there_is_no_offsets_topic(known: Known) -> None:
+def test_an_expected_group_is_absent_while_there_is_no_offsets_topic(known):
     offsets = FollowedLog("__consumer_offsets", lambda *_: None)
     display = Display(expected_groups=("late",))
     known.tracker = Tracker()
@@ -418,7 +408,7 @@ def test_an_expected_group_is_absent_while_there_is_no_offsets_topic(known: Know
     assert known.view(display=display, logs_offsets=offsets).expected_groups == {"late": False}
 
 
-def test_an_expected_group_may_be_one_of_zookeeper_that_is_not_known_now(known: Known) -> None:
+def test_an_expected_group_may_be_one_of_zookeeper_that_is_not_known_now(known):
     name = find_name(0)
     display = Display(expected_groups=(name,))
     known.commit(STORED_GROUPS_SHARD, "stored", "t", 0)
@@ -426,7 +416,7 @@ def test_an_expected_group_may_be_one_of_zookeeper_that_is_not_known_now(known: 
     assert known.view(display=display, stored_requested=FRESH).expected_groups == {name: False}
 
 
-def test_koff_is_not_ready_if_it_may_not_see_the_topic_and_sees_no_group(known: Known) -> None:
+def test_koff_is_not_ready_if_it_may_not_see_the_topic_and_sees_no_group(known):
     log = follow("__consumer_offsets", 0, None)
     log.note_topic(None)
     log.hide("not listed")

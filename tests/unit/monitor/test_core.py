@@ -99,7 +99,7 @@ class Driven:
         return {row.group for row in self.core.tracker.take_snapshot().rows()}
 
 
-def test_a_record_that_makes_the_tracker_fail_is_skipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_makes_the_tracker_fail_is_skipped_and_counted(monkeypatch):
     driven = Driven().read()
     apply = driven.core.tracker.apply
 
@@ -115,7 +115,7 @@ def test_a_record_that_makes_the_tracker_fail_is_skipped_and_counted(monkeypatch
     assert driven.core.logs.offsets.partitions[0].position == 3
 
 
-def test_an_input_that_cannot_be_used_is_counted_and_ends_nothing() -> None:
+def test_an_input_that_cannot_be_used_is_counted_and_ends_nothing():
     driven = Driven().read()
     driven.give(Polled(OFFSETS, [None]))  # type: ignore[list-item]  # no worker may send this
     assert len(driven.core.skipped) == 1
@@ -123,7 +123,7 @@ def test_an_input_that_cannot_be_used_is_counted_and_ends_nothing() -> None:
     assert driven.groups() == {"a"}
 
 
-def test_a_result_that_comes_after_its_deadline_is_ignored() -> None:
+def test_a_result_that_comes_after_its_deadline_is_ignored():
     driven = Driven()
     late = driven.last(FetchTopics).id
     driven.give(None, after_s=TIMEOUT_S)
@@ -135,7 +135,7 @@ def test_a_result_that_comes_after_its_deadline_is_ignored() -> None:
     assert driven.core.logs.offsets.exists is True
 
 
-def test_why_the_topic_may_not_be_read_is_said_once_and_that_it_may_again() -> None:
+def test_why_the_topic_may_not_be_read_is_said_once_and_that_it_may_again():
     driven = Driven(source="log").read()
     for _ in range(3):
         driven.give(ReadFailed(OFFSETS, "grant READ", denied=True), after_s=1)
@@ -147,7 +147,7 @@ def test_why_the_topic_may_not_be_read_is_said_once_and_that_it_may_again() -> N
     assert driven.groups() == {"a"}
 
 
-def test_the_state_of_a_topic_that_was_created_again_meanwhile_is_not_used() -> None:
+def test_the_state_of_a_topic_that_was_created_again_meanwhile_is_not_used():
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1})
     load = driven.last(Load)
@@ -190,7 +190,7 @@ def committed(driven: Driven) -> list[int | None]:
 
 
 @pytest.fixture
-def up() -> Driven:
+def up():
     """A core that has read five commits of group a to t-0: 0 to 4."""
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
@@ -198,7 +198,7 @@ def up() -> Driven:
     return driven
 
 
-def test_a_failed_request_to_the_coordinators_takes_no_row_back(up: Driven) -> None:
+def test_a_failed_request_to_the_coordinators_takes_no_row_back(up):
     up.give(ReadFailed(OFFSETS, "denied", denied=True))
     for _ in range(30):
         pass_time(up, 2, stable=500, end=500)
@@ -213,7 +213,7 @@ def test_a_failed_request_to_the_coordinators_takes_no_row_back(up: Driven) -> N
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-def test_one_look_holds_back_what_is_read_after_the_logs_until_its_view_is_taken(*, is_taken: bool) -> None:
+def test_one_look_holds_back_what_is_read_after_the_logs_until_its_view_is_taken(is_taken):
     driven = Driven(tail=8_000, records_per_s=None).read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
     driven.report_ends()
@@ -234,7 +234,7 @@ def is_requested(driven: Driven) -> bool:
     return any(isinstance(r, FetchOffsets) and (OFFSETS, 0) in r.partitions for r in driven.sent)
 
 
-def test_an_idle_partition_stays_current_by_what_its_leader_returns_to_the_reader(up: Driven) -> None:
+def test_an_idle_partition_stays_current_by_what_its_leader_returns_to_the_reader(up):
     attempt, offsets = up.last(Read).starts[0].attempt, up.core.logs.offsets.partitions[0]
     pass_time(up, 6, end=5)
     up.sent.clear()
@@ -248,7 +248,7 @@ def test_an_idle_partition_stays_current_by_what_its_leader_returns_to_the_reade
     assert offsets.is_held_back
 
 
-def test_ends_of_an_earlier_attempt_prove_nothing(up: Driven) -> None:
+def test_ends_of_an_earlier_attempt_prove_nothing(up):
     attempt, offsets = up.last(Read).starts[0].attempt, up.core.logs.offsets.partitions[0]
     before = offsets.current
     up.give(Polled(OFFSETS, ends={0: Watermarks(attempt - 1, 5, 5, up.now())}))
@@ -256,7 +256,7 @@ def test_ends_of_an_earlier_attempt_prove_nothing(up: Driven) -> None:
 
 
 @pytest.mark.parametrize("way", ["replay", "resume"])
-def test_a_retention_that_is_never_answered_does_not_block_the_start(way: str) -> None:
+def test_a_retention_that_is_never_answered_does_not_block_the_start(way):
     driven = Driven(start=way)
     driven.list_topics(**{OFFSETS: 1})
     if way == "resume":
@@ -268,7 +268,7 @@ def test_a_retention_that_is_never_answered_does_not_block_the_start(way: str) -
     assert any(isinstance(request, Read) for request in driven.sent)
 
 
-def test_a_group_that_commits_to_an_internal_topic_has_a_lag() -> None:
+def test_a_group_that_commits_to_an_internal_topic_has_a_lag():
     driven = Driven().read()
     driven.poll(commit("spy", OFFSETS, 0, 3), *[commit("g", "t", 0, offset) for offset in range(4)])
     pass_time(driven, 20)
@@ -277,7 +277,7 @@ def test_a_group_that_commits_to_an_internal_topic_has_a_lag() -> None:
     assert (view.stats.rows, view.stats.withheld) == (2, 0)
 
 
-def test_a_stored_offset_that_is_impossible_does_not_end_the_requests() -> None:
+def test_a_stored_offset_that_is_impossible_does_not_end_the_requests():
     driven = Driven(zookeeper_interval_s=5.0).read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
     pass_time(driven, 6)
@@ -287,7 +287,7 @@ def test_a_stored_offset_that_is_impossible_does_not_end_the_requests() -> None:
     assert driven.last(FetchStoredGroups).id != first
 
 
-def test_a_group_of_zookeeper_that_may_not_be_read_any_more_is_withheld_and_not_deleted() -> None:
+def test_a_group_of_zookeeper_that_may_not_be_read_any_more_is_withheld_and_not_deleted():
     driven = Driven(zookeeper_interval_s=5.0).read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
     pass_time(driven, 6)
@@ -315,9 +315,7 @@ def test_a_group_of_zookeeper_that_may_not_be_read_any_more_is_withheld_and_not_
     assert lags() == {"a": 6, "y": 6}
 
 
-def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(monkeypatch):
     driven = Driven(start="snapshot").read()
 
     def fail(*_: Any, **__: Any) -> None:
@@ -330,7 +328,7 @@ def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(
 
 
 @pytest.mark.parametrize("is_failure", [True, False])
-def test_the_log_is_never_read_if_the_coordinators_are_the_source(is_failure: bool) -> None:
+def test_the_log_is_never_read_if_the_coordinators_are_the_source(is_failure):
     driven = Driven(start="snapshot", source="coordinators").read()
     request = driven.last(FetchGroups).id
     driven.give(Failed(request, "refused") if is_failure else respond(driven, {}))
@@ -339,13 +337,13 @@ def test_the_log_is_never_read_if_the_coordinators_are_the_source(is_failure: bo
     assert driven.last(FetchGroups).id != request
 
 
-def test_a_topic_that_may_not_be_read_is_not_gone_if_it_may_not_be_described_either(up: Driven) -> None:
+def test_a_topic_that_may_not_be_read_is_not_gone_if_it_may_not_be_described_either(up):
     up.give(ReadFailed(OFFSETS, "denied", denied=True))
     pass_time(up, 60, t=1)
     assert up.core.take_view(up.now()).stats.rows == 1
 
 
-def test_a_loss_is_settled_by_the_next_list_of_topics_soon(up: Driven) -> None:
+def test_a_loss_is_settled_by_the_next_list_of_topics_soon(up):
     pass_time(up, 30)
     while not up.core.outbox.has(FetchTopics):
         up.give(None, after_s=1)
@@ -357,7 +355,7 @@ def test_a_loss_is_settled_by_the_next_list_of_topics_soon(up: Driven) -> None:
     assert any(isinstance(request, FetchTopics) for request in up.sent[sent:])
 
 
-def test_koff_is_not_up_if_the_only_other_row_is_of_a_topic_that_is_gone() -> None:
+def test_koff_is_not_up_if_the_only_other_row_is_of_a_topic_that_is_gone():
     driven = Driven().read()
     driven.poll(commit("a", "t", 0, 1), commit("b", "no such topic", 0, 1), *[commit("a", "t", 0, 2)] * 3)
     pass_time(driven, 20)
@@ -368,7 +366,7 @@ def test_koff_is_not_up_if_the_only_other_row_is_of_a_topic_that_is_gone() -> No
     assert not view.readiness.ready
 
 
-def test_a_history_that_makes_progress_is_not_given_up_and_others_have_their_turn() -> None:
+def test_a_history_that_makes_progress_is_not_given_up_and_others_have_their_turn():
     driven = Driven(start="snapshot").read()
     driven.give(respond(driven, {("a", "t", 0): 9}))
     pass_time(driven, 10)
@@ -380,7 +378,7 @@ def test_a_history_that_makes_progress_is_not_given_up_and_others_have_their_tur
     assert not driven.core.logs.offsets.partitions[0].needs_history
 
 
-def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch):
     driven = Driven(start="snapshot").read()
     driven.give(respond(driven, {("a", "t", 0): 9}))
     apply = Shard.apply
@@ -401,7 +399,7 @@ def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch: pytest.Monk
     assert [event.is_warning for event in driven.core.take_events() if event.details == hidden] == [True]
 
 
-def test_saved_states_are_let_go_once_they_are_restored() -> None:
+def test_saved_states_are_let_go_once_they_are_restored():
     driven = Driven(start="resume", cluster_id="c")
     saved = resume(driven, driven.now())
     assert driven.groups() == {"a"}
@@ -427,7 +425,7 @@ def resume(driven: Driven, stamp: Moment) -> Saved:
 
 
 @pytest.mark.parametrize("step_s", [0, -300, -250, 300])
-def test_a_clock_that_is_set_back_after_the_start_does_not_make_a_pause_shorter(step_s: int) -> None:
+def test_a_clock_that_is_set_back_after_the_start_does_not_make_a_pause_shorter(step_s):
     driven = Driven(start="resume", cluster_id="c")
     saved_at = Moment(0, driven.now().wall_ms - 300_000)
     driven.wall_step_ms = step_s * 1000
@@ -435,13 +433,13 @@ def test_a_clock_that_is_set_back_after_the_start_does_not_make_a_pause_shorter(
     assert driven.groups() == set()
 
 
-def test_without_permission_the_log_stays_the_source_if_koff_was_told_so() -> None:
+def test_without_permission_the_log_stays_the_source_if_koff_was_told_so():
     driven = Driven(source="log").read()
     driven.give(ReadFailed(OFFSETS, "denied", denied=True))
     assert driven.core.take_view(driven.now()).stats.source == "log"
 
 
-def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped() -> None:
+def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped():
     driven = Driven().read()
     driven.give(Polled(OFFSETS, [None]))  # type: ignore[list-item]  # no worker may send this
     driven.poll(commit("a", "t", -1, 1))
@@ -449,7 +447,7 @@ def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped() -> None:
     assert skipped == {"Polled: AttributeError": 1, "impossible partition": 1}
 
 
-def test_records_at_the_commits_of_groups_are_requested_once_the_log_is_read() -> None:
+def test_records_at_the_commits_of_groups_are_requested_once_the_log_is_read():
     driven = Driven(records_per_s=None).read()
     driven.poll(*[commit("a", "t", 0, 3)] * 4, commit("b", "t", 0, 2))
     pass_time(driven, 7)
@@ -462,7 +460,7 @@ def test_records_at_the_commits_of_groups_are_requested_once_the_log_is_read() -
     assert (rows["a"].time_lag_source, rows["a"].time_lag_s) == ("record", 30)
 
 
-def test_a_failed_request_for_records_is_sent_again_and_due_in_time() -> None:
+def test_a_failed_request_for_records_is_sent_again_and_due_in_time():
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, 3)] * 5)
     pass_time(driven, 13)
@@ -476,7 +474,7 @@ def test_a_failed_request_for_records_is_sent_again_and_due_in_time() -> None:
     assert again.places == first.places
 
 
-def test_what_the_cluster_lists_is_shown_for_three_intervals() -> None:
+def test_what_the_cluster_lists_is_shown_for_three_intervals():
     driven = Driven(topics_interval_s=20.0)
     assert driven.core.take_view(driven.now()).facts == ClusterFacts()
     facts = ClusterFacts(3, {"t": TopicFacts(1, 3)}, coordinators=(2,))
@@ -488,21 +486,21 @@ def test_what_the_cluster_lists_is_shown_for_three_intervals() -> None:
     assert driven.core.take_view(driven.now()).facts == ClusterFacts()
 
 
-def test_a_copy_of_the_offsets_topic_has_no_coordinators_here() -> None:
+def test_a_copy_of_the_offsets_topic_has_no_coordinators_here():
     driven = Driven(offsets_topic="copy")
     facts = ClusterFacts(3, {}, coordinators=(2,))
     driven.give(TopicsFetched(driven.last(FetchTopics).id, {"copy": Topic("id", 1)}, facts))
     assert driven.core.take_view(driven.now()).facts == ClusterFacts(3)
 
 
-def test_a_view_has_the_labels_of_the_newest_configuration() -> None:
+def test_a_view_has_the_labels_of_the_newest_configuration():
     driven, patterns = Driven(), (re.compile("(?P<team>.)"),)
     driven.give(Display(labels={"region": "eu"}, group_labels=patterns))
     view = driven.core.take_view(driven.now())
     assert (view.labels, view.group_labels) == ({"region": "eu"}, patterns)
 
 
-def test_the_core_loads_nothing_that_does_io() -> None:
+def test_the_core_loads_nothing_that_does_io():
     """Requests import the client when they are carried out."""
     code = "import sys, koff.monitor.core; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -93,7 +93,7 @@ class Watched(Driven):
 
 
 @pytest.fixture
-def log() -> Watched:
+def log():
     watched = Watched()
     watched.pass_time(3)
     watched.pass_time(20, commits=True)
@@ -102,16 +102,14 @@ def log() -> Watched:
 
 
 @pytest.fixture
-def polled() -> Watched:
+def polled():
     watched = Watched(source="coordinators", start="snapshot")
     watched.pass_time(30)
     assert {topic: row.lag for topic, row in watched.rows().items()} == {"t": 50, "u": 40}
     return watched
 
 
-def test_rows_are_unknown_and_not_withheld_although_their_commits_are_newer_than_each_list(
-    log: Watched,
-) -> None:
+def test_rows_are_unknown_and_not_withheld_although_their_commits_are_newer_than_each_list(log):
     log.denied = frozenset({"u"})
     log.pass_time(90, commits=True)
     view = log.core.take_view(log.now())
@@ -124,7 +122,7 @@ def test_rows_are_unknown_and_not_withheld_although_their_commits_are_newer_than
     assert {topic: row.lag for topic, row in log.rows().items()} == {"t": 50, "u": 40}
 
 
-def test_end_offsets_of_a_topic_that_may_not_be_described_are_not_requested(log: Watched) -> None:
+def test_end_offsets_of_a_topic_that_may_not_be_described_are_not_requested(log):
     log.denied = frozenset({"u"})
     log.pass_time(60)
     log.sent.clear()
@@ -133,11 +131,11 @@ def test_end_offsets_of_a_topic_that_may_not_be_described_are_not_requested(log:
     assert asked & {("t", 0), ("u", 0)} == {("t", 0)}
 
 
-def test_the_list_is_asked_by_name_about_the_topics_of_groups(log: Watched) -> None:
+def test_the_list_is_asked_by_name_about_the_topics_of_groups(log):
     assert log.last(FetchTopics).wanted == {"t", "u", OFFSETS, log.core.logs.share.topic}
 
 
-def test_rows_stay_if_responses_of_coordinators_lack_the_topic(polled: Watched) -> None:
+def test_rows_stay_if_responses_of_coordinators_lack_the_topic(polled):
     polled.denied = frozenset({"u"})
     polled.pass_time(90)
     rows = polled.rows()
@@ -149,7 +147,7 @@ def test_rows_stay_if_responses_of_coordinators_lack_the_topic(polled: Watched) 
     assert {topic: row.lag for topic, row in polled.rows().items()} == {"t": 50, "u": 30}
 
 
-def test_rows_stay_until_a_list_says_whether_the_missing_topic_may_be_described(polled: Watched) -> None:
+def test_rows_stay_until_a_list_says_whether_the_missing_topic_may_be_described(polled):
     polled.denied = frozenset({"u"})
     polled.pass_time(15, lists=False)
     assert polled.rows().keys() == {"t", "u"}
@@ -157,7 +155,7 @@ def test_rows_stay_until_a_list_says_whether_the_missing_topic_may_be_described(
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
-def test_commits_that_are_deleted_are_gone_after_the_next_list(polled: Watched, *, is_deleted: bool) -> None:
+def test_commits_that_are_deleted_are_gone_after_the_next_list(polled, is_deleted):
     del polled.committed["u"]
     if is_deleted:
         polled.present = frozenset({"t"})
@@ -179,12 +177,12 @@ def list_topics(*denied: bool, known: bool = True) -> TopicList:
     return topics
 
 
-def test_a_topic_that_was_deleted_meanwhile_is_gone_once_lists_that_may_say_so_agree() -> None:
+def test_a_topic_that_was_deleted_meanwhile_is_gone_once_lists_that_may_say_so_agree():
     assert list_topics(*[True] * 9, *[False] * (AGREEING - 1)).partition_count("orders") == 4
     assert list_topics(*[True] * 9, *[False] * AGREEING).partition_count("orders") == 0
 
 
-def test_brokers_are_asked_by_name_about_wanted_topics_that_are_not_listed() -> None:
+def test_brokers_are_asked_by_name_about_wanted_topics_that_are_not_listed():
     cluster: Any = FakeCluster({"a": [1]})
     cluster.denied = {"hidden", "a"}
     workers = Workers(WorkersConf(cluster.conf, ()), cluster, Inbox().post)

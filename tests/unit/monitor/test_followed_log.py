@@ -28,7 +28,7 @@ def return_end(log: FollowedLog, end: int, second: float) -> None:
     log.receive_polled(Polled(TOPIC, ends={0: Watermarks(1, end, end, at(second))}), at(second))
 
 
-def test_records_that_come_twice_are_applied_once() -> None:
+def test_records_that_come_twice_are_applied_once():
     log, applied = follow(Replay(0, ""))
     for _ in range(2):
         log.receive_polled(polled(0, 1), at(1))
@@ -36,7 +36,7 @@ def test_records_that_come_twice_are_applied_once() -> None:
     assert applied == [(0, [b"0", b"1"]), (0, [b"2"])]
 
 
-def test_records_that_waited_are_no_more_live_than_when_they_were_read() -> None:
+def test_records_that_waited_are_no_more_live_than_when_they_were_read():
     live: list[bool] = []
     log = FollowedLog(TOPIC, lambda number, keys, values, is_live, now: live.append(is_live))
     log.note_topic(Topic("id", 1))
@@ -47,7 +47,7 @@ def test_records_that_waited_are_no_more_live_than_when_they_were_read() -> None
     assert live == [False]
 
 
-def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -> None:
+def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said():
     log, applied = follow(Seed(3, ""))
     log.receive_polled(polled(3), at(1))
     log.partitions[0].note_seed(at(1), at(2), failed=())
@@ -62,14 +62,14 @@ def test_records_wait_until_the_reader_has_passed_what_the_coordinators_said() -
     assert log.partitions[0].current == at(6)
 
 
-def test_a_topic_that_is_denied_for_hours_is_tried_again() -> None:
+def test_a_topic_that_is_denied_for_hours_is_tried_again():
     log, _ = follow(Replay(0, ""))
     for _ in range(2_000):
         log.note_failure("refused", at(2), denied=True)
     assert log.retry_s == 12
 
 
-def test_responses_to_requests_of_another_life_mean_nothing() -> None:
+def test_responses_to_requests_of_another_life_mean_nothing():
     log, _ = follow(Replay(0, ""))
     resets = log.resets()
     log.reset(0)
@@ -77,7 +77,7 @@ def test_responses_to_requests_of_another_life_mean_nothing() -> None:
     assert log.partitions[0].start is None
 
 
-def test_what_stood_for_a_hidden_topic_is_lost_when_the_topic_appears_even_if_it_is_another_one() -> None:
+def test_what_stood_for_a_hidden_topic_is_lost_when_the_topic_appears_even_if_it_is_another_one():
     log, _ = follow(Replay(0, ""), partitions=3)
     assert log.note_topic(None) == [0, 1, 2]
     log.hide("no DESCRIBE")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.topics import FetchTopics
 from tests.unit.monitor.test_core import OFFSETS, Driven, pass_time
@@ -13,7 +11,7 @@ def bound_requests(driven: Driven) -> int:
     return sum(isinstance(request, FetchOffsets) and request.kind != "end" for request in driven.sent)
 
 
-def test_bounds_are_requested_again_soon_if_they_failed() -> None:
+def test_bounds_are_requested_again_soon_if_they_failed():
     driven = Driven()
     driven.list_topics(**{OFFSETS: 1})
     for request in [request for request in driven.sent if isinstance(request, FetchOffsets)]:
@@ -22,9 +20,7 @@ def test_bounds_are_requested_again_soon_if_they_failed() -> None:
     assert bound_requests(driven) == 4
 
 
-def test_an_id_that_never_gets_a_name_does_not_make_koff_list_topics_all_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_id_that_never_gets_a_name_does_not_make_koff_list_topics_all_the_time(monkeypatch):
     driven = Driven().read()
     driven.poll(*[(b"", b"")] * 5)
     monkeypatch.setattr(driven.core.tracker, "unnamed_topic_ids", lambda: {"an id"})

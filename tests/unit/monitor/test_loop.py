@@ -85,7 +85,7 @@ class FakeCore:
 
 
 @pytest.fixture
-def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCore]:
+def core(monkeypatch):
     core = FakeCore()
     monkeypatch.setattr(loop_module, "Core", lambda conf, now: core)
     monkeypatch.setattr(loop_module, "LONGEST_WAIT_S", 60.0)  # else the loop finds by itself what woke nobody
@@ -96,7 +96,7 @@ def core(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCore]:
 
 
 @pytest.fixture
-def loop(core: FakeCore) -> Loop:
+def loop(core):
     return Loop(CoreConf())
 
 
@@ -159,20 +159,20 @@ class Askers:
             assert not thread.is_alive()
 
 
-def test_inputs_reach_the_core_in_order_and_what_it_wants_is_sent(core: FakeCore, loop: Loop) -> None:
+def test_inputs_reach_the_core_in_order_and_what_it_wants_is_sent(core, loop):
     sent: list[Command] = []
     applied: list[int] = []
     core.requests = [FetchTopics(1), FetchTopics(2)]
     with running(loop, sent.append):
         for number in range(100):
-            loop.post(Done(number), lambda number=number: applied.append(number))  # type: ignore[misc]  # bound
+            loop.post(Done(number), lambda number=number: applied.append(number))
         wait_until(lambda: len(applied) == 100, every_s=0.01)
     assert core.inputs == [Done(number) for number in range(100)]
     assert applied == list(range(100))
     assert sent == [FetchTopics(1), FetchTopics(2)]
 
 
-def test_an_input_counts_as_applied_once_the_core_has_handled_it(core: FakeCore, loop: Loop) -> None:
+def test_an_input_counts_as_applied_once_the_core_has_handled_it(core, loop):
     core.may_handle.clear()
     applied = threading.Event()
     with running(loop):
@@ -182,14 +182,14 @@ def test_an_input_counts_as_applied_once_the_core_has_handled_it(core: FakeCore,
         assert applied.wait(60)
 
 
-def test_the_core_is_called_when_it_is_due(core: FakeCore, loop: Loop) -> None:
+def test_the_core_is_called_when_it_is_due(core, loop):
     core.due_s = 0.0
     with running(loop):
         wait_until(lambda: len(core.given) > 2, every_s=0.01)
         core.due_s = FOREVER
 
 
-def test_a_fault_of_the_core_ends_nothing_and_is_logged_once(core: FakeCore, loop: Loop) -> None:
+def test_a_fault_of_the_core_ends_nothing_and_is_logged_once(core, loop):
     core.fault = ValueError("bad")
     applied: list[int] = []
     with capture_logs() as logs, running(loop):
@@ -202,9 +202,7 @@ def test_a_fault_of_the_core_ends_nothing_and_is_logged_once(core: FakeCore, loo
     assert [line["why"] for line in logs] == ["ValueError: bad"]
 
 
-def test_a_fault_is_survived_although_the_log_cannot_be_written(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_is_survived_although_the_log_cannot_be_written(core, loop, monkeypatch):
     class FullDisk:
         def exception(self, *args: Any, **more: Any) -> None:
             raise OSError(28, "No space left on device")
@@ -217,7 +215,7 @@ def test_a_fault_is_survived_although_the_log_cannot_be_written(
         wait_until(lambda: len(core.inputs) == 2, every_s=0.01)
 
 
-def test_a_fault_in_the_time_until_which_to_wait_does_not_end_the_loop(core: FakeCore, loop: Loop) -> None:
+def test_a_fault_in_the_time_until_which_to_wait_does_not_end_the_loop(core, loop):
     core.due_fault = ValueError("never")
     with capture_logs() as logs, running(loop):
         loop.post(Done(1))
@@ -226,7 +224,7 @@ def test_a_fault_in_the_time_until_which_to_wait_does_not_end_the_loop(core: Fak
     assert {line["why"] for line in logs} == {"ValueError: never"}
 
 
-def test_a_request_that_cannot_be_sent_does_not_hold_up_the_others(core: FakeCore, loop: Loop) -> None:
+def test_a_request_that_cannot_be_sent_does_not_hold_up_the_others(core, loop):
     sent: list[Command] = []
 
     def send(request: Command) -> None:
@@ -242,7 +240,7 @@ def test_a_request_that_cannot_be_sent_does_not_hold_up_the_others(core: FakeCor
     assert len(logs) == 1
 
 
-def test_events_are_logged(core: FakeCore, loop: Loop) -> None:
+def test_events_are_logged(core, loop):
     now = Moment(0.0, 0)
     core.events = [Event(now, "found", {"topic": "t"}), Event(now, "lost", {}, is_warning=True)]
     with capture_logs() as logs, running(loop):
@@ -252,9 +250,7 @@ def test_events_are_logged(core: FakeCore, loop: Loop) -> None:
     assert logs[0]["topic"] == "t"
 
 
-def test_a_view_is_shared_while_it_is_fresh(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_is_shared_while_it_is_fresh(core, loop, monkeypatch):
     set_freshness(monkeypatch, 60.0)
     with running(loop):
         askers = Askers(loop, 8)
@@ -265,9 +261,7 @@ def test_a_view_is_shared_while_it_is_fresh(
     assert core.views == 1
 
 
-def test_those_who_ask_while_a_view_is_taken_share_it(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_who_ask_while_a_view_is_taken_share_it(core, loop, monkeypatch):
     set_freshness(monkeypatch, 60.0)
     wakes = list_wakes(loop, monkeypatch)
     core.may_view.clear()
@@ -283,18 +277,14 @@ def test_those_who_ask_while_a_view_is_taken_share_it(
     assert {id(view) for view in others.views} == {id(first.views[0])}
 
 
-def test_a_view_that_is_not_fresh_any_more_is_replaced(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_that_is_not_fresh_any_more_is_replaced(core, loop, monkeypatch):
     monkeypatch.setattr(loop._budget, "spend", lambda view_s, now_s: 0.0)  # however long the view took
     with running(loop):
         assert loop.take_view() is not loop.take_view()
     assert core.views == 2
 
 
-def test_a_view_from_before_the_machine_was_suspended_is_replaced(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_from_before_the_machine_was_suspended_is_replaced(core, loop, monkeypatch):
     """The clock of the boot counts on meanwhile; the monotonic one does not."""
     set_freshness(monkeypatch, 60.0)
     with running(loop):
@@ -304,9 +294,7 @@ def test_a_view_from_before_the_machine_was_suspended_is_replaced(
         assert loop.take_view() is not before
 
 
-def test_a_view_of_what_was_shown_before_is_replaced_although_it_is_fresh(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_of_what_was_shown_before_is_replaced_although_it_is_fresh(core, loop, monkeypatch):
     set_freshness(monkeypatch, 60.0)
     with running(loop):
         before, applied = loop.take_view(), threading.Event()
@@ -315,16 +303,14 @@ def test_a_view_of_what_was_shown_before_is_replaced_although_it_is_fresh(
         assert loop.take_view() is not before
 
 
-def test_no_view_is_taken_if_nobody_asks(core: FakeCore, loop: Loop) -> None:
+def test_no_view_is_taken_if_nobody_asks(core, loop):
     with running(loop):
         loop.post(Done(0))
         wait_until(lambda: core.inputs, every_s=0.01)
     assert not core.views
 
 
-def test_an_owner_that_hangs_gives_no_view_and_then_gives_one(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_that_hangs_gives_no_view_and_then_gives_one(core, loop, monkeypatch):
     monkeypatch.setattr(loop_module, "VIEW_TIMEOUT_S", 0.05)
     core.may_handle.clear()
     with running(loop):
@@ -335,17 +321,13 @@ def test_an_owner_that_hangs_gives_no_view_and_then_gives_one(
         assert loop.take_view().cluster == "c"
 
 
-def test_a_loop_that_was_never_run_gives_no_view(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loop_that_was_never_run_gives_no_view(core, loop, monkeypatch):
     monkeypatch.setattr(loop_module, "VIEW_TIMEOUT_S", 0.02)
     with pytest.raises(NoProgress):
         loop.take_view()
 
 
-def test_a_view_that_cannot_be_taken_is_no_view_and_is_logged_once(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_that_cannot_be_taken_is_no_view_and_is_logged_once(core, loop, monkeypatch):
     monkeypatch.setattr(loop_module, "VIEW_TIMEOUT_S", 60.0)
     core.view_fault = ValueError("half a snapshot")
     with capture_logs() as logs, running(loop):
@@ -357,9 +339,7 @@ def test_a_view_that_cannot_be_taken_is_no_view_and_is_logged_once(
     assert [line["why"] for line in logs] == ["ValueError: half a snapshot"]
 
 
-def test_all_who_ask_while_a_view_is_taken_learn_that_it_failed(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_who_ask_while_a_view_is_taken_learn_that_it_failed(core, loop, monkeypatch):
     monkeypatch.setattr(loop_module, "VIEW_TIMEOUT_S", 60.0)
     wakes = list_wakes(loop, monkeypatch)
     core.may_view.clear()
@@ -377,7 +357,7 @@ def test_all_who_ask_while_a_view_is_taken_learn_that_it_failed(
     ] * 4
 
 
-def test_after_a_stop_nobody_waits_for_a_view(core: FakeCore, loop: Loop) -> None:
+def test_after_a_stop_nobody_waits_for_a_view(core, loop):
     sent: list[Command] = []
     core.may_view.clear()
     with running(loop):
@@ -392,14 +372,14 @@ def test_after_a_stop_nobody_waits_for_a_view(core: FakeCore, loop: Loop) -> Non
         loop.take_view()
 
 
-def test_a_fault_at_the_stop_is_logged_and_ends_nothing(core: FakeCore, loop: Loop) -> None:
+def test_a_fault_at_the_stop_is_logged_and_ends_nothing(core, loop):
     core.stop_fault = ValueError("nothing to save")
     with capture_logs() as logs:
         loop.stop(lambda request: pytest.fail("nothing to send"))
     assert len(logs) == 1
 
 
-def test_inputs_that_are_posted_after_the_end_harm_nothing(core: FakeCore, loop: Loop) -> None:
+def test_inputs_that_are_posted_after_the_end_harm_nothing(core, loop):
     with running(loop):
         pass
     loop.post(Done(1))
@@ -407,7 +387,7 @@ def test_inputs_that_are_posted_after_the_end_harm_nothing(core: FakeCore, loop:
         wait_until(lambda: core.inputs == [Done(1)], every_s=0.01)
 
 
-def test_a_signal_handler_ends_a_loop_that_waits(core: FakeCore, loop: Loop) -> None:
+def test_a_signal_handler_ends_a_loop_that_waits(core, loop):
     is_stopping = False
 
     def stop(*_: object) -> None:
@@ -435,9 +415,7 @@ def test_a_signal_handler_ends_a_loop_that_waits(core: FakeCore, loop: Loop) -> 
     assert is_stopping
 
 
-def test_a_stall_is_found_while_the_owner_hangs(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stall_is_found_while_the_owner_hangs(core, loop, monkeypatch):
     monkeypatch.setattr(loop_module, "LONGEST_WAIT_S", 0.005)
     monkeypatch.setattr(loop_module, "STALL_S", 0.1)
     assert loop.find_stall() is None
@@ -449,9 +427,7 @@ def test_a_stall_is_found_while_the_owner_hangs(
         wait_until(lambda: loop.find_stall() is None, every_s=0.01)
 
 
-def test_views_that_cannot_be_built_for_long_are_a_stall_until_one_is_built(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_views_that_cannot_be_built_for_long_are_a_stall_until_one_is_built(core, loop, monkeypatch):
     monkeypatch.setattr(loop_module, "VIEW_TIMEOUT_S", 60.0)
     core.view_fault = ValueError("half a snapshot")
 
@@ -472,9 +448,7 @@ def test_views_that_cannot_be_built_for_long_are_a_stall_until_one_is_built(
         assert loop.find_stall() is None
 
 
-def test_one_view_that_could_not_be_built_is_no_stall_however_long_ago(
-    core: FakeCore, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_view_that_could_not_be_built_is_no_stall_however_long_ago(core, loop, monkeypatch):
     monkeypatch.setattr(loop_module, "STALL_S", 1e-9)  # has passed whenever somebody looks
     core.view_fault = ValueError("half a snapshot")
     with capture_logs():
@@ -484,7 +458,7 @@ def test_one_view_that_could_not_be_built_is_no_stall_however_long_ago(
     assert loop.find_stall() is not None
 
 
-def test_a_real_core_asks_for_the_topics_and_is_not_ready() -> None:
+def test_a_real_core_asks_for_the_topics_and_is_not_ready():
     sent: list[Command] = []
     loop = Loop(CoreConf(cluster_id="abc"))
     with running(loop, sent.append):

@@ -82,7 +82,7 @@ class Watched(Driven):
                 self.list_topic()
 
 
-def test_the_bounds_of_the_old_log_are_dropped_with_its_id_and_requested_anew_at_once() -> None:
+def test_the_bounds_of_the_old_log_are_dropped_with_its_id_and_requested_anew_at_once():
     watched = Watched()
     assert (watched.row().readable, watched.row().lag_to_stable) == (50, 40)
     watched.create_again()
@@ -93,7 +93,7 @@ def test_the_bounds_of_the_old_log_are_dropped_with_its_id_and_requested_anew_at
     assert (row.end, row.readable, row.lost, row.lag_to_stable) == (60, 10, 0, 10)
 
 
-def test_log_start_and_last_stable_offset_are_dropped_when_a_lower_end_is_believed() -> None:
+def test_log_start_and_last_stable_offset_are_dropped_when_a_lower_end_is_believed():
     watched = Watched()
     watched.bounds = {"start": 0, "stable": 45, "end": 45}
     for _ in range(20):
@@ -106,7 +106,7 @@ def test_log_start_and_last_stable_offset_are_dropped_when_a_lower_end_is_believ
 
 
 @pytest.mark.parametrize("kind", ["start", "stable", "end"])
-def test_a_response_to_a_request_of_the_old_log_is_ignored(kind: str) -> None:
+def test_a_response_to_a_request_of_the_old_log_is_ignored(kind):
     watched = Watched()
     while not (old := watched.open_requests(kind)):  # start and last stable offset are requested now and then
         watched.give(None, after_s=1)
@@ -128,7 +128,7 @@ def test_a_response_to_a_request_of_the_old_log_is_ignored(kind: str) -> None:
     assert (row.end, row.lost, row.lag_to_stable) == (60, 0, 10)
 
 
-def test_an_end_offset_that_was_requested_earlier_does_not_replace_a_newer_one() -> None:
+def test_an_end_offset_that_was_requested_earlier_does_not_replace_a_newer_one():
     watched = Watched()
     while not (late := watched.open_requests("end")):
         watched.give(None, after_s=1)
@@ -153,7 +153,7 @@ def read_record(watched: Watched, written_ms: int) -> None:
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_record_of_the_old_topic_gives_no_exact_lag_of_the_new_one(is_late: bool) -> None:
+def test_a_record_of_the_old_topic_gives_no_exact_lag_of_the_new_one(is_late):
     watched = Watched()
     assert watched.core.outbox.has(ReadFirstRecords)
     if not is_late:
@@ -184,9 +184,7 @@ def save_history(topic_id: str) -> State:
 
 
 @pytest.mark.parametrize(("saved_id", "is_restored"), [(OLD, True), (NEW, False), ("", False)])
-def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(
-    saved_id: str, is_restored: bool
-) -> None:
+def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(saved_id, is_restored):
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1, "t": 1})
     ends = save_history(saved_id)
@@ -196,7 +194,7 @@ def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(
     assert "saved end offsets are not used" not in [event.text for event in driven.core.take_events()]
 
 
-def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic() -> None:
+def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic():
     driven = Driven(start="resume", cluster_id="c")
     driven.list_topics(**{OFFSETS: 1})
     driven.give(Loaded(driven.last(Load).id, {}, save_history(NEW), Moment(0, 990_000)))
@@ -211,7 +209,7 @@ def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic() -> Non
 # --- Commits that are newer than the list ----------------------------------------------------------------
 
 
-def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_newer_list() -> None:
+def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_newer_list():
     """The list that has the topic again may be seconds away."""
     watched = Watched()
     topics = {OFFSETS: Topic(IDS[OFFSETS], 1)}
@@ -231,7 +229,7 @@ def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_ne
     assert (watched.row().lag, watched.row().reasons) == (45, Reason(0))
 
 
-def test_a_coordinator_that_has_the_id_of_a_deleted_topic_does_not_replace_that_of_the_present_one() -> None:
+def test_a_coordinator_that_has_the_id_of_a_deleted_topic_does_not_replace_that_of_the_present_one():
     driven = Driven(source="coordinators")
     driven.list_topics(**{OFFSETS: 1, "t": 1})
     for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:

@@ -48,7 +48,7 @@ def respond(driven: Driven, *partitions: int, **more: Any) -> None:
     driven.give(GroupsFetched(request.id, commits, {name: Group(name) for name in names}, **more))
 
 
-def test_only_the_partitions_whose_coordinator_is_silent_are_read_from_their_start() -> None:
+def test_only_the_partitions_whose_coordinator_is_silent_are_read_from_their_start():
     driven = start()
     respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
     assert driven.groups() == {name_in(0), name_in(2)}
@@ -60,9 +60,7 @@ def test_only_the_partitions_whose_coordinator_is_silent_are_read_from_their_sta
 
 
 @pytest.mark.parametrize(("interval_s", "poll_s"), [(1.0, 2.5), (5.0, 5.0)])
-def test_a_poll_waits_for_a_coordinator_for_half_of_the_limit_at_most(
-    interval_s: float, poll_s: float
-) -> None:
+def test_a_poll_waits_for_a_coordinator_for_half_of_the_limit_at_most(interval_s, poll_s):
     driven = start(source="coordinators", end_interval_s=interval_s)
     assert driven.last(FetchGroups).patience_s == 5.0
     respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
@@ -73,7 +71,7 @@ def test_a_poll_waits_for_a_coordinator_for_half_of_the_limit_at_most(
     assert driven.last(FetchGroups).patience_s == poll_s
 
 
-def test_a_coordinator_that_hangs_does_not_delay_the_next_request_to_the_others() -> None:
+def test_a_coordinator_that_hangs_does_not_delay_the_next_request_to_the_others():
     driven = start(source="coordinators")
     request = driven.last(FetchGroups)
     respond(driven, 0, 2, partitions=frozenset({0, 2}), final=False)
@@ -82,7 +80,7 @@ def test_a_coordinator_that_hangs_does_not_delay_the_next_request_to_the_others(
     assert driven.core.outbox.get(request.id) is not None
 
 
-def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were() -> None:
+def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were():
     driven = start(source="coordinators")
     for _ in range(2):
         respond(driven, 0, 1, 2)
@@ -134,7 +132,7 @@ def grown(**conf: Any) -> Driven:
     return driven
 
 
-def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response() -> None:
+def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response():
     driven = start()
     respond_with(driven, MOVING)
     grow(driven)
@@ -149,7 +147,7 @@ def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response() -> Non
     assert driven.core.tracker.group_names(AFTER) == set()
 
 
-def test_a_response_does_not_place_a_group_that_may_be_in_a_partition_which_is_read_anew() -> None:
+def test_a_response_does_not_place_a_group_that_may_be_in_a_partition_which_is_read_anew():
     driven = start()
     respond_with(driven, MOVING)
     grow(driven)
@@ -167,7 +165,7 @@ def test_a_response_does_not_place_a_group_that_may_be_in_a_partition_which_is_r
     assert logs.offsets.partitions[AFTER].stale_groups.keys() == {MOVING}
 
 
-def test_what_a_group_has_left_in_its_earlier_partition_is_dropped() -> None:
+def test_what_a_group_has_left_in_its_earlier_partition_is_dropped():
     driven = grown(source="coordinators")
     respond_with(driven, failed={MOVING: "GROUP_ID_NOT_FOUND"})
     assert driven.groups() == set()
@@ -175,7 +173,7 @@ def test_what_a_group_has_left_in_its_earlier_partition_is_dropped() -> None:
     assert driven.core.tracker.group_names(AFTER) == {MOVING}
 
 
-def test_a_group_is_kept_if_the_coordinator_that_it_may_have_now_is_silent() -> None:
+def test_a_group_is_kept_if_the_coordinator_that_it_may_have_now_is_silent():
     driven = grown(source="coordinators")
     respond_with(driven, incomplete={AFTER: "broker 2: no response in time"})
     assert driven.groups() == {MOVING}
@@ -183,7 +181,7 @@ def test_a_group_is_kept_if_the_coordinator_that_it_may_have_now_is_silent() -> 
     assert parts[BEFORE].stale_groups.keys() == {MOVING}
 
 
-def test_a_group_whose_coordinator_failed_keeps_its_commits() -> None:
+def test_a_group_whose_coordinator_failed_keeps_its_commits():
     driven = grown(source="coordinators")
     respond_with(driven, failed={MOVING: "GROUP_AUTHORIZATION_FAILED"})
     assert driven.groups() == {MOVING}
@@ -204,7 +202,7 @@ def start_grown(**conf: Any) -> Driven:
     return driven
 
 
-def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_partition_count() -> None:
+def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_partition_count():
     driven = start_grown()
     request = driven.last(FetchGroups)
     others = frozenset(range(GROWN)) - {BEFORE}
@@ -224,7 +222,7 @@ def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_pa
     assert driven.core.tracker.group_names(BEFORE) == {MOVING}
 
 
-def test_coordinators_learn_which_partitions_are_empty_and_no_group_of_them_is_asked_for() -> None:
+def test_coordinators_learn_which_partitions_are_empty_and_no_group_of_them_is_asked_for():
     request = start_grown().last(FetchGroups)
     assert request.empty == set(range(PARTITIONS, GROWN))
     assert request.partitions == set(range(PARTITIONS))
@@ -252,7 +250,7 @@ def is_ready(driven: Driven) -> bool:
 
 
 @pytest.mark.parametrize("source", ["auto", "coordinators"])
-def test_the_coordinators_are_asked_if_the_list_of_topics_lacks_the_offsets_topic(source: str) -> None:
+def test_the_coordinators_are_asked_if_the_list_of_topics_lacks_the_offsets_topic(source):
     driven = Driven(start="snapshot", source=source)
     list_without_offsets_topic(driven)
     assert not is_ready(driven)
@@ -274,7 +272,7 @@ MOVED = pytest.mark.parametrize("failed", [{}, {name_in(1): "NOT_COORDINATOR"}],
 
 
 @MOVED
-def test_a_group_is_kept_that_may_be_moving_to_another_coordinator(failed: dict[str, str]) -> None:
+def test_a_group_is_kept_that_may_be_moving_to_another_coordinator(failed):
     driven = Driven(start="snapshot")
     list_without_offsets_topic(driven)
     everything = [name_in(p) for p in range(PARTITIONS)]
@@ -288,7 +286,7 @@ def test_a_group_is_kept_that_may_be_moving_to_another_coordinator(failed: dict[
     assert part.stale_groups == {}
 
 
-def test_a_group_that_goes_on_to_have_no_coordinator_is_dropped() -> None:
+def test_a_group_that_goes_on_to_have_no_coordinator_is_dropped():
     failed = {name_in(1): "NOT_COORDINATOR"}
     driven = Driven(start="snapshot")
     list_without_offsets_topic(driven)
@@ -303,7 +301,7 @@ def test_a_group_that_goes_on_to_have_no_coordinator_is_dropped() -> None:
     assert part.stale_groups == {}
 
 
-def test_the_coordinators_are_asked_where_groups_are_in_other_partitions_than_by_kafkas_hash() -> None:
+def test_the_coordinators_are_asked_where_groups_are_in_other_partitions_than_by_kafkas_hash():
     driven = Driven(start="snapshot")
     topics = {OFFSETS: Topic(IDS[OFFSETS], PARTITIONS), "t": Topic(IDS["t"], 1)}
     for _ in range(3):
@@ -319,14 +317,14 @@ def test_the_coordinators_are_asked_where_groups_are_in_other_partitions_than_by
     assert not any(isinstance(request, Read) for request in driven.sent)
 
 
-def test_a_hidden_topic_is_not_waited_for_if_the_log_is_the_source() -> None:
+def test_a_hidden_topic_is_not_waited_for_if_the_log_is_the_source():
     driven = Driven(start="snapshot", source="log")
     list_without_offsets_topic(driven)
     assert is_ready(driven)
     assert not any(isinstance(request, FetchGroups) for request in driven.sent)
 
 
-def test_the_offsets_topic_is_read_once_it_appears() -> None:
+def test_the_offsets_topic_is_read_once_it_appears():
     driven = Driven(start="snapshot", saves=True)
     list_without_offsets_topic(driven)
     respond(driven, 0, 1, 2)
@@ -344,7 +342,7 @@ def test_the_offsets_topic_is_read_once_it_appears() -> None:
     assert not any(isinstance(request, ForgetSaved) for request in driven.sent)
 
 
-def test_late_records_of_a_topic_that_was_deleted_do_not_end_the_requests_to_the_coordinators() -> None:
+def test_late_records_of_a_topic_that_was_deleted_do_not_end_the_requests_to_the_coordinators():
     driven = Driven(start="snapshot")
     list_without_offsets_topic(driven)
     respond(driven)
@@ -389,10 +387,10 @@ def waiting_records(driven: Driven) -> int:
 
 
 @pytest.mark.parametrize("way", ["snapshot", "replay"])
-def test_after_a_long_denial_partitions_begin_again_with_a_new_response(way: str) -> None:
+def test_after_a_long_denial_partitions_begin_again_with_a_new_response(way):
     driven = start()
     respond(driven, 0, 1, 2)
-    driven.core.logs.start._way = way  # type: ignore[assignment]  # the start itself was the same
+    driven.core.logs.start._way = way  # the start itself was the same
     deny(driven, 60)
     poll_partition(driven, 0, *range(5, 1000))
     assert waiting_records(driven) == 0
@@ -403,7 +401,7 @@ def test_after_a_long_denial_partitions_begin_again_with_a_new_response(way: str
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
 
 
-def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_groups_from() -> None:
+def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_groups_from():
     driven = start()
     respond(driven, 0, 1, 2)
     driven.give(ReadFailed(OFFSETS, "denied", denied=True))
@@ -418,7 +416,7 @@ def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_group
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
 
 
-def test_after_a_denial_a_topic_that_has_grown_is_read_from_its_start() -> None:
+def test_after_a_denial_a_topic_that_has_grown_is_read_from_its_start():
     driven = start()
     respond(driven, 0, 1, 2)
     grow(driven)
@@ -469,7 +467,7 @@ BOTH = pytest.mark.parametrize("source", ["auto", "coordinators"])
 
 
 @BOTH
-def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source: str) -> None:
+def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source):
     driven = see_all(source)
     poll_coordinators(driven, 90)
     view = driven.core.take_view(driven.now())
@@ -485,7 +483,7 @@ def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source: str) -> None:
 
 
 @BOTH
-def test_groups_that_a_list_lacks_are_withheld_and_the_others_served(source: str) -> None:
+def test_groups_that_a_list_lacks_are_withheld_and_the_others_served(source):
     driven = see_all(source)
     poll_coordinators(driven, 60, 0, 2)
     view = driven.core.take_view(driven.now())
@@ -496,7 +494,7 @@ def test_groups_that_a_list_lacks_are_withheld_and_the_others_served(source: str
 
 
 @BOTH
-def test_a_group_that_no_coordinator_explains_is_kept(source: str) -> None:
+def test_a_group_that_no_coordinator_explains_is_kept(source):
     driven = see_all(source)
     for _ in range(60):
         driven.give(None, after_s=1)
@@ -506,7 +504,7 @@ def test_a_group_that_no_coordinator_explains_is_kept(source: str) -> None:
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
 
 
-def test_partitions_are_read_from_their_start_if_the_log_may_be_read_again_and_groups_not_described() -> None:
+def test_partitions_are_read_from_their_start_if_the_log_may_be_read_again_and_groups_not_described():
     driven = see_all("auto")
     poll_coordinators(driven, 60)
     poll_partition(driven, 0, 5)
@@ -519,7 +517,7 @@ def test_partitions_are_read_from_their_start_if_the_log_may_be_read_again_and_g
     assert not driven.core.logs.offsets.partitions[2].is_unseeded
 
 
-def test_the_groups_of_a_partition_that_is_lost_are_not_taken_for_deleted_if_a_response_lacks_them() -> None:
+def test_the_groups_of_a_partition_that_is_lost_are_not_taken_for_deleted_if_a_response_lacks_them():
     driven = start()
     respond(driven, 0, 1, 2)
     attempt = driven.core.logs.offsets.partitions[1].attempt

@@ -10,7 +10,7 @@ def events(outbox: Outbox) -> list[str]:
     return [event.text for event in outbox.take_events()]
 
 
-def test_a_failure_counts_only_if_no_request_was_answered_that_was_sent_later() -> None:
+def test_a_failure_counts_only_if_no_request_was_answered_that_was_sent_later():
     """One broker of three that does not respond fails late what was sent long ago."""
     outbox = Outbox()
     outbox.note_response(at(5))
@@ -20,7 +20,7 @@ def test_a_failure_counts_only_if_no_request_was_answered_that_was_sent_later() 
     assert outbox.failure == "no response in time"
 
 
-def test_that_no_broker_can_be_reached_says_more_than_the_error_of_a_request() -> None:
+def test_that_no_broker_can_be_reached_says_more_than_the_error_of_a_request():
     outbox = Outbox()
     outbox.note_unreachable("cannot reach Kafka", at(1))
     outbox.note_failure("_NOENT", at(2))
@@ -29,7 +29,7 @@ def test_that_no_broker_can_be_reached_says_more_than_the_error_of_a_request() -
     assert outbox.failure is None
 
 
-def test_the_loss_of_the_brokers_and_their_return_are_one_event_each_and_a_short_failure_is_none() -> None:
+def test_the_loss_of_the_brokers_and_their_return_are_one_event_each_and_a_short_failure_is_none():
     outbox = Outbox()
     outbox.note_failure("no leader", at(1))
     outbox.report_reach(at(1))
@@ -46,7 +46,7 @@ def test_the_loss_of_the_brokers_and_their_return_are_one_event_each_and_a_short
     assert events(outbox) == ["brokers back"]
 
 
-def test_a_broker_of_several_that_does_not_respond_is_no_loss_of_the_brokers() -> None:
+def test_a_broker_of_several_that_does_not_respond_is_no_loss_of_the_brokers():
     outbox = Outbox()
     for second in range(10):
         outbox.note_failure("no response in time", at(second))
@@ -59,7 +59,7 @@ def test_a_broker_of_several_that_does_not_respond_is_no_loss_of_the_brokers() -
     assert events(outbox) == ["brokers lost"]
 
 
-def test_the_request_that_any_broker_could_answer_says_best_why_none_does() -> None:
+def test_the_request_that_any_broker_could_answer_says_best_why_none_does():
     outbox = Outbox()
     outbox.note_failure("the certificate is not trusted", at(1), names_cause=True)
     outbox.note_unreachable("every connection was lost", at(2))

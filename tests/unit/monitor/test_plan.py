@@ -26,19 +26,19 @@ def plan(
     return plans[0]
 
 
-def test_a_saved_state_is_resumed_at_its_position() -> None:
+def test_a_saved_state_is_resumed_at_its_position():
     state = saved(5)
     assert plan("resume", state, Bounds(3, 9)) == Resume(5, 7, state)
 
 
-def test_a_saved_state_that_cannot_be_resumed_gives_way_to_the_coordinators_and_says_why() -> None:
+def test_a_saved_state_that_cannot_be_resumed_gives_way_to_the_coordinators_and_says_why():
     for useless in (saved(2), saved(10), saved(5, ago_s=4000), "it is damaged", None):
         found = plan("resume", useless, Bounds(3, 9))
         assert isinstance(found, Seed)
         assert found.why
 
 
-def test_the_last_records_are_read_in_any_case_and_a_short_log_needs_no_coordinators() -> None:
+def test_the_last_records_are_read_in_any_case_and_a_short_log_needs_no_coordinators():
     assert plan("snapshot", None, Bounds(3, 100), tail=20) == Seed(80, "--start snapshot")
     assert plan("snapshot", None, Bounds(3, 23), tail=20) == Replay(3, "--start snapshot")
     assert plan("snapshot", None, Bounds(3, 100)) == Seed(100, "--start snapshot")

@@ -10,7 +10,7 @@ from koff.monitor.requests import Failed, Topic
 from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
 
-def test_a_cluster_that_was_built_again_has_its_new_id_as_its_name() -> None:
+def test_a_cluster_that_was_built_again_has_its_new_id_as_its_name():
     driven = Driven(cluster_id="before")
 
     def list_topics(cluster_id: str) -> str | None:
@@ -29,9 +29,7 @@ def test_a_cluster_that_was_built_again_has_its_new_id_as_its_name() -> None:
 
 
 @pytest.mark.parametrize("has_responded", [True, False])
-def test_when_a_request_fails_any_broker_is_asked_at_once_unless_one_has_responded(
-    has_responded: bool,
-) -> None:
+def test_when_a_request_fails_any_broker_is_asked_at_once_unless_one_has_responded(has_responded):
     driven = Driven()
     driven.list_topics(**{OFFSETS: 1, "t": 1})
     sent, before = driven.last(FetchOffsets), driven.last(FetchTopics).id

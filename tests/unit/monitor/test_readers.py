@@ -50,7 +50,7 @@ def read(attempt: int = 1, **starts: int) -> Read:
 
 
 @pytest.fixture(autouse=True)
-def logs(monkeypatch: pytest.MonkeyPatch) -> list[FakeLog]:
+def logs(monkeypatch):
     FakeLog.made = []
     monkeypatch.setattr(readers_module, "LogReader", FakeLog)
     monkeypatch.setattr(readers_module, "POLL_S", 0.01)
@@ -58,7 +58,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> list[FakeLog]:
 
 
 @pytest.fixture
-def inbox() -> Inbox:
+def inbox():
     return Inbox()
 
 
@@ -74,7 +74,7 @@ def running(reader: _Reader) -> Iterator[_Reader]:
 
 
 @pytest.fixture
-def reader(inbox: Inbox) -> Iterator[TopicReader]:
+def reader(inbox):
     with running(make_reader(inbox)) as reader:
         yield reader
 
@@ -100,9 +100,7 @@ def wait_for_the_owner(reader: TopicReader | HistoryReader) -> None:
 # --- Reading ------------------------------------------------------------------------------------------------
 
 
-def test_records_come_with_the_attempt_by_which_they_are_read(
-    reader: TopicReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_records_come_with_the_attempt_by_which_they_are_read(reader, inbox, logs):
     reader.send(Read(TOPIC, {0: Start(5, 4, 2), 1: Start(0, 9)}))
     log = wait_for_log(logs, p0=5, p1=0)
     assert log.epochs == {0: 2, 1: -1}
@@ -119,8 +117,8 @@ def test_records_come_with_the_attempt_by_which_they_are_read(
 
 
 def test_a_partition_that_begins_again_lower_is_added_again_and_its_records_have_the_new_attempt(
-    reader: TopicReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+    reader, inbox, logs
+):
     reader.send(read(p0=500, p1=0))
     log = wait_for_log(logs, p0=500, p1=0)
     log.give(records(0, 500))
@@ -134,8 +132,8 @@ def test_a_partition_that_begins_again_lower_is_added_again_and_its_records_have
 
 
 def test_what_a_leader_returns_of_an_idle_partition_is_reported_with_the_time_of_the_request(
-    reader: TopicReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+    reader, inbox, logs
+):
     began = read_moment()
     reader.send(read(4, p0=5))
     log = wait_for_log(logs, p0=5)
@@ -156,12 +154,7 @@ def test_what_a_leader_returns_of_an_idle_partition_is_reported_with_the_time_of
         ([read(1, p0=5), read(2, p0=9), read(3, p0=2)], {"p0": 2}),
     ],
 )
-def test_commands_are_carried_out_in_order(
-    commands: list[Read | StopReading],
-    assigned: dict[str, int],
-    inbox: Inbox,
-    logs: list[FakeLog],
-) -> None:
+def test_commands_are_carried_out_in_order(commands, assigned, inbox, logs):
     reader = make_reader(inbox)
     with running(reader):
         for command in commands:
@@ -170,9 +163,7 @@ def test_commands_are_carried_out_in_order(
     assert not inbox.of_kind(ReadFailed)
 
 
-def test_a_reader_makes_no_batch_before_the_one_before_is_applied(
-    logs: list[FakeLog], reader: TopicReader, inbox: Inbox
-) -> None:
+def test_a_reader_makes_no_batch_before_the_one_before_is_applied(logs, reader, inbox):
     inbox.applies = False
     reader.send(read(p0=0))
     log = wait_for_log(logs, p0=0)
@@ -186,7 +177,7 @@ def test_a_reader_makes_no_batch_before_the_one_before_is_applied(
     assert offsets == [[0], [1], [2], [3], [4]]
 
 
-def test_a_reader_that_waits_for_the_owner_can_be_closed(logs: list[FakeLog], inbox: Inbox) -> None:
+def test_a_reader_that_waits_for_the_owner_can_be_closed(logs, inbox):
     inbox.applies = False
     with running(make_reader(inbox)) as reader:  # which closes and joins it
         reader.send(read(p0=0))
@@ -197,7 +188,7 @@ def test_a_reader_that_waits_for_the_owner_can_be_closed(logs: list[FakeLog], in
     assert len(inbox.of_kind(Polled)) == 1
 
 
-def test_a_reader_that_was_never_started_can_be_closed(inbox: Inbox) -> None:
+def test_a_reader_that_was_never_started_can_be_closed(inbox):
     for reader in (make_reader(inbox), make_history_reader(FakeCluster(), inbox)):
         reader.close()
         reader.join(60)
@@ -206,9 +197,7 @@ def test_a_reader_that_was_never_started_can_be_closed(inbox: Inbox) -> None:
 # --- Partitions that are lost -------------------------------------------------------------------------------
 
 
-def test_a_partition_that_is_lost_is_read_no_more_and_others_are(
-    reader: TopicReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_partition_that_is_lost_is_read_no_more_and_others_are(reader, inbox, logs):
     reader.send(read(4, p0=5, p1=0))
     log = wait_for_log(logs, p0=5, p1=0)
     log.give(LogRead([run_of(1, [0])], {1: 1}, [PartitionLost(0, "truncated", gone=True)]))
@@ -233,9 +222,7 @@ def test_a_partition_that_is_lost_is_read_no_more_and_others_are(
     ],
     ids=["denied", "unreachable", "fault"],
 )
-def test_after_a_failure_a_new_reader_reads_what_is_requested_next(
-    error: Exception, result: ReadFailed, reader: TopicReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_after_a_failure_a_new_reader_reads_what_is_requested_next(error, result, reader, inbox, logs):
     with capture_logs():
         reader.send(read(1, p0=5, p1=0))
         wait_for_log(logs, p0=5, p1=0).give(error)
@@ -248,9 +235,7 @@ def test_after_a_failure_a_new_reader_reads_what_is_requested_next(
     assert [(found.partition, found.attempt) for found in polled.records] == [(1, 2)]
 
 
-def test_partitions_that_cannot_be_added_are_a_failure(
-    reader: TopicReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_partitions_that_cannot_be_added_are_a_failure(reader, inbox, logs):
     reader.send(read(p0=0))
     wait_for_log(logs, p0=0).add_fault = RuntimeError("Consumer closed")
     with capture_logs():
@@ -269,12 +254,12 @@ def make_history_reader(cluster: FakeCluster, inbox: Inbox) -> HistoryReader:
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
+def cluster():
     return FakeCluster()
 
 
 @pytest.fixture
-def history(cluster: FakeCluster, inbox: Inbox) -> Iterator[HistoryReader]:
+def history(cluster, inbox):
     with running(make_history_reader(cluster, inbox)) as history:
         yield history
 
@@ -283,9 +268,7 @@ def history_of(request_id: int, partition: int, until: int) -> ReadHistory:
     return ReadHistory(request_id, TOPIC, partition, until)
 
 
-def test_a_history_is_read_from_the_log_start_and_ends_at_until(
-    history: HistoryReader, cluster: FakeCluster, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_history_is_read_from_the_log_start_and_ends_at_until(history, cluster, inbox, logs):
     cluster.starts = {TopicPartition(TOPIC, 2): 10}
     history.send(history_of(1, 2, 15))
     log = wait_for_log(logs, p2=10)
@@ -308,18 +291,14 @@ def test_a_history_is_read_from_the_log_start_and_ends_at_until(
     assert not inbox.of_kind(Failed)
 
 
-def test_a_history_that_retention_removed_is_empty(
-    history: HistoryReader, cluster: FakeCluster, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_history_that_retention_removed_is_empty(history, cluster, inbox, logs):
     cluster.starts = {TopicPartition(TOPIC, 0): 7}
     history.send(history_of(1, 0, 7))
     assert inbox.wait(HistoryRead) == [HistoryRead(1, [], [], [], 7, final=True)]
     assert not logs
 
 
-def test_one_connection_serves_several_histories(
-    history: HistoryReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_one_connection_serves_several_histories(history, inbox, logs):
     history.send(history_of(1, 0, 1))
     wait_for_log(logs, p0=0).give(records(0, 0))
     inbox.wait(HistoryRead)
@@ -331,9 +310,7 @@ def test_one_connection_serves_several_histories(
     assert inbox.wait(HistoryRead, 3)[-1].final
 
 
-def test_the_connection_for_histories_is_closed_when_nobody_asks(
-    cluster: FakeCluster, inbox: Inbox, logs: list[FakeLog], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_connection_for_histories_is_closed_when_nobody_asks(cluster, inbox, logs, monkeypatch):
     monkeypatch.setattr(readers_module, "IDLE_S", 0.01)
     with running(make_history_reader(cluster, inbox)) as history:
         history.send(history_of(1, 0, 1))
@@ -344,9 +321,7 @@ def test_the_connection_for_histories_is_closed_when_nobody_asks(
         wait_for_log(logs, 2, p0=0)
 
 
-def test_a_newer_request_ends_the_one_before(
-    history: HistoryReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_newer_request_ends_the_one_before(history, inbox, logs):
     history.send(history_of(1, 0, 100))
     log = wait_for_log(logs, p0=0)
     log.give(records(0, 0))
@@ -358,9 +333,7 @@ def test_a_newer_request_ends_the_one_before(
     assert not inbox.of_kind(Failed)
 
 
-def test_a_history_is_given_back_one_batch_at_a_time(
-    history: HistoryReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_history_is_given_back_one_batch_at_a_time(history, inbox, logs):
     inbox.applies = False
     history.send(history_of(1, 0, 3))
     log = wait_for_log(logs, p0=0)
@@ -382,9 +355,7 @@ def test_a_history_is_given_back_one_batch_at_a_time(
     ],
     ids=["denied", "unreachable", "fault"],
 )
-def test_after_a_failure_the_next_history_is_read_over_a_new_connection(
-    error: Exception, result: Failed, history: HistoryReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_after_a_failure_the_next_history_is_read_over_a_new_connection(error, result, history, inbox, logs):
     with capture_logs():
         history.send(history_of(1, 0, 5))
         wait_for_log(logs, p0=0).give(error)
@@ -395,25 +366,19 @@ def test_after_a_failure_the_next_history_is_read_over_a_new_connection(
     assert inbox.wait(HistoryRead)[0].final
 
 
-def test_a_partition_that_is_lost_fails_its_history(
-    history: HistoryReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_partition_that_is_lost_fails_its_history(history, inbox, logs):
     history.send(history_of(1, 0, 5))
     wait_for_log(logs, p0=0).give(LogRead(lost=[PartitionLost(0, "truncated")]))
     assert inbox.wait(Failed) == [Failed(1, f"partition 0 of {TOPIC}: truncated")]
 
 
-def test_a_cluster_that_cannot_be_reached_fails_the_history(
-    history: HistoryReader, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_cluster_that_cannot_be_reached_fails_the_history(history, inbox, logs):
     history.send(history_of(1, 0, 5))
     wait_for_log(logs, p0=0).unreachable = ConnectError("every connection was lost")
     assert inbox.wait(Failed) == [Failed(1, "every connection was lost")]
 
 
-def test_a_history_without_a_known_log_start_fails(
-    history: HistoryReader, cluster: FakeCluster, inbox: Inbox
-) -> None:
+def test_a_history_without_a_known_log_start_fails(history, cluster, inbox):
     cluster.starts = {TopicPartition(TOPIC, 0): "LEADER_NOT_AVAILABLE"}
     history.send(history_of(1, 0, 5))
     (failed,) = inbox.wait(Failed)
@@ -423,9 +388,7 @@ def test_a_history_without_a_known_log_start_fails(
     assert inbox.wait(Failed, 2)[-1] == Failed(2, "no broker")
 
 
-def test_a_history_under_way_ends_when_the_reader_is_closed(
-    cluster: FakeCluster, inbox: Inbox, logs: list[FakeLog]
-) -> None:
+def test_a_history_under_way_ends_when_the_reader_is_closed(cluster, inbox, logs):
     with running(make_history_reader(cluster, inbox)) as history:  # which closes and joins it
         history.send(history_of(1, 0, 100))
         wait_for_log(logs, p0=0).give(records(0, 0))

@@ -32,12 +32,12 @@ def make_monitor(*, wait: bool) -> Monitor:
     return Monitor(MonitorConf(cluster, wait=wait))
 
 
-def test_a_cluster_that_is_not_there_ends_the_monitor_unless_it_waits() -> None:
+def test_a_cluster_that_is_not_there_ends_the_monitor_unless_it_waits():
     with capture_logs(), pytest.raises(ConnectError, match="cannot reach Kafka"):
         make_monitor(wait=False).run()
 
 
-def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch):
     monkeypatch.setattr(RepeatedFailure, "retry_s", 3600.0)
     monitor = make_monitor(wait=True)
     assert monitor.take_view().readiness.text.startswith("not ready: connecting to 127.0.0.1:")
@@ -52,7 +52,7 @@ def test_a_monitor_that_waits_says_why_and_stops_at_once(monkeypatch: pytest.Mon
     assert not thread.is_alive()
 
 
-def test_a_managed_service_is_named_once_also_if_koff_cannot_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_managed_service_is_named_once_also_if_koff_cannot_connect(monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise ConnectError("not there")
 
@@ -66,9 +66,7 @@ def test_a_managed_service_is_named_once_also_if_koff_cannot_connect(monkeypatch
 
 
 @pytest.mark.parametrize(("cluster_id", "named"), [("redpanda.1", ["Redpanda"]), ("abc", [])])
-def test_the_id_of_the_cluster_may_name_the_service(
-    monkeypatch: pytest.MonkeyPatch, cluster_id: str, named: list[str]
-) -> None:
+def test_the_id_of_the_cluster_may_name_the_service(monkeypatch, cluster_id, named):
     monkeypatch.setattr(Cluster, "connect", lambda cluster, **_: setattr(cluster, "id", cluster_id))
     with Monitor(MonitorConf(ClusterConf("127.0.0.1:9"))) as monitor, capture_logs() as logs:
         assert monitor._connect()
@@ -78,7 +76,7 @@ def test_the_id_of_the_cluster_may_name_the_service(
 
 
 @pytest.mark.parametrize("name", ["", "east"])
-def test_no_series_has_another_label_cluster_than_after_the_first_connection(name: str) -> None:
+def test_no_series_has_another_label_cluster_than_after_the_first_connection(name):
     monitor = make_monitor(wait=True)
     monitor.conf = replace(monitor.conf, cluster_name=name)
     body = zlib.decompress(Renderer(monitor).render(PROMETHEUS_TEXT).gzipped, 31).decode()
@@ -88,7 +86,7 @@ def test_no_series_has_another_label_cluster_than_after_the_first_connection(nam
     assert ("koff_up" in body) == bool(name)
 
 
-def test_a_monitor_that_was_stopped_before_does_not_connect() -> None:
+def test_a_monitor_that_was_stopped_before_does_not_connect():
     monitor = make_monitor(wait=True)
     monitor.stop()
     with capture_logs() as logs:
@@ -96,7 +94,7 @@ def test_a_monitor_that_was_stopped_before_does_not_connect() -> None:
     assert logs == []
 
 
-def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch):
     monkeypatch.setattr(RepeatedFailure, "retry_s", 3600.0)
     monitor = make_monitor(wait=True)
 
@@ -128,9 +126,7 @@ def test_a_signal_handler_stops_a_monitor_that_waits(monkeypatch: pytest.MonkeyP
     assert time.monotonic() - began_s < 120
 
 
-def test_a_cluster_that_was_never_reached_has_a_line_with_the_number_of_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_that_was_never_reached_has_a_line_with_the_number_of_attempts(monkeypatch):
     monkeypatch.setattr(RepeatedFailure, "retry_s", 0.0)
     monitor = make_monitor(wait=True)
     with capture_logs() as logs:
@@ -142,7 +138,7 @@ def test_a_cluster_that_was_never_reached_has_a_line_with_the_number_of_attempts
     assert [(line["event"], line["attempts"]) for line in logs] == [("waiting", 1)]
 
 
-def test_what_is_shown_has_changed_when_show_returns() -> None:
+def test_what_is_shown_has_changed_when_show_returns():
     applied: list[object] = []
 
     class SlowLoop:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -707,7 +707,7 @@ while line := sys.stdin.readline():
 
 
 @pytest.fixture
-def saver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def saver(tmp_path):
     command = [sys.executable, "-c", SAVE_FOR_EVER, str(tmp_path)]
     here = Path(__file__).parents[3]
     pipe = subprocess.PIPE

@@ -52,7 +52,7 @@ class Watching(Driven):
         return b"".join(exposition.render_chunks(self.core.take_view(self.now()))).decode()
 
 
-def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_and_served() -> None:
+def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_and_served():
     driven = Watching()
     sent = [each for each in driven.sent if isinstance(each, FetchOffsets)]
     kinds = {each.kind for each in sent if ("idle", 1) in each.partitions}
@@ -67,7 +67,7 @@ def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_an
     assert 'koff_topic_messages_total{cluster="",topic="idle"} 0\n' in text
 
 
-def test_a_topic_that_grows_is_requested_whole_and_one_that_is_deleted_no_more() -> None:
+def test_a_topic_that_grows_is_requested_whole_and_one_that_is_deleted_no_more():
     driven = Watching()
     driven.listed["idle"] = Topic("AAAAAAAAAAAAAAAAAAAABA", 3)
     assert ("idle", 2) in driven.pass_time(25)
@@ -77,7 +77,7 @@ def test_a_topic_that_grows_is_requested_whole_and_one_that_is_deleted_no_more()
     assert "idle" not in driven.render()
 
 
-def test_topics_that_are_hidden_are_not_requested_and_the_rules_may_change() -> None:
+def test_topics_that_are_hidden_are_not_requested_and_the_rules_may_change():
     driven = Watching("exclude:^i")
     assert driven.pass_time(20) == {("t", 0)}
     driven.give(Display())

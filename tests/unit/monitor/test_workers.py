@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +50,7 @@ NOW = Moment(1000.5, 1_790_000_000_000, "this boot")
 
 
 @pytest.fixture(autouse=True)
-def threads_end() -> Iterator[None]:
+def threads_end():
     """No thread of the workers outlives its test."""
     yield
     wait_until(
@@ -86,7 +85,7 @@ def fetch_topics(workers: Workers, inbox: Inbox) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_every_error_becomes_a_result(error: Exception, result: Failed) -> None:
+def test_every_error_becomes_a_result(error, result):
     cluster = FakeCluster()
     cluster.fault = error
     with capture_logs() as logs:
@@ -97,7 +96,7 @@ def test_every_error_becomes_a_result(error: Exception, result: Failed) -> None:
 # --- Requests to the cluster ------------------------------------------------------------------------------
 
 
-def test_topics_come_with_their_ids_and_their_leaderless_partitions() -> None:
+def test_topics_come_with_their_ids_and_their_leaderless_partitions():
     cluster = FakeCluster({"a": [1, -1, 2], "b": [1]})
     fetched = FetchTopics(1).carry_out(make_workers(cluster, Inbox()))
     assert isinstance(fetched, TopicsFetched)
@@ -120,9 +119,7 @@ class FakeSizes:
         return {"t": broker.id}
 
 
-def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs(monkeypatch):
     cluster, inbox, sizes = FakeCluster(), Inbox(), FakeSizes()
     cluster.metadata = Metadata("id", 1, tuple(Node(number, "host", 9092) for number in (1, 2, 3, 4)), {})
     monkeypatch.setattr("koff.client.offsets.log_sizes.fetch_log_sizes", sizes.fetch)
@@ -145,7 +142,7 @@ def test_a_broker_that_hangs_or_refuses_delays_only_its_own_sizes_of_logs(
     workers.close()
 
 
-def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
+def test_the_list_has_brokers_replicas_and_coordinators_too():
     nodes = (Node(1, "a", 9092), Node(2, "b", 9092))
     topics = {
         "t": (PartitionMetadata(0, 1, (1, 2), (1,)), PartitionMetadata(1, -1, (1, 2, 3), (1, 2, 3))),
@@ -174,9 +171,7 @@ def test_the_list_has_brokers_replicas_and_coordinators_too() -> None:
         (1_790_000_000_000, 1_790_000_000_000, Isolation.READ_UNCOMMITTED),
     ],
 )
-def test_each_kind_of_offset_is_asked_for_as_kafka_names_it(
-    kind: Any, spec: Any, isolation: Isolation
-) -> None:
+def test_each_kind_of_offset_is_asked_for_as_kafka_names_it(kind, spec, isolation):
     cluster, inbox = FakeCluster({"t": [1]}), Inbox()
     workers = make_workers(cluster, inbox)
     workers.send(FetchOffsets(1, kind, frozenset({("t", 0)})))
@@ -184,7 +179,7 @@ def test_each_kind_of_offset_is_asked_for_as_kafka_names_it(
     assert [call[1:] for call in cluster.calls] == [(spec, isolation)]
 
 
-def test_each_leader_has_a_result_of_its_own_and_the_last_one_is_final() -> None:
+def test_each_leader_has_a_result_of_its_own_and_the_last_one_is_final():
     cluster, inbox = FakeCluster({"t": [1, 2, 1, 3], "u": [2]}), Inbox()
     workers = make_workers(cluster, inbox)
     fetch_topics(workers, inbox)
@@ -201,7 +196,7 @@ def test_each_leader_has_a_result_of_its_own_and_the_last_one_is_final() -> None
     assert [result.final for result in results] == [False, False, False, True]
 
 
-def test_a_leader_that_hangs_delays_only_its_own_partitions() -> None:
+def test_a_leader_that_hangs_delays_only_its_own_partitions():
     cluster, inbox = FakeCluster({"t": [1, 2, 3]}), Inbox()
     workers = make_workers(cluster, inbox)
     fetch_topics(workers, inbox)
@@ -233,7 +228,7 @@ class FakeLister(FakeCluster):
             raise self.refresh_fault
 
 
-def test_the_lister_is_asked_for_the_partitions_of_each_leader_that_it_knows() -> None:
+def test_the_lister_is_asked_for_the_partitions_of_each_leader_that_it_knows():
     cluster, inbox = FakeCluster({"t": [1, 1], "new": [1]}), Inbox()
     lister = FakeLister({"t": (1, 2)}, {"t": [1, 1], "new": [1]})
     workers = make_workers(cluster, inbox, lister)
@@ -247,7 +242,7 @@ def test_the_lister_is_asked_for_the_partitions_of_each_leader_that_it_knows() -
 
 
 @pytest.mark.parametrize("fault", [None, ConnectError("no broker"), ValueError("a fault of koff")])
-def test_leaders_are_fetched_with_each_list_of_topics(fault: Exception | None) -> None:
+def test_leaders_are_fetched_with_each_list_of_topics(fault):
     cluster, inbox, lister = FakeCluster({"t": [1]}), Inbox(), FakeLister({}, {"t": [1]})
     lister.refresh_fault = fault
 
@@ -269,7 +264,7 @@ def threads_of_workers() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "koff-request"]
 
 
-def test_nothing_is_posted_after_the_final_result() -> None:
+def test_nothing_is_posted_after_the_final_result():
     """The thread that has the last result waits until the others have posted theirs."""
     posted: list[bool] = []
     is_posting, may_post = threading.Event(), threading.Event()
@@ -293,7 +288,7 @@ def test_nothing_is_posted_after_the_final_result() -> None:
     assert posted == [False, True]
 
 
-def test_many_partitions_of_a_leader_are_asked_for_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_partitions_of_a_leader_are_asked_for_in_chunks(monkeypatch):
     monkeypatch.setattr("koff.monitor.duties.offsets.CHUNK", 4)
     cluster, inbox = FakeCluster({"t": [1] * 10}), Inbox()
     workers = make_workers(cluster, inbox)
@@ -304,9 +299,7 @@ def test_many_partitions_of_a_leader_are_asked_for_in_chunks(monkeypatch: pytest
     assert {at for result in results for at in result.offsets} == {("t", p) for p in range(10)}
 
 
-def test_a_leader_that_has_taken_all_the_time_is_not_asked_for_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_leader_that_has_taken_all_the_time_is_not_asked_for_the_rest(monkeypatch):
     monkeypatch.setattr("koff.monitor.duties.offsets.CHUNK", 1)
     cluster, inbox = FakeCluster({"t": [1] * 3}), Inbox()
     workers = make_workers(cluster, inbox)
@@ -320,7 +313,7 @@ def test_a_leader_that_has_taken_all_the_time_is_not_asked_for_the_rest(
     assert [result.final for result in results] == [False, False, True]
 
 
-def test_more_leaders_than_threads_are_all_asked_though_one_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_leaders_than_threads_are_all_asked_though_one_hangs(monkeypatch):
     monkeypatch.setattr(workers_module, "MAX_LEADERS", 3)
     cluster, inbox = FakeCluster({"t": list(range(30))}), Inbox()
     workers = make_workers(cluster, inbox)
@@ -334,9 +327,7 @@ def test_more_leaders_than_threads_are_all_asked_though_one_hangs(monkeypatch: p
     assert {at for result in results for at in result.offsets} == {("t", p) for p in range(30)}
 
 
-def test_each_coordinator_is_asked_for_its_own_groups_and_one_that_fails_hides_only_these(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_coordinator_is_asked_for_its_own_groups_and_one_that_fails_hides_only_these(monkeypatch):
     def fetch(request: FetchGroups, means: Means, partitions: frozenset[int]) -> GroupsFetched:
         if 1 in partitions:
             raise ConnectError("no broker")
@@ -357,8 +348,8 @@ def test_each_coordinator_is_asked_for_its_own_groups_and_one_that_fails_hides_o
 
 
 def test_each_coordinator_is_asked_for_the_lags_of_its_share_groups_and_one_that_fails_returns_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     lags = {"s": [ShareLag("t", "id", 0, 7)]}
 
     def fetch(request: FetchShareLags, means: Means, partitions: frozenset[int]) -> ShareLagsFetched:
@@ -384,7 +375,7 @@ def test_each_coordinator_is_asked_for_the_lags_of_its_share_groups_and_one_that
     assert [each["event"] for each in logs if each["log_level"] == "error"] == ["a request failed"]
 
 
-def test_a_request_for_no_partition_has_a_result_too() -> None:
+def test_a_request_for_no_partition_has_a_result_too():
     inbox = Inbox()
     make_workers(FakeCluster(), inbox).send(FetchOffsets(1, "end", frozenset()))
     assert inbox.inputs == [OffsetsFetched(1, {}, final=True)]
@@ -397,9 +388,7 @@ def test_a_request_for_no_partition_has_a_result_too() -> None:
         (ValueError("odd"), "ValueError: odd"),
     ],
 )
-def test_a_leader_that_cannot_be_reached_is_the_reason_for_each_of_its_partitions(
-    fault: Exception, why: str
-) -> None:
+def test_a_leader_that_cannot_be_reached_is_the_reason_for_each_of_its_partitions(fault, why):
     cluster, inbox = FakeCluster({"t": [1, 1]}), Inbox()
     cluster.fault = fault
     with capture_logs():
@@ -408,7 +397,7 @@ def test_a_leader_that_cannot_be_reached_is_the_reason_for_each_of_its_partition
     assert results == [OffsetsFetched(1, {("t", 0): why, ("t", 1): why}, final=True)]
 
 
-def test_a_request_that_hangs_does_not_delay_others() -> None:
+def test_a_request_that_hangs_does_not_delay_others():
     cluster, inbox = FakeCluster({"t": [1], "u": [2]}), Inbox()
     workers = make_workers(cluster, inbox)
     cluster.hanging[1] = threading.Event()
@@ -421,7 +410,7 @@ def test_a_request_that_hangs_does_not_delay_others() -> None:
     assert [result.id for result in inbox.wait(OffsetsFetched, 2)] == [3, 1]
 
 
-def test_if_too_many_requests_hang_further_ones_fail_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_too_many_requests_hang_further_ones_fail_at_once(monkeypatch):
     monkeypatch.setattr(workers_module, "MAX_THREADS", 2)
     cluster, inbox = FakeCluster({"t": [1], "u": [2]}), Inbox()
     workers = make_workers(cluster, inbox)
@@ -442,7 +431,7 @@ def test_if_too_many_requests_hang_further_ones_fail_at_once(monkeypatch: pytest
     wait_until(is_served, every_s=0.01)
 
 
-def test_a_system_without_a_thread_to_give_fails_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_a_thread_to_give_fails_the_request(monkeypatch):
     monkeypatch.setattr(workers_module, "MAX_THREADS", 1)
     cluster, inbox = FakeCluster({"t": [1]}), Inbox()
     workers = make_workers(cluster, inbox)
@@ -488,7 +477,7 @@ def started(worker: InOrder) -> Iterator[InOrder]:
         assert not worker._thread.is_alive()
 
 
-def test_requests_are_carried_out_in_order_also_after_an_exception() -> None:
+def test_requests_are_carried_out_in_order_also_after_an_exception():
     inbox = Inbox()
 
     def work(request_id: int) -> Result:
@@ -502,7 +491,7 @@ def test_requests_are_carried_out_in_order_also_after_an_exception() -> None:
     assert inbox.inputs == [Done(1), Failed(2, "OSError: odd"), Done(3), Done(4)]
 
 
-def test_the_end_comes_after_all_requests_and_frees_what_the_thread_used() -> None:
+def test_the_end_comes_after_all_requests_and_frees_what_the_thread_used():
     inbox = Inbox()
     ended: list[str] = []
 
@@ -516,7 +505,7 @@ def test_the_end_comes_after_all_requests_and_frees_what_the_thread_used() -> No
     assert ended == ["koff-disk"]
 
 
-def test_finish_does_not_wait_for_a_disk_that_hangs() -> None:
+def test_finish_does_not_wait_for_a_disk_that_hangs():
     inbox, release = Inbox(), threading.Event()
 
     def work(request_id: int) -> Result:
@@ -533,9 +522,7 @@ def test_finish_does_not_wait_for_a_disk_that_hangs() -> None:
     assert inbox.inputs == [Done(1)]
 
 
-def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(monkeypatch):
     inbox, is_working, release = Inbox(), threading.Event(), threading.Event()
 
     def work(request_id: int) -> Result:
@@ -556,15 +543,13 @@ def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(
         inbox.wait(Done, 3)
 
 
-def test_a_thread_that_was_never_started_can_be_closed() -> None:
+def test_a_thread_that_was_never_started_can_be_closed():
     in_order_for(Inbox()).finish(1)
     workers = make_workers(FakeCluster(), Inbox())
     workers.close()
 
 
-def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(tmp_path, monkeypatch):
     inbox, is_working, release = Inbox(), threading.Event(), threading.Event()
 
     def hang(zookeeper: Any) -> Any:
@@ -589,7 +574,7 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(
     assert not any(worker._thread.is_alive() for worker in workers._in_order.values())
 
 
-def test_without_a_state_directory_a_request_to_it_fails() -> None:
+def test_without_a_state_directory_a_request_to_it_fails():
     inbox = Inbox()
     workers = make_workers(FakeCluster(), inbox)
     try:
@@ -604,7 +589,7 @@ def test_without_a_state_directory_a_request_to_it_fails() -> None:
 
 
 @pytest.fixture
-def state_dir(tmp_path: Path) -> Iterator[StateDir]:
+def state_dir(tmp_path):
     with StateDir(tmp_path / "state").lock() as state_dir:
         yield state_dir
 
@@ -632,7 +617,7 @@ def load(state_dir: StateDir) -> Loaded:
     return loaded
 
 
-def test_what_was_saved_is_loaded(state_dir: StateDir) -> None:
+def test_what_was_saved_is_loaded(state_dir):
     later = NOW._replace(at_s=NOW.at_s + 10)
     assert write_or_load(state_dir, save()) == Done(1)
     assert write_or_load(state_dir, SaveIndex(2, ORIGIN, {1: (5, later)}, later)) == Done(2)
@@ -649,14 +634,14 @@ def test_what_was_saved_is_loaded(state_dir: StateDir) -> None:
     assert loaded.ends_stamp == NOW
 
 
-def test_what_was_forgotten_is_not_loaded(state_dir: StateDir) -> None:
+def test_what_was_forgotten_is_not_loaded(state_dir):
     for partition in (0, 1):
         write_or_load(state_dir, save(partition=partition))
     assert write_or_load(state_dir, ForgetSaved(2, frozenset({1, 2}))) == Done(2)
     assert [isinstance(found, Saved) for found in load(state_dir).partitions.values()] == [True, False, False]
 
 
-def test_a_folder_that_is_gone_is_made_again_and_that_is_said(state_dir: StateDir) -> None:
+def test_a_folder_that_is_gone_is_made_again_and_that_is_said(state_dir):
     shutil.rmtree(state_dir.path)
     with capture_logs() as logs:
         assert write_or_load(state_dir, save(1)) == Done(1, is_emptied=True)
@@ -684,13 +669,13 @@ class FakeRecordTimes:
 
 
 @pytest.fixture(autouse=True)
-def record_times(monkeypatch: pytest.MonkeyPatch) -> FakeRecordTimes:
+def record_times(monkeypatch):
     times = FakeRecordTimes()
     monkeypatch.setattr("koff.client.record_times.read_record_times", times.read)
     return times
 
 
-def test_what_was_read_is_said_in_the_terms_of_the_core(record_times: FakeRecordTimes) -> None:
+def test_what_was_read_is_said_in_the_terms_of_the_core(record_times):
     record_times.answers = {
         ReadPlace("t", 0, 5): ReadRecord(6, 1_000),
         ReadPlace("t", 1, 5): ReadRecord(5, None),
@@ -713,7 +698,7 @@ def test_what_was_read_is_said_in_the_terms_of_the_core(record_times: FakeRecord
     assert result.denied == {"u"}
 
 
-def test_reading_first_records_ends_when_the_workers_are_closed(record_times: FakeRecordTimes) -> None:
+def test_reading_first_records_ends_when_the_workers_are_closed(record_times):
     inbox = Inbox()
     workers = make_workers(FakeCluster(), inbox)
     workers.send(ReadFirstRecords(1, frozenset()))

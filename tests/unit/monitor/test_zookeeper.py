@@ -67,7 +67,7 @@ class FakeSession:
 
 
 @pytest.fixture(autouse=True)
-def sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
+def sessions(monkeypatch):
     FakeSession.opened, FakeSession.nodes, FakeSession.refused = [], {}, set()
     monkeypatch.setattr("koff.client.zookeeper.session.Session", FakeSession)
     return FakeSession.opened
@@ -86,7 +86,7 @@ def fetch_tree(nodes: dict[str, bytes]) -> StoredGroupsFetched:
 # --- A group in the tracker's terms ------------------------------------------------------------------------
 
 
-def test_a_group_has_its_members_with_what_each_owns() -> None:
+def test_a_group_has_its_members_with_what_each_owns():
     group = StoredGroup(
         members={MEMBER: Registration({"t": 2}), "another:1": Registration()},
         owners={
@@ -107,7 +107,7 @@ def test_a_group_has_its_members_with_what_each_owns() -> None:
     )
 
 
-def test_a_partition_that_no_topic_can_have_is_left_out_of_what_a_member_owns() -> None:
+def test_a_partition_that_no_topic_can_have_is_left_out_of_what_a_member_owns():
     group = StoredGroup(
         members={MEMBER: Registration()},
         owners={TopicPartition("t", 2**31): MEMBER, TopicPartition("t", 1): MEMBER},
@@ -119,7 +119,7 @@ def test_a_partition_that_no_topic_can_have_is_left_out_of_what_a_member_owns() 
 # --- A request ----------------------------------------------------------------------------------------------
 
 
-def test_all_groups_are_fetched_with_their_offsets_and_members() -> None:
+def test_all_groups_are_fetched_with_their_offsets_and_members():
     fetched = fetch_tree(
         {
             "old/offsets/t/0": b"5",
@@ -140,7 +140,7 @@ def test_all_groups_are_fetched_with_their_offsets_and_members() -> None:
     assert [member.assigned for member in fetched.groups["old"].members] == [{"t": (0,)}]
 
 
-def test_numbers_that_are_impossible_hide_nothing_else() -> None:
+def test_numbers_that_are_impossible_hide_nothing_else():
     fetched = fetch_tree(
         {
             "old/offsets/t/0": b"5",
@@ -158,7 +158,7 @@ def test_numbers_that_are_impossible_hide_nothing_else() -> None:
     assert tracker.watched_partitions() == [("t", 0)]
 
 
-def test_the_largest_numbers_that_are_possible_are_used() -> None:
+def test_the_largest_numbers_that_are_possible_are_used():
     fetched = fetch_tree({f"old/offsets/t/{2**31 - 1}": b"%d" % (2**63 - 1)})
     tracker = Tracker()
     tracker.apply_external_commits(-1, fetched.offsets, [], fetched.groups)
@@ -170,9 +170,7 @@ REFUSABLE = ["ids", f"ids/{MEMBER}", "offsets", "offsets/t", "offsets/t/0", "own
 
 
 @pytest.mark.parametrize("node", REFUSABLE)
-def test_a_node_that_may_not_be_read_hides_its_group_only_and_is_named_once(
-    node: str, sessions: list[FakeSession]
-) -> None:
+def test_a_node_that_may_not_be_read_hides_its_group_only_and_is_named_once(node, sessions):
     for group in ("open", "shut"):
         FakeSession.nodes |= {
             f"/consumers/{group}/offsets/t/0": b"5",
@@ -190,7 +188,7 @@ def test_a_node_that_may_not_be_read_hides_its_group_only_and_is_named_once(
         assert fetch(zookeeper).groups.keys() == {"open", "shut"}
 
 
-def test_groups_that_may_not_be_listed_are_denied_with_the_path() -> None:
+def test_groups_that_may_not_be_listed_are_denied_with_the_path():
     FakeSession.refused = {"/consumers"}
     with pytest.raises(Denied, match="READ of /consumers is refused"):
         fetch_tree({"old/offsets/t/0": b"5"})
@@ -199,7 +197,7 @@ def test_groups_that_may_not_be_listed_are_denied_with_the_path() -> None:
 # --- The session --------------------------------------------------------------------------------------------
 
 
-def test_one_session_serves_all_requests_until_it_is_closed(sessions: list[FakeSession]) -> None:
+def test_one_session_serves_all_requests_until_it_is_closed(sessions):
     zookeeper = ZooKeeper(ZooKeeperConf("zk:2181/old", session_timeout_s=3.0, connect_timeout_s=4.0))
     fetch(zookeeper)
     fetch(zookeeper)
@@ -210,9 +208,7 @@ def test_one_session_serves_all_requests_until_it_is_closed(sessions: list[FakeS
     assert session.is_closed
 
 
-def test_a_session_without_a_response_for_long_is_replaced(
-    sessions: list[FakeSession], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_without_a_response_for_long_is_replaced(sessions, monkeypatch):
     zookeeper = ZooKeeper(ZooKeeperConf("zk:2181"))
     fetch(zookeeper)
     sessions[0].fault = ConnectError("no connection")
@@ -227,9 +223,7 @@ def test_a_session_without_a_response_for_long_is_replaced(
     assert len(sessions) == 2
 
 
-def test_a_session_that_cannot_be_opened_is_tried_again_at_the_next_request(
-    sessions: list[FakeSession], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_cannot_be_opened_is_tried_again_at_the_next_request(sessions, monkeypatch):
     zookeeper = ZooKeeper(ZooKeeperConf("zk:2181"))
 
     def fail(session: FakeSession) -> FakeSession:
@@ -243,7 +237,7 @@ def test_a_session_that_cannot_be_opened_is_tried_again_at_the_next_request(
     assert len(sessions) == 1
 
 
-def test_without_kazoo_the_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_kazoo_the_library_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "kazoo", None)
     ZooKeeperConf()
     with pytest.raises(ConfigError, match=r"koff\[zookeeper\]"):  # before any connection

@@ -113,33 +113,33 @@ anything = st.tuples(st.none() | st.binary(max_size=30), st.none() | st.binary(m
 
 @given(st.lists(some_commit | st.just(tombstone()) | mutated() | anything, max_size=20))
 @settings(max_examples=150)
-def test_columns_agree_with_the_scalar_decoder(pairs: list[Pair]) -> None:
+def test_columns_agree_with_the_scalar_decoder(pairs):
     assert_agrees(pairs)
 
 
-def test_golden_records_in_one_batch_agree() -> None:
+def test_golden_records_in_one_batch_agree():
     columns = assert_agrees(GOLDEN)
     assert columns.ok.sum() > 100
 
 
-def test_every_block_of_a_long_batch_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_a_long_batch_agrees(monkeypatch):
     monkeypatch.setattr(batches, "BLOCK_ROWS", 7)
     assert_agrees(GOLDEN)
 
 
-def test_keys_with_equal_hashes_are_not_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_with_equal_hashes_are_not_mixed_up(monkeypatch):
     monkeypatch.setattr(names, "_MIX", np.uint64(0))
     assert_agrees([commit(f"g{n % 7}", f"t{n % 5}", n) for n in range(60)] + GOLDEN)
 
 
-def test_more_names_than_the_table_first_had_room_for() -> None:
+def test_more_names_than_the_table_first_had_room_for():
     pairs = [commit(f"group-{n}", f"t{n % 50}") for n in range(3000)]
     columns = assert_agrees(pairs)
     assert len(columns.groups) == 3000
     assert columns.groups[:3] == ["group-0", "group-1", "group-2"]
 
 
-def test_codes_stay_the_same_while_the_names_are_kept() -> None:
+def test_codes_stay_the_same_while_the_names_are_kept():
     keys = KeyCodes()
     first = assert_agrees([commit("a", "t"), commit("b", "u")], keys)
     second = assert_agrees([commit("b", "t"), commit("c", "t")], keys)
@@ -148,12 +148,12 @@ def test_codes_stay_the_same_while_the_names_are_kept() -> None:
     assert second.topic.tolist() == [0, 0]
 
 
-def test_keys_and_values_must_be_as_many() -> None:
+def test_keys_and_values_must_be_as_many():
     with pytest.raises(ValueError, match="1 keys but 0 values"):
         decode_columns(Binary.from_values([b"k"]), Binary.from_values([]))
 
 
-def test_buffers_of_arrow_are_read_where_they_are() -> None:
+def test_buffers_of_arrow_are_read_where_they_are():
     values: list[bytes | None] = [b"before", b"one", None, b"", b"four", b"after"]
     present = [value or b"" for value in values]
     offsets = np.cumsum([0, *map(len, present)]).astype(np.int32).tobytes()

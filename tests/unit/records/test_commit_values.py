@@ -67,13 +67,13 @@ def broken(draw: st.DrawFn) -> bytes:
 
 @given(st.lists(commit() | broken() | st.binary(max_size=60), max_size=12))
 @settings(max_examples=150)
-def test_columns_agree_with_the_scalar_decoder(values: list[bytes]) -> None:
+def test_columns_agree_with_the_scalar_decoder(values):
     assert_agrees(values)
 
 
 @given(st.data(), st.integers(1, 8))
 @settings(max_examples=150)
-def test_columns_agree_where_all_values_are_equally_long(data: st.DataObject, rows: int) -> None:
+def test_columns_agree_where_all_values_are_equally_long(data, rows):
     one = data.draw(commit() | broken())
     others = [bytearray(one) for _ in range(rows)]
     for other in others:
@@ -82,7 +82,7 @@ def test_columns_agree_where_all_values_are_equally_long(data: st.DataObject, ro
     assert_agrees([one, *map(bytes, others)])
 
 
-def test_golden_commits_are_ok_unless_they_carry_tags_of_their_own() -> None:
+def test_golden_commits_are_ok_unless_they_carry_tags_of_their_own():
     rows = [
         row
         for row in golden("golden")
@@ -95,12 +95,12 @@ def test_golden_commits_are_ok_unless_they_carry_tags_of_their_own() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("metadata", ["", "ü", "m" * 126, "m" * 127, "m" * 9000])
-def test_every_version_is_ok_with_and_without_metadata(version: int, metadata: str) -> None:
+def test_every_version_is_ok_with_and_without_metadata(version, metadata):
     assert assert_agrees([value_of(version, metadata=metadata)] * 3).all()
     assert assert_agrees([value_of(version, metadata=metadata), value_of(3)]).all()
 
 
-def test_topic_ids_are_none_when_no_row_has_one() -> None:
+def test_topic_ids_are_none_when_no_row_has_one():
     assert decode_commit_values([value_of(4), value_of(3)]).topic_id is None
     ids = decode_commit_values([value_of(4), value_of(4, topic_id=TOPIC_ID)]).topic_id
     assert ids is not None

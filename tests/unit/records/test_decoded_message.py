@@ -67,7 +67,7 @@ def classic(protocol_type: str = "consumer", **fields: Any) -> tuple[bytes | Non
     return encode(GroupMetadata(group="g", value=value))
 
 
-def test_an_offset_message_has_times_in_utc() -> None:
+def test_an_offset_message_has_times_in_utc():
     message = decoded(*commit(version=1, expire_timestamp=61_000))
     offset = message.offset_message
     assert offset is not None
@@ -85,13 +85,13 @@ def test_an_offset_message_has_times_in_utc() -> None:
 
 
 @pytest.mark.parametrize("timestamp", [-1, -(2**63), 2**63 - 1])
-def test_times_beyond_the_calendar_are_none(timestamp: int) -> None:
+def test_times_beyond_the_calendar_are_none(timestamp):
     offset = decoded(*commit(commit_timestamp=timestamp)).offset_message
     assert offset is not None
     assert offset.committed_at is None
 
 
-def test_a_tombstone_is_a_message_too() -> None:
+def test_a_tombstone_is_a_message_too():
     message = decoded(commit()[0], None)
     assert message.tombstone
     assert message.consumer == "g"
@@ -99,7 +99,7 @@ def test_a_tombstone_is_a_message_too() -> None:
     assert isinstance(message.record, OffsetCommit)
 
 
-def test_a_group_message_has_its_members_decoded() -> None:
+def test_a_group_message_has_its_members_decoded():
     group = decoded(*classic()).group_message
     assert group is not None
     assert group.complete
@@ -115,7 +115,7 @@ def test_a_group_message_has_its_members_decoded() -> None:
     assert (member.session_timeout, member.rebalance_timeout) == (timedelta(seconds=10), timedelta(minutes=5))
 
 
-def test_a_group_without_members_is_not_complete() -> None:
+def test_a_group_without_members_is_not_complete():
     empty = GroupMessage("consumer", 5, "", "", ())
     assert not empty.complete
 
@@ -123,14 +123,14 @@ def test_a_group_without_members_is_not_complete() -> None:
 @pytest.mark.parametrize(
     "broken", [{"subscription": b"\0\3\0"}, {"assignment": b"\xff\xff"}, {"subscription": b""}]
 )
-def test_a_blob_that_does_not_decode_does_not_lose_the_member(broken: dict[str, Any]) -> None:
+def test_a_blob_that_does_not_decode_does_not_lose_the_member(broken):
     group = decoded(*classic(**broken)).group_message
     assert group is not None
     assert not group.complete
     assert group.members[0].client_id == "c"
 
 
-def test_blobs_of_other_protocols_are_kept_and_named() -> None:
+def test_blobs_of_other_protocols_are_kept_and_named():
     message = decoded(*classic("connect"))
     assert message.group_message is not None
     assert not message.group_message.complete
@@ -153,9 +153,7 @@ def test_blobs_of_other_protocols_are_kept_and_named() -> None:
         (b"\0\2\0\1g", b"\0\0\0\2g", "value: ends inside protocol_type", 2),
     ],
 )
-def test_bytes_that_are_no_record_say_why(
-    key: bytes | None, value: bytes | None, reason: str, type_: int
-) -> None:
+def test_bytes_that_are_no_record_say_why(key, value, reason, type_):
     message = decode(key, value)
     assert message.record == Undecodable(key, value, reason, type_)
     assert not message.tombstone
@@ -163,7 +161,7 @@ def test_bytes_that_are_no_record_say_why(
     assert kafka_json(message) == {"error": reason}
 
 
-def test_trailing_bytes_and_unknown_tags_are_kept() -> None:
+def test_trailing_bytes_and_unknown_tags_are_kept():
     key, value = commit(version=4)
     assert key is not None
     assert value is not None
@@ -177,12 +175,12 @@ def test_trailing_bytes_and_unknown_tags_are_kept() -> None:
     assert as_dict(decode(key, tagged))["value"]["unknown_tags"] == [{"tag": 7, "data": "616263"}]
 
 
-def test_strings_that_are_not_utf_8_are_what_java_makes_of_them() -> None:
+def test_strings_that_are_not_utf_8_are_what_java_makes_of_them():
     key = b"\0\2\0\5\xed\xa0\x80\xffg"
     assert decoded(key, None).consumer == "\ufffd\ufffdg"
 
 
-def test_messages_are_frozen_hashable_and_can_be_pickled() -> None:
+def test_messages_are_frozen_hashable_and_can_be_pickled():
     message = decode(*classic())
     assert pickle.loads(pickle.dumps(message)) == message
     assert hash(message) == hash(decode(*classic()))
@@ -192,7 +190,7 @@ def test_messages_are_frozen_hashable_and_can_be_pickled() -> None:
     assert not hasattr(message.record, "__dict__")
 
 
-def test_the_share_state_of_4_0_is_read() -> None:
+def test_the_share_state_of_4_0_is_read():
     batch = StateBatch(first_offset=0, last_offset=1, delivery_state=2, delivery_count=1)
     early = ShareSnapshotValue(
         version=0,
@@ -207,7 +205,7 @@ def test_the_share_state_of_4_0_is_read() -> None:
     assert decoded(*encode(snapshot), share_state=True).record == snapshot
 
 
-def test_an_array_longer_than_its_bytes_is_refused_before_it_is_made() -> None:
+def test_an_array_longer_than_its_bytes_is_refused_before_it_is_made():
     huge = bytearray(b"\0\0")
     write_uvarint(huge, 0x7FFFFFFF)
     record = decoded(b"\0\x07\0\1g\0\1m", bytes(huge)).record
@@ -215,7 +213,7 @@ def test_an_array_longer_than_its_bytes_is_refused_before_it_is_made() -> None:
     assert record.reason == "value: topic_partitions has 2147483646 items in 0 bytes"
 
 
-def test_json_has_a_classic_members_subscription_decoded() -> None:
+def test_json_has_a_classic_members_subscription_decoded():
     protocol = ClassicProtocol(name="range", metadata=SUBSCRIPTION)
     classic_metadata = ClassicMemberMetadata(session_timeout_ms=10_000, supported_protocols=(protocol,))
     value = ConsumerGroupMemberMetadataValue(
@@ -236,7 +234,7 @@ def test_json_has_a_classic_members_subscription_decoded() -> None:
     assert shown["metadata"]["topics"] == ["rec-t1", "rec-t2"]
 
 
-def test_escapes_in_kafkas_line_have_upper_case_digits() -> None:
+def test_escapes_in_kafkas_line_have_upper_case_digits():
     key, _ = encode(OffsetCommit(group="\x1f\\u001f\n", topic="t", partition=0, value=None))
     line = kafka_line(decode(key, None))
     assert '"group":"\\u001F\\\\u001f\\n"' in line
@@ -247,6 +245,6 @@ def test_escapes_in_kafkas_line_have_upper_case_digits() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"offset": 2**63}, {"metadata": "x" * 40000}, {"metadata": None}, {"version": 9}]
 )
-def test_what_cannot_be_written_is_refused(wrong: dict[str, object], version: int) -> None:
+def test_what_cannot_be_written_is_refused(wrong, version):
     with pytest.raises(Malformed):
         commit(**({"version": version} | wrong))

@@ -28,13 +28,13 @@ def message_of(case: dict[str, Any]):
     return decoded(*key_and_value(case), share_state=case["topic"] == "__share_group_state")
 
 
-def test_records_decode_to_what_kafka_says() -> None:
+def test_records_decode_to_what_kafka_says():
     for case in ACCEPTED:
         expected = {"key": case["oracle_key"], "value": case["oracle_value"]}
         assert json.dumps(kafka_json(message_of(case))) == json.dumps(expected), case
 
 
-def test_lines_in_kafkas_format_are_those_of_its_console_formatters() -> None:
+def test_lines_in_kafkas_format_are_those_of_its_console_formatters():
     printed = [case for case in BROKER if "formatter_json" in case]
     assert len(printed) > 100
     for case in printed:
@@ -42,7 +42,7 @@ def test_lines_in_kafkas_format_are_those_of_its_console_formatters() -> None:
         assert kafka_line(message_of(case)) == expected
 
 
-def test_what_kafka_rejects_is_undecodable_with_its_bytes() -> None:
+def test_what_kafka_rejects_is_undecodable_with_its_bytes():
     for case in REJECTED:
         if case["variant"].removesuffix("+trailing") in TOLERATED:
             continue
@@ -51,7 +51,7 @@ def test_what_kafka_rejects_is_undecodable_with_its_bytes() -> None:
         assert (record.key, record.value) == key_and_value(case)
 
 
-def test_values_of_any_version_are_read_behind_keys_of_type_0() -> None:
+def test_values_of_any_version_are_read_behind_keys_of_type_0():
     tolerated = [case for case in REJECTED if case["variant"].removesuffix("+trailing") in TOLERATED]
     assert len(tolerated) > 3
     for case in tolerated:
@@ -62,12 +62,12 @@ def test_values_of_any_version_are_read_behind_keys_of_type_0() -> None:
         assert record.value.version == int(case["variant"].removesuffix("+trailing")[-1])
 
 
-def test_what_brokers_write_is_encoded_byte_for_byte() -> None:
+def test_what_brokers_write_is_encoded_byte_for_byte():
     for case in ACCEPTED:
         assert encode(message_of(case).record) == key_and_value(case), case
 
 
-def test_blobs_decode_to_what_kafka_says() -> None:
+def test_blobs_decode_to_what_kafka_says():
     for case in BLOBS:
         data = bytes.fromhex(case["hex"])
         blob = (decode_subscription if case["blob"] == "subscription" else decode_assignment)(data)
@@ -80,7 +80,7 @@ def test_blobs_decode_to_what_kafka_says() -> None:
             assert kafka_data(blob, expected["read_as"]) == expected["data"]
 
 
-def test_members_blobs_are_those_kafka_decodes() -> None:
+def test_members_blobs_are_those_kafka_decodes():
     for case in [case for case in BROKER if case.get("blobs")]:
         members = {member.member_id: member for member in message_of(case).record.value.members}
         for expected in case["blobs"]:

@@ -8,7 +8,7 @@ from koff.records.placement import group_partition, hash_groups, java_hash
 from tests.unit.records.decoding import golden
 
 
-def test_groups_are_where_the_broker_put_them() -> None:
+def test_groups_are_where_the_broker_put_them():
     cases = [case for case in golden("golden") if case["topic"] == "__consumer_offsets"]
     assert len(cases) == 244
     for case in cases:
@@ -26,16 +26,16 @@ def test_groups_are_where_the_broker_put_them() -> None:
         ("\U0001f600", 1772899),
     ],
 )
-def test_the_hash_is_javas(text: str, expected: int) -> None:
+def test_the_hash_is_javas(text, expected):
     assert java_hash(text) == expected
 
 
-def test_the_hash_without_an_absolute_value_counts_as_0() -> None:
+def test_the_hash_without_an_absolute_value_counts_as_0():
     assert group_partition("polygenelubricants", 50) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 16, 17, 500])
-def test_many_groups_are_where_each_of_them_is(count: int) -> None:
+def test_many_groups_are_where_each_of_them_is(count):
     rng = random.Random(count)
     alphabet = "\0\1aZ\x7f\u00e9\uffff\ud800\U0001f600"
     odd = ["", "\0", "a", "a\0", "\0a", "polygenelubricants", "x" * 256, "y" * 257, "payments"]

@@ -10,7 +10,7 @@ from koff.proto.json_data import kafka_data
 from koff.proto.readers import compile_value_reader
 from koff.proto.schema import Field, Shape, Wire, find_shape
 from koff.records import encode
-from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS, RecordType
+from koff.records.record_types import OFFSETS_ROWS, SHARE_STATE_ROWS
 from tests.unit.records.decoding import decoded
 
 VERSIONS = [
@@ -58,9 +58,7 @@ def structs(of: Shape, **given_fields: Any) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize(("row", "version", "layout", "share_state"), VERSIONS)
 @given(st.data())
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
-def test_what_is_encoded_is_decoded_to_the_same(
-    row: RecordType, version: int, layout: str, share_state: bool, data: st.DataObject
-) -> None:
+def test_what_is_encoded_is_decoded_to_the_same(row, version, layout, share_state, data):
     of, key = find_shape(row.value, version, layout), find_shape(row.record, 0)
     assert of is not None
     assert key is not None

@@ -53,7 +53,7 @@ def batches(log: bytes) -> list[tuple[int, int]]:
 
 
 @pytest.fixture(params=["one by one", "all batches at once"])
-def followed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def followed(request, monkeypatch):
     """The two ways to find out where records begin."""
     monkeypatch.setattr(recordbatch, "_FEW_BATCHES", 10_000 if request.param == "one by one" else 0)
 
@@ -61,14 +61,14 @@ def followed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("followed")
 @pytest.mark.parametrize("codec", CODEC_NAMES)
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
-def test_records_are_those_kafka_reads(codec: str, wrap: type) -> None:
+def test_records_are_those_kafka_reads(codec, wrap):
     (chunk,) = read_segment(wrap(LOGS[codec]))
     assert rows_of(chunk.records) == DATA
     assert chunk.damage == ()
     assert chunk.position == len(LOGS[codec])
 
 
-def test_markers_tell_what_became_of_whose_transaction() -> None:
+def test_markers_tell_what_became_of_whose_transaction():
     (chunk,) = read_segment(LOG)
     assert [(marker.offset, marker.kind, marker.producer_id) for marker in chunk.markers] == [
         (1004, "abort", 7),
@@ -79,7 +79,7 @@ def test_markers_tell_what_became_of_whose_transaction() -> None:
 
 
 @pytest.mark.parametrize("codec", CODEC_NAMES)
-def test_read_committed_gives_neither_aborted_nor_undecided_records(codec: str) -> None:
+def test_read_committed_gives_neither_aborted_nor_undecided_records(codec):
     outcomes = TransactionOutcomes()
     outcomes.scan(LOGS[codec])
     (chunk,) = read_segment(LOGS[codec], outcomes=outcomes)
@@ -88,7 +88,7 @@ def test_read_committed_gives_neither_aborted_nor_undecided_records(codec: str) 
     assert rows_of(chunk.records) == [row for row in DATA if row["offset"] not in hidden]
 
 
-def test_a_control_batch_that_compaction_emptied_is_no_damage() -> None:
+def test_a_control_batch_that_compaction_emptied_is_no_damage():
     """Kafka keeps the last batch of a producer, without its record."""
     begin, end = next((b, e) for b, e in batches(LOG) if LOG[b : b + 8] == (1006).to_bytes(8, "big"))
     empty = bytearray(LOG[begin : begin + recordbatch.HEADER.itemsize])
@@ -105,7 +105,7 @@ def test_a_control_batch_that_compaction_emptied_is_no_damage() -> None:
     assert [damage.offset for damage in chunk.damage] == [1006]
 
 
-def test_a_transaction_may_end_in_a_later_file() -> None:
+def test_a_transaction_may_end_in_a_later_file():
     split = next(begin for begin, _ in batches(LOG) if LOG[begin : begin + 8] == (1004).to_bytes(8, "big"))
     outcomes = TransactionOutcomes()
     assert outcomes.first_open_offset is None
@@ -119,7 +119,7 @@ def test_a_transaction_may_end_in_a_later_file() -> None:
 
 
 @pytest.mark.parametrize("chunk_size", [100, 1000, 20_000])
-def test_a_file_in_chunks_is_the_same_file(chunk_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_chunks_is_the_same_file(chunk_size, monkeypatch):
     monkeypatch.setattr(segments, "CHUNK_SIZE", chunk_size)
     chunks = list(read_segment(LOG))
     assert len(chunks) > 1
@@ -129,7 +129,7 @@ def test_a_file_in_chunks_is_the_same_file(chunk_size: int, monkeypatch: pytest.
     assert chunks[-1].position == len(LOG)
 
 
-def test_a_torn_last_batch_is_reported_and_not_fatal() -> None:
+def test_a_torn_last_batch_is_reported_and_not_fatal():
     begin, end = batches(LOG)[-1]
     for cut in range(begin + 1, end):
         chunks = list(read_segment(LOG[:cut]))
@@ -140,19 +140,19 @@ def test_a_torn_last_batch_is_reported_and_not_fatal() -> None:
         assert chunks[-1].position == cut
 
 
-def test_zeros_at_the_end_are_space_that_kafka_allocated_ahead() -> None:
+def test_zeros_at_the_end_are_space_that_kafka_allocated_ahead():
     chunks = list(read_segment(LOG + bytes(5000)))
     assert damage_of(chunks) == []
     assert all_rows(chunks) == DATA
 
 
-def test_an_empty_file_has_nothing() -> None:
+def test_an_empty_file_has_nothing():
     assert list(read_segment(b"")) == []
     assert damage_of(list(read_segment(bytes(100)))) == []
 
 
 @pytest.mark.parametrize("byte", [0, 1, 0x7F, 0x80, 0xFF])
-def test_both_ways_to_follow_records_find_the_same(byte: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ways_to_follow_records_find_the_same(byte, monkeypatch):
     end = batches(LOG)[0][1]
     for at in range(recordbatch.HEADER.itemsize, end):
         broken = bytearray(LOG[:end])
@@ -165,7 +165,7 @@ def test_both_ways_to_follow_records_find_the_same(byte: int, monkeypatch: pytes
         assert found[0] == found[1]
 
 
-def test_a_batch_with_a_wrong_checksum_is_stepped_over() -> None:
+def test_a_batch_with_a_wrong_checksum_is_stepped_over():
     begin, end = batches(LOG)[2]
     flipped = bytearray(LOG)
     flipped[end - 1] ^= 1
@@ -175,7 +175,7 @@ def test_a_batch_with_a_wrong_checksum_is_stepped_over() -> None:
     assert len(next(iter(read_segment(flipped, check_crc=False))).records) == len(DATA)
 
 
-def test_a_length_that_cannot_be_ends_the_reading() -> None:
+def test_a_length_that_cannot_be_ends_the_reading():
     begin, _ = batches(LOG)[1]
     broken = bytearray(LOG)
     broken[begin + 8 : begin + 12] = (3).to_bytes(4, "big")
@@ -186,7 +186,7 @@ def test_a_length_that_cannot_be_ends_the_reading() -> None:
     assert all_rows(chunks) == DATA[:4]
 
 
-def test_messages_of_older_formats_are_named() -> None:
+def test_messages_of_older_formats_are_named():
     old = struct.pack(">qiiBB", 7, 14 + 10, 0, 1, 0) + bytes(18)
     chunks = list(read_segment(old + LOG))
     assert [damage.reason for damage in damage_of(chunks)] == [
@@ -197,7 +197,7 @@ def test_messages_of_older_formats_are_named() -> None:
 
 @pytest.mark.usefixtures("followed")
 @pytest.mark.parametrize("count", [-1, 0, 3, 5, 2**31 - 1])
-def test_a_batch_with_another_count_of_records_is_damage(count: int) -> None:
+def test_a_batch_with_another_count_of_records_is_damage(count):
     broken = bytearray(LOG)
     broken[57:61] = count.to_bytes(4, "big", signed=True)
     (chunk,) = read_segment(broken, check_crc=False)
@@ -209,7 +209,7 @@ def test_a_batch_with_another_count_of_records_is_damage(count: int) -> None:
 
 @pytest.mark.usefixtures("followed")
 @pytest.mark.parametrize("codec", CODEC_NAMES)
-def test_nothing_that_is_changed_makes_the_reader_raise(codec: str) -> None:
+def test_nothing_that_is_changed_makes_the_reader_raise(codec):
     dice = random.Random(codec)
     begins = [begin for begin, _ in batches(LOGS[codec])]
     for _ in range(25):
@@ -225,7 +225,7 @@ def test_nothing_that_is_changed_makes_the_reader_raise(codec: str) -> None:
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
-def test_what_would_be_more_than_the_limit_is_refused(codec: int) -> None:
+def test_what_would_be_more_than_the_limit_is_refused(codec):
     begin, end = batches(LOGS[CODEC_NAMES[codec]])[2]
     data = LOGS[CODEC_NAMES[codec]][begin + recordbatch.HEADER.itemsize : end]
     whole = decompress(codec, data, 1 << 20)
@@ -236,13 +236,13 @@ def test_what_would_be_more_than_the_limit_is_refused(codec: int) -> None:
         decompress(codec, b"\xff" + data[1:], 1 << 20)
 
 
-def test_a_codec_that_kafka_has_not_is_damage() -> None:
+def test_a_codec_that_kafka_has_not_is_damage():
     broken = bytearray(LOG)
     broken[22] |= 5
     (chunk,) = read_segment(broken, check_crc=False)
     assert [damage.reason for damage in chunk.damage] == ["unknown compression codec 5"]
 
 
-def test_a_library_that_is_missing_is_named_with_what_to_install() -> None:
+def test_a_library_that_is_missing_is_named_with_what_to_install():
     with pytest.raises(MissingLibrary, match=r"pip install koff_has_no_such_library"):
         codecs.import_library("koff_has_no_such_library")

@@ -15,7 +15,7 @@ def commit(**fields: Any) -> str:
     return text_line(DecodedMessage("g", OffsetCommit(group="g", topic="orders", partition=3, value=value)))
 
 
-def test_a_commit_tells_epoch_metadata_and_expiry_when_it_has_them() -> None:
+def test_a_commit_tells_epoch_metadata_and_expiry_when_it_has_them():
     line = commit(leader_epoch=5, metadata="it's", commit_timestamp=1795223298551, expire_timestamp=-2)
     assert (
         line == "offset  g orders/3 = 1234 epoch=5 metadata='it\\'s' at 2026-11-21T01:08:18.551Z expires -2"
@@ -23,20 +23,20 @@ def test_a_commit_tells_epoch_metadata_and_expiry_when_it_has_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "a\x00", "\u202eright to left"])
-def test_control_characters_are_escaped(name: str) -> None:
+def test_control_characters_are_escaped(name):
     key, _ = encode(OffsetCommit(group=name, topic=name, partition=0, value=None))
     line = text_line(decode(key, None))
     assert line.isprintable()
     assert line.endswith(" deleted")
 
 
-def test_what_does_not_decode_is_shown_whole() -> None:
+def test_what_does_not_decode_is_shown_whole():
     assert text_line(decode(b"\0\1\0", b"")) == "bad     key: ends early key=000100 value=e"
     assert text_line(decode(None, None)) == "bad     the key is null key=- value=-"
     assert text_line(decode(b"\0\x63\0", b"\1")) == "unknown type 99 key=006300 value=01"
 
 
-def test_records_off_a_broker_read_like_this() -> None:
+def test_records_off_a_broker_read_like_this():
     lines: dict[tuple[str, int | None, bool], str] = {}
     for case in golden("golden"):
         message = decoded(*key_and_value(case), share_state=case["topic"] == "__share_group_state")
@@ -58,7 +58,7 @@ def test_records_off_a_broker_read_like_this() -> None:
     )
 
 
-def test_a_classic_group_names_its_members_and_what_they_hold() -> None:
+def test_a_classic_group_names_its_members_and_what_they_hold():
     lines = [
         text_line(decoded(*key_and_value(case)))
         for case in golden("golden")

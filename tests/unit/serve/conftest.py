@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
@@ -26,18 +25,18 @@ MORE_THAN_BUFFERS_HOLD = 60_000
 
 
 @pytest.fixture
-def source() -> Source:
+def source():
     return Source(take_view(fill_tracker()))
 
 
 @pytest.fixture
-def large(source: Source) -> None:
+def large(source):
     """A body that is larger than the buffers of a connection."""
     source.views = [take_view(fill_tracker(partitions=MORE_THAN_BUFFERS_HOLD))]
 
 
 @pytest.fixture
-def serve(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
+def serve(source, tmp_path, monkeypatch):
     """Starts a server with these texts as its files web.yml and tokens. It looks for changes all the time."""
     monkeypatch.setattr(access_module, "LOOK_S", 0.02)
     with ExitStack() as open_:
@@ -55,18 +54,18 @@ def serve(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def server(serve: Callable[..., Server]) -> Server:
+def server(serve):
     return serve()
 
 
 @pytest.fixture(params=["plain", "tls"])
-def either_server(request: pytest.FixtureRequest, serve: Callable[..., Server], tmp_path: Path) -> Server:
+def either_server(request, serve, tmp_path):
     """A server without TLS, and one with it."""
     return serve(write_server_files(tmp_path) if request.param == "tls" else None)
 
 
 @pytest.fixture
-def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def limits(monkeypatch):
     """Sets limits of the protocol; those that are not named can not be the reason for what happens."""
 
     def set_limits(**named: float) -> None:
@@ -77,7 +76,7 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+def logged(monkeypatch):
     """What was logged until now, without debug. Each line of standard error must be JSON."""
     written = StringIO()
     monkeypatch.setattr(sys, "stderr", written)

@@ -23,7 +23,7 @@ PROMETHEUS_3 = (
         "text/plain;q=0, application/openmetrics-text;q=0.1, */*",
     ],
 )
-def test_openmetrics_are_for_clients_that_name_them(accept: str) -> None:
+def test_openmetrics_are_for_clients_that_name_them(accept):
     assert choose_format([accept]) is OPENMETRICS
 
 
@@ -42,11 +42,11 @@ def test_openmetrics_are_for_clients_that_name_them(accept: str) -> None:
         ";;,=;q",
     ],
 )
-def test_all_others_get_text(accept: str) -> None:
+def test_all_others_get_text(accept):
     assert choose_format([accept]) is PROMETHEUS_TEXT
 
 
-def test_a_header_may_come_in_parts() -> None:
+def test_a_header_may_come_in_parts():
     assert choose_format(["text/plain;q=0.1", "application/openmetrics-text"]) is OPENMETRICS
     assert accepts_gzip(["br", "gzip"])
 
@@ -54,7 +54,7 @@ def test_a_header_may_come_in_parts() -> None:
 @pytest.mark.parametrize(
     "accepted", ["gzip", "deflate, GZIP;q=0.5", "x-gzip", "*", "gzip;q=1.0, identity;q=0.5"]
 )
-def test_gzip_is_for_clients_that_accept_it(accepted: str) -> None:
+def test_gzip_is_for_clients_that_accept_it(accepted):
     assert accepts_gzip([accepted])
 
 
@@ -72,10 +72,10 @@ def test_gzip_is_for_clients_that_accept_it(accepted: str) -> None:
         "gzipped",
     ],
 )
-def test_others_get_a_plain_body(accepted: str) -> None:
+def test_others_get_a_plain_body(accepted):
     assert not accepts_gzip([accepted])
 
 
-def test_the_formats_say_what_they_are() -> None:
+def test_the_formats_say_what_they_are():
     assert PROMETHEUS_TEXT.content_type.startswith("text/plain; version=0.0.4")
     assert OPENMETRICS.content_type.startswith("application/openmetrics-text; version=1.0.0")

@@ -7,9 +7,8 @@ import base64
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,7 +31,7 @@ from koff.serve.web_config import WebConfig
 from koff.view.cluster_view import Readiness
 from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH
 from tests.unit.serve.requests import TIMEOUT_S, connect, read_response, request
-from tests.unit.serve.views import Source, build_view, fill_tracker
+from tests.unit.serve.views import build_view, fill_tracker
 
 USERS = f"basic_auth_users: {{alice: {PASSWORD_HASH}}}\n"
 TOKEN = "0123456789abcdef-of-grafana"
@@ -45,7 +44,7 @@ def log_in(user: str = "alice", password: str = PASSWORD) -> str:
 
 
 @pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def checked(monkeypatch):
     """The hashes against which passwords were checked."""
     hashes: list[bytes] = []
     check = bcrypt.checkpw
@@ -85,7 +84,7 @@ def get(server: Server, path: str, authorization: str | None = None) -> tuple[in
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/readyz", "/healthz", API])
-def test_each_path_needs_the_password(serve: Callable[..., Server], path: str) -> None:
+def test_each_path_needs_the_password(serve, path):
     server = serve(web=USERS)
     right = get(server, path, log_in())
     assert right[0] == (404 if path == API else 200)
@@ -94,28 +93,26 @@ def test_each_path_needs_the_password(serve: Callable[..., Server], path: str) -
     assert get(server, path, "basic  " + log_in().removeprefix("Basic ")) == right
 
 
-def test_without_a_password_a_client_learns_how_to_log_in(serve: Callable[..., Server]) -> None:
+def test_without_a_password_a_client_learns_how_to_log_in(serve):
     status, headers, body = request(serve(web=USERS), "/metrics")
     assert (status, body) == (401, b"log in first\n")
     assert headers.get_all("WWW-Authenticate") == ['Basic realm="koff", charset="UTF-8"']
 
 
-def test_a_newline_behind_a_path_makes_no_token_enough(serve: Callable[..., Server]) -> None:
+def test_a_newline_behind_a_path_makes_no_token_enough(serve):
     server = serve(web=USERS, tokens=TOKENS)
     for path in ("/metrics", "/metrics%0a", "/readyz%0a"):
         assert get(server, path, "Bearer " + TOKEN)[0] == 401, path
     assert get(server, "/readyz%0a") == (200, "ok\n")
 
 
-def test_two_headers_with_credentials_are_not_valid(serve: Callable[..., Server]) -> None:
+def test_two_headers_with_credentials_are_not_valid(serve):
     line = f"Authorization: {log_in()}\r\n"
     with connect(serve(web=USERS), f"GET /metrics HTTP/1.1\r\nHost: k\r\n{line}{line}\r\n".encode()) as both:
         assert read_response(both)[0] == 401
 
 
-def test_probes_without_a_password_get_the_status_and_no_details(
-    serve: Callable[..., Server], source: Source
-) -> None:
+def test_probes_without_a_password_get_the_status_and_no_details(serve, source):
     server = serve(web=USERS)
     assert get(server, "/healthz") == (200, "ok\n")
     assert get(server, "/readyz") == (200, "ok\n")
@@ -127,9 +124,7 @@ def test_probes_without_a_password_get_the_status_and_no_details(
     assert get(server, "/readyz", log_in()) == (503, "not ready: no route to kafka-1\n")
 
 
-def test_a_password_that_was_right_is_not_checked_again(
-    serve: Callable[..., Server], checked: list[bytes]
-) -> None:
+def test_a_password_that_was_right_is_not_checked_again(serve, checked):
     server = serve(web=USERS)
     assert [get(server, "/metrics", log_in())[0] for _ in range(5)] == [200] * 5
     assert len(checked) == 1
@@ -137,16 +132,14 @@ def test_a_password_that_was_right_is_not_checked_again(
     assert len(checked) == 2
 
 
-def test_an_unknown_user_takes_the_same_work(serve: Callable[..., Server], checked: list[bytes]) -> None:
+def test_an_unknown_user_takes_the_same_work(serve, checked):
     server = serve(web=USERS)
     for user in ("alice", "bob", ""):
         assert get(server, "/metrics", log_in(user, "wrong"))[0] == 401
     assert [hashed[:7] for hashed in checked] == [PASSWORD_HASH[:7].encode()] * 3
 
 
-def test_an_unknown_user_cannot_be_told_from_others_by_the_cost(
-    serve: Callable[..., Server], checked: list[bytes]
-) -> None:
+def test_an_unknown_user_cannot_be_told_from_others_by_the_cost(serve, checked):
     costlier = bcrypt.hashpw(b"other", bcrypt.gensalt(5)).decode()
     server = serve(web=f"basic_auth_users: {{alice: {PASSWORD_HASH}, root: {costlier}}}")
     names = [f"user-{number}" for number in range(40)]
@@ -158,20 +151,18 @@ def test_an_unknown_user_cannot_be_told_from_others_by_the_cost(
 
 
 @pytest.mark.parametrize("password", ["", "\0", "a\0b", "ä" * 100, "x" * 10_000])
-def test_strange_passwords_are_wrong(serve: Callable[..., Server], password: str) -> None:
+def test_strange_passwords_are_wrong(serve, password):
     assert get(serve(web=USERS), "/metrics", log_in("alice", password))[0] == 401
 
 
-def test_of_a_long_password_bcrypt_knows_72_bytes(serve: Callable[..., Server]) -> None:
+def test_of_a_long_password_bcrypt_knows_72_bytes(serve):
     hashed = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
     server = serve(web=f"basic_auth_users: {{alice: {hashed}}}")
     assert get(server, "/metrics", log_in("alice", "x" * 100))[0] == 200
     assert get(server, "/metrics", log_in("alice", "x" * 71))[0] == 401
 
 
-def test_wrong_passwords_delay_no_client_that_has_logged_in(
-    serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_passwords_delay_no_client_that_has_logged_in(serve, monkeypatch):
     server = serve(web=USERS)
     assert get(server, "/metrics", log_in())[0] == 200
     with ExitStack() as open_, hold_checks(monkeypatch) as has_begun:
@@ -190,9 +181,7 @@ def test_wrong_passwords_delay_no_client_that_has_logged_in(
     assert get(server, "/metrics", log_in("alice", "one more"))[0] == 401
 
 
-def test_the_server_stops_while_a_password_is_checked(
-    serve: Callable[..., Server], source: Source, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_server_stops_while_a_password_is_checked(serve, source, monkeypatch, tmp_path):
     (tmp_path / "web.yml").write_text(USERS)
     with hold_checks(monkeypatch) as has_begun:
         with Server(source, ServeConf("127.0.0.1:0", AccessConf(tmp_path / "web.yml"))) as server:
@@ -202,7 +191,7 @@ def test_the_server_stops_while_a_password_is_checked(
         assert not server._thread.is_alive()
 
 
-def test_headers_of_the_file_are_in_each_response(serve: Callable[..., Server]) -> None:
+def test_headers_of_the_file_are_in_each_response(serve):
     server = serve(web=USERS + "http_server_config: {headers: {X-Frame-Options: deny}}")
     for login in ("", log_in()):
         for path in ("/metrics", "/healthz", API):
@@ -212,7 +201,7 @@ def test_headers_of_the_file_are_in_each_response(serve: Callable[..., Server]) 
 # Tokens.
 
 
-def test_the_api_needs_a_token_and_the_other_paths_do_not(serve: Callable[..., Server]) -> None:
+def test_the_api_needs_a_token_and_the_other_paths_do_not(serve):
     server = serve(tokens=TOKENS)
     for path in (API, "/v3/kafka", "/api", "/other"):
         status, headers, body = request(server, path)
@@ -234,14 +223,14 @@ def test_the_api_needs_a_token_and_the_other_paths_do_not(serve: Callable[..., S
         assert get(server, API, f"Bearer {wrong}")[0] == 401
 
 
-def test_tokens_may_be_for_all_paths(serve: Callable[..., Server]) -> None:
+def test_tokens_may_be_for_all_paths(serve):
     server = serve(tokens=TOKENS, tokens_for="all")
     assert get(server, "/metrics")[0] == 401
     assert get(server, "/metrics", f"Bearer {TOKEN}")[0] == 200
     assert get(server, "/healthz") == (200, "ok\n")
 
 
-def test_with_passwords_too_either_is_enough_for_the_api(serve: Callable[..., Server]) -> None:
+def test_with_passwords_too_either_is_enough_for_the_api(serve):
     server = serve(web=USERS, tokens=TOKENS)
     assert [get(server, API, login)[0] for login in (f"Bearer {TOKEN}", log_in())] == [404, 404]
     assert request(server, API)[1].get_all("WWW-Authenticate") == [
@@ -269,7 +258,7 @@ HEADERS = (
 
 
 @given(headers=st.lists(HEADERS, max_size=2))
-def test_no_header_lets_in_but_the_right_one(headers: list[bytes]) -> None:
+def test_no_header_lets_in_but_the_right_one(headers):
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -299,7 +288,7 @@ def test_no_header_lets_in_but_the_right_one(headers: list[bytes]) -> None:
 # Files that change.
 
 
-def test_users_and_tokens_change_with_the_files(serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_users_and_tokens_change_with_the_files(serve, tmp_path):
     server = serve(web=USERS, tokens=TOKENS)
     bearer = f"Bearer {TOKEN}"
     assert [get(server, API, login)[0] for login in (log_in(), bearer)] == [404, 404]
@@ -315,12 +304,7 @@ def test_users_and_tokens_change_with_the_files(serve: Callable[..., Server], tm
 
 
 @pytest.mark.parametrize("broken", ["basic_auth_users: {alice: no hash}", "a: [", "", None])
-def test_a_wrong_file_changes_nothing_and_is_logged_once(
-    serve: Callable[..., Server],
-    tmp_path: Path,
-    logged: Callable[[], list[dict[str, Any]]],
-    broken: str | None,
-) -> None:
+def test_a_wrong_file_changes_nothing_and_is_logged_once(serve, tmp_path, logged, broken):
     server = serve(web=USERS)
     assert get(server, "/metrics", log_in())[0] == 200
 

@@ -7,9 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -57,7 +55,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.usefixtures("large")
-def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server: Server) -> None:
+def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server):
     with ExitStack() as open_:
         assert request(server, "/metrics")[0] == request(server, "/readyz")[0] == 200
         before = list_threads()
@@ -70,9 +68,7 @@ def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server: Ser
 
 
 @pytest.mark.usefixtures("large")
-def test_a_client_that_stops_reading_is_disconnected(
-    either_server: Server, limits: Callable[..., None]
-) -> None:
+def test_a_client_that_stops_reading_is_disconnected(either_server, limits):
     limits(RESPONSE_S=0.3)
     with dial(either_server, SCRAPE, received_bytes=4096) as slow:
         slow.recv(12)
@@ -81,7 +77,7 @@ def test_a_client_that_stops_reading_is_disconnected(
 
 
 @pytest.mark.usefixtures("large")
-def test_a_client_that_trickles_is_disconnected(either_server: Server, limits: Callable[..., None]) -> None:
+def test_a_client_that_trickles_is_disconnected(either_server, limits):
     limits(RESPONSE_S=0.5)
     with dial(either_server, SCRAPE, received_bytes=4096) as slow:
 
@@ -96,9 +92,7 @@ def test_a_client_that_trickles_is_disconnected(either_server: Server, limits: C
 
 
 @pytest.mark.usefixtures("large")
-def test_a_client_that_reads_all_in_time_is_not_disconnected_later(
-    server: Server, limits: Callable[..., None]
-) -> None:
+def test_a_client_that_reads_all_in_time_is_not_disconnected_later(server, limits):
     limits(RESPONSE_S=60.0)
     with connect(server, SCRAPE, received_bytes=4096) as slow:
         assert read_response(slow)[0] == 200
@@ -111,7 +105,7 @@ def test_a_client_that_reads_all_in_time_is_not_disconnected_later(
 # Clients that do not send.
 
 
-def test_half_requests_are_limited_and_delay_no_other(server: Server, limits: Callable[..., None]) -> None:
+def test_half_requests_are_limited_and_delay_no_other(server, limits):
     limits()
     assert request(server, "/metrics")[0] == 200
     before = list_threads()
@@ -130,15 +124,13 @@ def test_half_requests_are_limited_and_delay_no_other(server: Server, limits: Ca
 @pytest.mark.parametrize(
     "sent", [b"", b"\r\n", b"GET", HALF, b"GET / HTTP/1.1\r\nHost: k\r\nContent-Length: 9\r\n\r\nhalf"]
 )
-def test_a_client_that_sends_no_more_is_disconnected(
-    server: Server, limits: Callable[..., None], sent: bytes
-) -> None:
+def test_a_client_that_sends_no_more_is_disconnected(server, limits, sent):
     limits(REQUEST_S=0.2)
     with connect(server, sent) as half:
         assert b"\r\n\r\n" not in read_all(half).partition(b"</html>")[2]
 
 
-def test_a_client_gets_no_more_time_for_each_byte(server: Server, limits: Callable[..., None]) -> None:
+def test_a_client_gets_no_more_time_for_each_byte(server, limits):
     limits(REQUEST_S=0.5)
     with connect(server, SCRAPE[:-2]) as slow:
 
@@ -152,9 +144,7 @@ def test_a_client_gets_no_more_time_for_each_byte(server: Server, limits: Callab
         wait_until(drip, what="the end of the connection")
 
 
-def test_the_second_request_of_a_connection_has_its_own_deadline(
-    server: Server, limits: Callable[..., None]
-) -> None:
+def test_the_second_request_of_a_connection_has_its_own_deadline(server, limits):
     limits(REQUEST_S=2.0)
     with connect(server) as connection:
         began_s = time.monotonic()
@@ -165,7 +155,7 @@ def test_the_second_request_of_a_connection_has_its_own_deadline(
         assert read_all(connection) == b""
 
 
-def test_many_idle_connections_do_not_keep_out_a_scrape(server: Server, limits: Callable[..., None]) -> None:
+def test_many_idle_connections_do_not_keep_out_a_scrape(server, limits):
     limits(CLIENT_CONNECTIONS=1000, ALL_CONNECTIONS=5)
     with ExitStack() as open_:
         used = open_.enter_context(connect(server, HEALTH))
@@ -178,9 +168,7 @@ def test_many_idle_connections_do_not_keep_out_a_scrape(server: Server, limits: 
         assert read_response(used) == (200, b"ok\n")
 
 
-def test_a_client_whose_connections_are_all_served_gets_no_more(
-    server: Server, limits: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_whose_connections_are_all_served_gets_no_more(server, limits, monkeypatch):
     limits(CLIENT_CONNECTIONS=3)
     with ExitStack() as open_:
         with hold_renders(monkeypatch) as begun:
@@ -199,9 +187,7 @@ def test_a_client_whose_connections_are_all_served_gets_no_more(
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("accepted", [b"identity", b"gzip"])
-def test_an_aborted_scrape_leaves_only_lines_of_json(
-    server: Server, logged: Callable[[], list[dict[str, Any]]], accepted: bytes
-) -> None:
+def test_an_aborted_scrape_leaves_only_lines_of_json(server, logged, accepted):
     scrape = SCRAPE[:-2] + b"Accept-Encoding: %b\r\n\r\n" % accepted
     for _ in range(5):
         with connect(server, scrape, received_bytes=4096) as aborted:
@@ -212,9 +198,7 @@ def test_an_aborted_scrape_leaves_only_lines_of_json(
     assert not logged()
 
 
-def test_clients_that_go_away_during_a_render_do_not_end_it(
-    server: Server, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_clients_that_go_away_during_a_render_do_not_end_it(server, monkeypatch, logged):
     with connect(server) as waiting:
         with hold_renders(monkeypatch) as begun:
             waiting.sendall(SCRAPE)
@@ -228,9 +212,7 @@ def test_clients_that_go_away_during_a_render_do_not_end_it(
 
 
 @pytest.mark.parametrize("sent", [SCRAPE, b"GET /metrics HTTP/1.0\r\n\r\n"])
-def test_a_client_that_has_closed_its_direction_gets_its_response(
-    server: Server, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
+def test_a_client_that_has_closed_its_direction_gets_its_response(server, monkeypatch, sent):
     with connect(server) as connection:
         with hold_renders(monkeypatch) as begun:
             connection.sendall(sent)
@@ -250,7 +232,7 @@ def test_a_client_that_has_closed_its_direction_gets_its_response(
         b"Transfer-Encoding: chunked\r\n\r\n25\r\nGET /other HTTP/1.1\r\nHost: koff\r\n\r\n..\r\n0\r\n\r\n",
     ],
 )
-def test_the_body_of_a_request_is_not_a_second_request(server: Server, body: bytes) -> None:
+def test_the_body_of_a_request_is_not_a_second_request(server, body):
     first = b"GET /healthz HTTP/1.1\r\nHost: koff\r\n" + body
     second = b"GET /readyz HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n"
     received = exchange(server, first + second)
@@ -258,7 +240,7 @@ def test_the_body_of_a_request_is_not_a_second_request(server: Server, body: byt
     assert received.endswith(b"ready\n")
 
 
-def test_requests_that_are_sent_together_are_answered_in_order(either_server: Server) -> None:
+def test_requests_that_are_sent_together_are_answered_in_order(either_server):
     sent = b"GET /healthz HTTP/1.1\r\nHost: k\r\nContent-Length: 5\r\n\r\nhello"
     sent += b"".join(
         b"GET %b HTTP/1.1\r\nHost: koff\r\n\r\n" % path for path in (b"/metrics", b"/x", b"/readyz")
@@ -271,7 +253,7 @@ def test_requests_that_are_sent_together_are_answered_in_order(either_server: Se
 
 @pytest.mark.parametrize("accepted", [b"", b"Accept-Encoding: gzip\r\n"])
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
-def test_a_client_of_http_1_0_gets_no_chunks(server: Server, method: bytes, accepted: bytes) -> None:
+def test_a_client_of_http_1_0_gets_no_chunks(server, method, accepted):
     received = exchange(server, method + b" /metrics HTTP/1.0\r\n" + accepted + b"\r\n")
     head, _, body = received.partition(b"\r\n\r\n")
     assert b" 200 " in head.partition(b"\r\n")[0]
@@ -303,9 +285,7 @@ def test_a_client_of_http_1_0_gets_no_chunks(server: Server, method: bytes, acce
         b"GET /nowhere HTTP/1.1\r\nHost: koff\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n",
     ],
 )
-def test_what_is_no_request_for_a_page_gets_a_short_plain_answer(
-    server: Server, logged: Callable[[], list[dict[str, Any]]], sent: bytes
-) -> None:
+def test_what_is_no_request_for_a_page_gets_a_short_plain_answer(server, logged, sent):
     received = exchange(server, sent)
     head, _, body = received.partition(b"\r\n\r\n")
     assert re.match(rb"HTTP/1.1 4\d\d ", head)
@@ -324,9 +304,7 @@ def test_what_is_no_request_for_a_page_gets_a_short_plain_answer(
         (b"GET / HTTP/1.1\r\n", b"a: b\r\n" * 100),
     ],
 )
-def test_a_head_without_end_is_refused(
-    server: Server, limits: Callable[..., None], begun: bytes, repeated: bytes
-) -> None:
+def test_a_head_without_end_is_refused(server, limits, begun, repeated):
     limits()
     with connect(server, begun) as connection:
         received, sent_bytes = b"", 0
@@ -342,9 +320,7 @@ def test_a_head_without_end_is_refused(
     assert request(server, "/metrics")[0] == 200
 
 
-def test_a_body_that_turns_out_to_be_wrong_ends_the_connection(
-    server: Server, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_a_body_that_turns_out_to_be_wrong_ends_the_connection(server, logged):
     with connect(
         server, b"GET /healthz HTTP/1.1\r\nHost: koff\r\nTransfer-Encoding: chunked\r\n\r\n"
     ) as connection:
@@ -355,7 +331,7 @@ def test_a_body_that_turns_out_to_be_wrong_ends_the_connection(
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/", "/nowhere"])
-def test_a_head_request_gets_the_head_only(server: Server, path: str) -> None:
+def test_a_head_request_gets_the_head_only(server, path):
     status, headers, _ = request(server, path)
     received = exchange(server, f"HEAD {path} HTTP/1.1\r\nHost: koff\r\nConnection: close\r\n\r\n".encode())
     head, _, body = received.partition(b"\r\n\r\n")
@@ -368,9 +344,7 @@ def test_a_head_request_gets_the_head_only(server: Server, path: str) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_a_server_stops_although_connections_are_open(
-    source: Source, limits: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_stops_although_connections_are_open(source, limits, monkeypatch):
     limits()
     before = list_threads()
     with ExitStack() as open_:
@@ -390,7 +364,7 @@ def test_a_server_stops_although_connections_are_open(
     wait_until(lambda: list_threads() <= before, what="the end of the threads")
 
 
-def test_a_server_that_has_hardly_started_can_stop() -> None:
+def test_a_server_that_has_hardly_started_can_stop():
     for _ in range(5):
         with Server(Source(take_view(fill_tracker())), ServeConf("127.0.0.1:0")):
             pass

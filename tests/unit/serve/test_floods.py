@@ -24,7 +24,7 @@ SENT = (b"", b"\r\n", b"GET /metrics HTTP/1.1\r\nHost: ko", b"\x16\x03\x01\x02\x
 
 
 @pytest.fixture
-def source() -> Source:
+def source():
     return Source(take_view(fill_tracker(partitions=20_000)))
 
 
@@ -64,7 +64,7 @@ def flooding(server: Server) -> Iterator[Callable[[], bool]]:
             thread.join(TIMEOUT_S)
 
 
-def test_two_thousand_connections_do_not_slow_the_scrapes_of_another_client(either_server: Server) -> None:
+def test_two_thousand_connections_do_not_slow_the_scrapes_of_another_client(either_server):
     server = either_server
     connections = server._uvicorn.server_state.connections
     with closing(connect_other(server)) as kept:

@@ -34,21 +34,21 @@ def read_values(body: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/readyz"])
-def test_a_response_takes_one_view(server: Server, source: Source, path: str) -> None:
+def test_a_response_takes_one_view(server, source, path):
     assert request(server, path)[0] == 200
     assert source.taken == 1
     request(server, path, method="HEAD")
     assert source.taken == 2
 
 
-def test_paths_that_need_no_view_take_none(server: Server, source: Source) -> None:
+def test_paths_that_need_no_view_take_none(server, source):
     assert request(server, "/healthz")[0] == 200
     assert request(server, "/")[0] == 200
     assert request(server, "/other")[0] == 404
     assert source.taken == 0
 
 
-def test_koffs_own_metrics_are_those_of_the_view_that_the_rows_are_of(server: Server, source: Source) -> None:
+def test_koffs_own_metrics_are_those_of_the_view_that_the_rows_are_of(server, source):
     tracker = fill_tracker()
     down = withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT})
     down = build_view(down.snapshot, readiness=Readiness(False, "not ready: no route"))
@@ -60,7 +60,7 @@ def test_koffs_own_metrics_are_those_of_the_view_that_the_rows_are_of(server: Se
     assert seen == [(1, 6, 0), (0, None, 1), (1, 6, 0)]
 
 
-def test_every_number_about_the_monitor_is_served(server: Server, source: Source) -> None:
+def test_every_number_about_the_monitor_is_served(server, source):
     stats = MonitorStats(
         records={"OffsetCommit": 7},
         undecodable=1,
@@ -105,7 +105,7 @@ def test_every_number_about_the_monitor_is_served(server: Server, source: Source
     assert own["koff_source_info"].labels["source"] == "coordinators"
 
 
-def test_numbers_that_are_not_known_are_absent(server: Server, source: Source) -> None:
+def test_numbers_that_are_not_known_are_absent(server, source):
     source.views = [ClusterView("c", Tracker().take_snapshot(), READY, MonitorStats())]
     values = read_values(get_text(server, "/metrics")[1])
     assert "koff_up" in values
@@ -117,21 +117,21 @@ def test_numbers_that_are_not_known_are_absent(server: Server, source: Source) -
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/readyz"])
-def test_without_a_view_there_are_no_numbers(server: Server, source: Source, path: str) -> None:
+def test_without_a_view_there_are_no_numbers(server, source, path):
     source.failure = "the monitor gave no view within 10 s"
     assert get_text(server, path) == (503, "the monitor gave no view within 10 s\n")
     source.failure = None
     assert request(server, path)[0] == 200
 
 
-def test_readyz_says_what_the_view_says(server: Server, source: Source) -> None:
+def test_readyz_says_what_the_view_says(server, source):
     assert get_text(server, "/readyz") == (200, "ready\n")
     source.views = [build_view(Tracker().take_snapshot(), readiness=Readiness(False, "not ready: no route"))]
     assert get_text(server, "/readyz") == (503, "not ready: no route\n")
     assert get_text(server, "/healthz") == (200, "ok\n")
 
 
-def test_healthz_fails_while_the_process_makes_no_progress(server: Server, source: Source) -> None:
+def test_healthz_fails_while_the_process_makes_no_progress(server, source):
     assert get_text(server, "/healthz") == (200, "ok\n")
     source.stall = "the monitor has made no progress for 31 s"
     assert get_text(server, "/healthz") == (503, "the monitor has made no progress for 31 s\n")
@@ -139,7 +139,7 @@ def test_healthz_fails_while_the_process_makes_no_progress(server: Server, sourc
     assert get_text(server, "/healthz") == (200, "ok\n")
 
 
-def test_a_compressed_body_is_the_same_as_a_plain_one(server: Server, source: Source) -> None:
+def test_a_compressed_body_is_the_same_as_a_plain_one(server, source):
     source.views = [take_view(fill_tracker(partitions=20_000))]
 
     def select_rows(body: bytes) -> list[bytes]:
@@ -153,7 +153,7 @@ def test_a_compressed_body_is_the_same_as_a_plain_one(server: Server, source: So
     assert select_rows(plain) == select_rows(zlib.decompress(compressed, 31))
 
 
-def test_weights_of_what_a_client_accepts_are_heeded(server: Server) -> None:
+def test_weights_of_what_a_client_accepts_are_heeded(server):
     _, headers, body = request(
         server, "/metrics", Accept_Encoding="gzip;q=0", Accept=f"{OPENMETRICS};q=0, */*"
     )
@@ -163,13 +163,13 @@ def test_weights_of_what_a_client_accepts_are_heeded(server: Server) -> None:
     assert headers["Vary"] == "Accept, Accept-Encoding"
 
 
-def test_openmetrics_are_valid_to_the_end(server: Server) -> None:
+def test_openmetrics_are_valid_to_the_end(server):
     body = request(server, "/metrics", Accept=OPENMETRICS)[2].decode()
     assert body.endswith("# EOF\n")
     assert "koff_group_lag" in {family.name for family in parse_openmetrics(body)}
 
 
-def test_two_servers_do_not_share_anything() -> None:
+def test_two_servers_do_not_share_anything():
     sources = [Source(take_view(fill_tracker(), name)) for name in "ab"]
     with Server(sources[0], ServeConf("127.0.0.1:0")) as a, Server(sources[1], ServeConf("127.0.0.1:0")) as b:
         assert b'cluster="a"' in request(a, "/metrics")[2]

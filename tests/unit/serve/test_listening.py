@@ -31,21 +31,21 @@ def find_answers(listen: str) -> dict[str, bool]:
     return answers
 
 
-def test_without_a_host_the_server_listens_on_ipv4_and_ipv6() -> None:
+def test_without_a_host_the_server_listens_on_ipv4_and_ipv6():
     assert find_answers(":0") == {"127.0.0.1": True, "::1": True}
 
 
-def test_the_default_is_loopback() -> None:
+def test_the_default_is_loopback():
     assert parse_listen_address(ServeConf().listen) == ("127.0.0.1", 9850)
 
 
-def test_an_address_is_the_only_one_that_the_server_listens_on() -> None:
+def test_an_address_is_the_only_one_that_the_server_listens_on():
     assert find_answers("127.0.0.1:0") == {"127.0.0.1": True, "::1": False}
     assert find_answers("0.0.0.0:0") == {"127.0.0.1": True, "::1": False}
     assert find_answers("[::1]:0") == {"127.0.0.1": False, "::1": True}
 
 
-def test_a_name_stands_for_all_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_stands_for_all_its_addresses(monkeypatch):
     both = [(socket.AF_INET6, 1, 6, "", ("::1", 0, 0, 0)), (socket.AF_INET, 1, 6, "", ("127.0.0.1", 0))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
     with ExitStack() as open_:
@@ -56,9 +56,7 @@ def test_a_name_stands_for_all_its_addresses(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("missing", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
 @pytest.mark.parametrize("listen", [":0", "localhost:0"])
-def test_a_machine_without_ipv6_listens_on_ipv4(
-    monkeypatch: pytest.MonkeyPatch, listen: str, missing: int
-) -> None:
+def test_a_machine_without_ipv6_listens_on_ipv4(monkeypatch, listen, missing):
     create = socket.create_server
 
     def create_ipv4(address: tuple, *, family: int, **options: Any) -> socket.socket:
@@ -74,7 +72,7 @@ def test_a_machine_without_ipv6_listens_on_ipv4(
         assert opened.family == socket.AF_INET
 
 
-def test_an_address_in_use_is_named() -> None:
+def test_an_address_in_use_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError) as raised:
@@ -85,7 +83,7 @@ def test_an_address_in_use_is_named() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
-def test_an_address_in_use_for_one_kind_is_named(host: str) -> None:
+def test_an_address_in_use_for_one_kind_is_named(host):
     with open_sockets(ServeConf(f"{host}:0"))[0] as taken:
         listen = f":{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"cannot listen on {listen}: Address already in use"):
@@ -93,7 +91,7 @@ def test_an_address_in_use_for_one_kind_is_named(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64 + ".example", "192.0.2.1"])
-def test_a_host_that_is_not_here_is_named(host: str) -> None:
+def test_a_host_that_is_not_here_is_named(host):
     with pytest.raises(
         ConfigError, match=rf"^cannot listen on {host}:0: .+; choose another address with --listen$"
     ):
@@ -101,6 +99,6 @@ def test_a_host_that_is_not_here_is_named(host: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:", ":65536", ":http", ":\u0663", ""])
-def test_what_is_no_address_is_refused(listen: str) -> None:
+def test_what_is_no_address_is_refused(listen):
     with pytest.raises(ConfigError, match="is not HOST:PORT"):
         parse_listen_address(listen)

@@ -88,7 +88,7 @@ def read_series(server: Server) -> dict[tuple[tuple[str, str], ...], float]:
 
 
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus: apt-get install prometheus")
-def test_prometheus_stores_the_same_series_in_plain_and_over_tls_with_a_password(tmp_path: Path) -> None:
+def test_prometheus_stores_the_same_series_in_plain_and_over_tls_with_a_password(tmp_path):
     users = f"basic_auth_users: {{prometheus: {PASSWORD_HASH}}}\n"
     (tmp_path / "web.yml").write_text(write_server_files(tmp_path) + users)
     get_authority().cert_pem.write_to_path(tmp_path / "ca.pem")

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
-
-import pytest
 
 from koff.kafkatest import wait_until
-from koff.serve.http import Server
 from koff.serve.metrics.exposition import Exposition
 from tests.unit.serve.requests import SCRAPE, connect, hold_renders, request, wait_until_requested
-from tests.unit.serve.views import Source, fill_tracker, take_view
+from tests.unit.serve.views import fill_tracker, take_view
 
 
-def test_an_error_while_rendering_is_logged_and_not_shown(
-    server: Server, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_an_error_while_rendering_is_logged_and_not_shown(server, monkeypatch, logged):
     def fail(*_: object, **__: object) -> None:
         raise ValueError("a fault of koff")
 
@@ -32,9 +25,7 @@ def test_an_error_while_rendering_is_logged_and_not_shown(
     assert "ValueError: a fault of koff" in line["exception"]
 
 
-def test_health_and_readiness_do_not_wait_for_a_render(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_health_and_readiness_do_not_wait_for_a_render(server, monkeypatch):
     with connect(server) as scrape:
         with hold_renders(monkeypatch) as begun:
             scrape.sendall(SCRAPE)
@@ -45,9 +36,7 @@ def test_health_and_readiness_do_not_wait_for_a_render(
         assert scrape.recv(12) == b"HTTP/1.1 200"
 
 
-def test_scrapes_that_come_during_a_render_share_the_next(
-    server: Server, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scrapes_that_come_during_a_render_share_the_next(server, source, monkeypatch):
     source.views = [take_view(fill_tracker()) for _ in range(20)]
     with ExitStack() as open_:
         with hold_renders(monkeypatch) as begun:
@@ -61,9 +50,7 @@ def test_scrapes_that_come_during_a_render_share_the_next(
         assert source.taken == 2
 
 
-def test_a_body_is_kept_for_as_long_as_its_view_is_the_newest(
-    server: Server, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_is_kept_for_as_long_as_its_view_is_the_newest(server, source, monkeypatch):
     one, other = take_view(fill_tracker()), take_view(fill_tracker())
     source.views = [one, one, one, other]
     with hold_renders(monkeypatch) as begun:

@@ -53,7 +53,7 @@ def list_heads(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", [PROMETHEUS_TEXT, OPENMETRICS], ids=["text", "openmetrics"])
-def test_each_family_is_there_once_with_the_series_of_all_clusters(form: Format) -> None:
+def test_each_family_is_there_once_with_the_series_of_all_clusters(form):
     views = [take_view(fill_tracker(size), name) for name, size in (("b", 2), ("a", 1), ("c", 3))]
     text = render(ManySource(*views, EMPTY), form)
     heads = list_heads(text)
@@ -68,7 +68,7 @@ def test_each_family_is_there_once_with_the_series_of_all_clusters(form: Format)
         assert len(families[name].samples) == 1, name
 
 
-def test_the_series_of_a_cluster_are_the_same_with_and_without_other_clusters() -> None:
+def test_the_series_of_a_cluster_are_the_same_with_and_without_other_clusters():
     views = [take_view(fill_tracker(size), name) for name, size in (("a", 1), ("b", 2))]
     together = [line for line in render(ManySource(*views)).splitlines() if 'cluster="' in line]
     alone = [line for view in views for line in render(ManySource(view)).splitlines() if 'cluster="' in line]
@@ -76,7 +76,7 @@ def test_the_series_of_a_cluster_are_the_same_with_and_without_other_clusters() 
     assert len(alone) > 30
 
 
-def test_labels_of_a_cluster_are_on_all_its_series() -> None:
+def test_labels_of_a_cluster_are_on_all_its_series():
     plain = take_view(fill_tracker(), "a")
     text = render(ManySource(label(plain, region='e"u', team="x"), take_view(fill_tracker(), "b")))
     series = [sample for family in parse_text(text) for sample in family.samples]
@@ -86,7 +86,7 @@ def test_labels_of_a_cluster_are_on_all_its_series() -> None:
     assert not any("region" in sample.labels for sample in series if sample.labels.get("cluster") != "a")
 
 
-def test_new_labels_are_on_rows_whose_labels_were_kept() -> None:
+def test_new_labels_are_on_rows_whose_labels_were_kept():
     view, exposition = take_view(fill_tracker(), "a"), Exposition()
     assert "region" not in b"".join(exposition.render_chunks(view)).decode()
     assert (
@@ -95,7 +95,7 @@ def test_new_labels_are_on_rows_whose_labels_were_kept() -> None:
     )
 
 
-def test_families_come_in_their_order_also_if_only_one_cluster_has_them() -> None:
+def test_families_come_in_their_order_also_if_only_one_cluster_has_them():
     views = take_view(fill_tracker(), "a"), EMPTY
     for order in (views, views[::-1]):
         heads = list_heads(b"".join(Exposition(EVERYTHING).render_chunks(*order)).decode())
@@ -103,7 +103,7 @@ def test_families_come_in_their_order_also_if_only_one_cluster_has_them() -> Non
         assert {"koff_group_lag", "koff_rows_withheld"} <= set(heads)
 
 
-def test_the_body_is_kept_until_one_of_the_views_is_newer() -> None:
+def test_the_body_is_kept_until_one_of_the_views_is_newer():
     tracker = fill_tracker()
     a, b = take_view(tracker, "a"), take_view(tracker, "b")
     source = ManySource(a, b)
@@ -119,7 +119,7 @@ def test_the_body_is_kept_until_one_of_the_views_is_newer() -> None:
 
 
 @pytest.mark.parametrize(("ready", "status"), [(True, 200), (False, 503)])
-def test_readyz_says_which_cluster_is_not_ready(ready: bool, status: int) -> None:
+def test_readyz_says_which_cluster_is_not_ready(ready, status):
     source = ManySource(take_view(fill_tracker(), "a"), EMPTY, ready=ready)
     with Server(source, ServeConf("127.0.0.1:0")) as server:
         got, _, body = request(server, "/readyz")

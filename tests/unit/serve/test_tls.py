@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -36,7 +33,7 @@ from tests.unit.serve.requests import (
 
 
 @pytest.fixture
-def server(serve: Callable[..., Server], tmp_path: Path) -> Server:
+def server(serve, tmp_path):
     return serve(write_server_files(tmp_path))
 
 
@@ -53,7 +50,7 @@ def make_client_hello() -> bytes:
     return outgoing.read()
 
 
-def test_a_scrape_over_tls(server: Server) -> None:
+def test_a_scrape_over_tls(server):
     assert server.url.startswith("https://127.0.0.1:")
     status, body = get(server, "/metrics")
     assert (status, b"koff_group_lag{" in body) == (200, True)
@@ -66,7 +63,7 @@ def test_a_scrape_over_tls(server: Server) -> None:
             connection.sendall(HEALTH)
 
 
-def test_a_version_that_is_too_old_is_refused(serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_a_version_that_is_too_old_is_refused(serve, tmp_path):
     server = serve(write_server_files(tmp_path) + "  min_version: TLS13\n")
     context = build_client_context()
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -86,7 +83,7 @@ def is_refused(server: Server, context: ssl.SSLContext) -> bool:
     return False
 
 
-def test_clients_need_a_certificate_of_the_authority(serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_clients_need_a_certificate_of_the_authority(serve, tmp_path):
     server = serve(write_server_files(tmp_path) + require_clients(tmp_path))
     assert get(server, "/healthz", build_client_context("prometheus")) == (200, b"ok\n")
     assert is_refused(server, build_client_context())
@@ -104,18 +101,14 @@ def test_clients_need_a_certificate_of_the_authority(serve: Callable[..., Server
         ("me@example.org", "me@example.org", True),
     ],
 )
-def test_only_names_that_are_allowed(
-    serve: Callable[..., Server], tmp_path: Path, allowed: str, identity: str, is_allowed: bool
-) -> None:
+def test_only_names_that_are_allowed(serve, tmp_path, allowed, identity, is_allowed):
     lines = write_server_files(tmp_path) + require_clients(tmp_path)
     server = serve(lines + f"  client_allowed_sans: [{allowed}]\n")
     assert is_refused(server, build_client_context(identity)) != is_allowed
     wait_until_all_are_gone(server)
 
 
-def test_a_name_that_is_no_address_is_not_allowed(
-    serve: Callable[..., Server], tmp_path: Path, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_a_name_that_is_no_address_is_not_allowed(serve, tmp_path, logged):
     lines = write_server_files(tmp_path) + require_clients(tmp_path)
     server = serve(lines + "  client_allowed_sans: [prometheus]\n")
     context = build_client_context()
@@ -128,7 +121,7 @@ def test_a_name_that_is_no_address_is_not_allowed(
 # Rotation.
 
 
-def test_new_connections_get_the_new_certificate_and_old_ones_stay(server: Server, tmp_path: Path) -> None:
+def test_new_connections_get_the_new_certificate_and_old_ones_stay(server, tmp_path):
     other = trustme.CA()
     with dial(server, HEALTH) as old:
         assert read_response(old)[0] == 200
@@ -140,9 +133,7 @@ def test_new_connections_get_the_new_certificate_and_old_ones_stay(server: Serve
         assert read_response(old)[0] == 200
 
 
-def test_a_key_of_another_certificate_changes_nothing(
-    server: Server, tmp_path: Path, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_a_key_of_another_certificate_changes_nothing(server, tmp_path, logged):
     certificate = (tmp_path / "cert.pem").read_bytes()
     other = trustme.CA()
     write_server_files(tmp_path, other)
@@ -154,9 +145,7 @@ def test_a_key_of_another_certificate_changes_nothing(
     wait_until(lambda: not is_refused(server, build_client_context(ca=other)), what="the new certificate")
 
 
-def test_clients_of_an_authority_that_is_gone_are_refused(
-    serve: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_clients_of_an_authority_that_is_gone_are_refused(serve, tmp_path):
     server = serve(write_server_files(tmp_path) + require_clients(tmp_path))
     assert not is_refused(server, build_client_context("prometheus"))
     other = trustme.CA()
@@ -165,22 +154,14 @@ def test_clients_of_an_authority_that_is_gone_are_refused(
     assert not is_refused(server, build_client_context("prometheus", of=other))
 
 
-def test_tls_is_not_switched_off_while_koff_runs(
-    server: Server, tmp_path: Path, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_tls_is_not_switched_off_while_koff_runs(server, tmp_path, logged):
     (tmp_path / "web.yml").write_text("{}")
     wait_until(lambda: "needs a restart" in str(logged()), what="the error")
     assert get(server, "/healthz") == (200, b"ok\n")
 
 
 @pytest.mark.parametrize(("kept", "removed"), [(1, "client_auth_type"), (2, "client_allowed_sans")])
-def test_half_a_file_does_not_let_more_clients_in(
-    serve: Callable[..., Server],
-    tmp_path: Path,
-    logged: Callable[[], list[dict[str, Any]]],
-    kept: int,
-    removed: str,
-) -> None:
+def test_half_a_file_does_not_let_more_clients_in(serve, tmp_path, logged, kept, removed):
     parts = [write_server_files(tmp_path), require_clients(tmp_path), "  client_allowed_sans: [prometheus]\n"]
     server = serve("".join(parts))
     (tmp_path / "web.yml").write_text("".join(parts[:kept]))
@@ -189,9 +170,7 @@ def test_half_a_file_does_not_let_more_clients_in(
     assert get(server, "/healthz", build_client_context("prometheus"))[0] == 200
 
 
-def test_a_certificate_may_come_after_the_file_that_names_it(
-    server: Server, tmp_path: Path, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_a_certificate_may_come_after_the_file_that_names_it(server, tmp_path, logged):
     other = trustme.CA()
     lines = "tls_server_config:\n  cert_file: new/cert.pem\n  key_file: new/key.pem\n"
     (tmp_path / "web.yml").write_text(lines)
@@ -208,9 +187,7 @@ def test_a_certificate_may_come_after_the_file_that_names_it(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_a_handshake_has_the_deadline_of_a_request(
-    server: Server, limits: Callable[..., None], share: float
-) -> None:
+def test_a_handshake_has_the_deadline_of_a_request(server, limits, share):
     limits(REQUEST_S=0.3)
     hello = make_client_hello()
     with connect(server, hello[: int(len(hello) * share)]) as half:
@@ -218,16 +195,14 @@ def test_a_handshake_has_the_deadline_of_a_request(
     wait_until_all_are_gone(server)
 
 
-def test_a_request_after_the_handshake_has_what_is_left(server: Server, limits: Callable[..., None]) -> None:
+def test_a_request_after_the_handshake_has_what_is_left(server, limits):
     limits(REQUEST_S=3.0)  # the handshake must take less
     with dial(server, HEALTH[:-2]) as half:
         assert read_all(half) == b""
     wait_until_all_are_gone(server)
 
 
-def test_half_handshakes_are_limited_and_keep_no_scrape_out(
-    server: Server, limits: Callable[..., None]
-) -> None:
+def test_half_handshakes_are_limited_and_keep_no_scrape_out(server, limits):
     limits()
     hello = make_client_hello()
     with ExitStack() as open_:
@@ -240,16 +215,14 @@ def test_half_handshakes_are_limited_and_keep_no_scrape_out(
 
 
 @pytest.mark.usefixtures("large")
-def test_a_client_that_reads_slowly_gets_all(server: Server) -> None:
+def test_a_client_that_reads_slowly_gets_all(server):
     with dial(server, SCRAPE, received_bytes=4096) as slow:
         status, body = read_response(slow)
     assert (status, body.count(b"\nkoff_group_lag{")) == (200, 60_000)
 
 
 @pytest.mark.usefixtures("large")
-def test_clients_that_vanish_or_speak_no_tls_leave_no_trace(
-    server: Server, logged: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_clients_that_vanish_or_speak_no_tls_leave_no_trace(server, logged):
     for sent in (SCRAPE, b"\x16\x03\x01" + b"\xff" * 500, make_client_hello()[:-9]):
         with connect(server, sent) as connection:
             connection.shutdown(socket.SHUT_WR)
@@ -265,7 +238,7 @@ def test_clients_that_vanish_or_speak_no_tls_leave_no_trace(
     assert not logged()
 
 
-def test_the_server_stops_during_a_handshake(server: Server) -> None:
+def test_the_server_stops_during_a_handshake(server):
     with connect(server, make_client_hello()[:-9]), dial(server, HEALTH) as idle:
         assert read_response(idle)[0] == 200
         wait_until(lambda: count_connections(server) == 2, what="the connections")

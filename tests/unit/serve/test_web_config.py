@@ -23,12 +23,12 @@ def read(folder: Path, text: str) -> Rules:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "tls_server_config:\nbasic_auth_users: {}\n"])
-def test_an_empty_file_restricts_nothing(tmp_path: Path, text: str) -> None:
+def test_an_empty_file_restricts_nothing(tmp_path, text):
     rules = read(tmp_path, text)
     assert (rules.tls, dict(rules.web.users), dict(rules.web.headers)) == (None, {}, {})
 
 
-def test_every_supported_key_is_read(tmp_path: Path) -> None:
+def test_every_supported_key_is_read(tmp_path):
     rules = read(
         tmp_path,
         write_server_files(tmp_path)
@@ -54,7 +54,7 @@ def test_every_supported_key_is_read(tmp_path: Path) -> None:
     assert PASSWORD_HASH not in repr(rules)
 
 
-def test_every_cipher_suite_of_the_format_is_known_to_openssl(tmp_path: Path) -> None:
+def test_every_cipher_suite_of_the_format_is_known_to_openssl(tmp_path):
     from koff.serve.tls import _CIPHERS
 
     for name, its_own in _CIPHERS.items():
@@ -63,7 +63,7 @@ def test_every_cipher_suite_of_the_format_is_known_to_openssl(tmp_path: Path) ->
         assert its_own in [cipher["name"] for cipher in rules.tls.context.get_ciphers()]
 
 
-def test_only_suites_of_tls_13_means_tls_13(tmp_path: Path) -> None:
+def test_only_suites_of_tls_13_means_tls_13(tmp_path):
     rules = read(tmp_path, write_server_files(tmp_path) + "  cipher_suites: [TLS_AES_256_GCM_SHA384]\n")
     assert rules.tls is not None
     assert rules.tls.context.minimum_version == ssl.TLSVersion.TLSv1_3
@@ -78,7 +78,7 @@ def test_only_suites_of_tls_13_means_tls_13(tmp_path: Path) -> None:
         ("RequireAndVerifyClientCert", ssl.CERT_REQUIRED),
     ],
 )
-def test_what_clients_need_is_set(tmp_path: Path, kind: str, mode: ssl.VerifyMode) -> None:
+def test_what_clients_need_is_set(tmp_path, kind, mode):
     get_authority().cert_pem.write_to_path(tmp_path / "ca.pem")
     ca = "  client_ca_file: ca.pem\n" if mode != ssl.CERT_NONE else ""
     rules = read(tmp_path, write_server_files(tmp_path) + ca + f"  client_auth_type: {kind}\n")
@@ -106,7 +106,7 @@ def test_what_clients_need_is_set(tmp_path: Path, kind: str, mode: ssl.VerifyMod
         ("client_auth_type: [a]", "line 4: tls_server_config.client_auth_type must be a text"),
     ],
 )
-def test_what_koff_cannot_do_is_refused(tmp_path: Path, lines: str, says: str) -> None:
+def test_what_koff_cannot_do_is_refused(tmp_path, lines, says):
     with pytest.raises(ConfigError, match=f"web.yml.*{says}".replace("[", r"\[")):
         read(tmp_path, write_server_files(tmp_path) + f"  {lines}\n")
 
@@ -141,13 +141,13 @@ def test_what_koff_cannot_do_is_refused(tmp_path: Path, lines: str, says: str) -
         ('tls_server_config: {cert_file: "a\\0", key_file: b}', "cert_file must be a text"),
     ],
 )
-def test_errors_name_the_line_and_never_a_password(tmp_path: Path, text: str, says: str) -> None:
+def test_errors_name_the_line_and_never_a_password(tmp_path, text, says):
     with pytest.raises(ConfigError, match=says) as caught:
         read(tmp_path, text)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot read .*none.yml: No such file"):
         read_rules(AccessConf(tmp_path / "none.yml"))
     (tmp_path / "bytes.yml").write_bytes(b"\xff")
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_rules(AccessConf(tmp_path / "bytes.yml"))
 
 
-def test_without_bcrypt_users_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bcrypt_users_are_refused(tmp_path, monkeypatch):
     import_module = builtins.__import__
 
     def hide(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -182,7 +182,7 @@ def test_without_bcrypt_users_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
         ("name sha256:abcdefabcdefabcdef", "line 1: sha256: is followed by 64"),
     ],
 )
-def test_wrong_lines_of_tokens_are_named_and_not_quoted(tmp_path: Path, text: str, says: str) -> None:
+def test_wrong_lines_of_tokens_are_named_and_not_quoted(tmp_path, text, says):
     path = tmp_path / "tokens"
     path.write_text(text)
     with pytest.raises(ConfigError, match=says) as caught:

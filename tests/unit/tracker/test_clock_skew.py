@@ -32,7 +32,7 @@ def measure(*commits: tuple[int, int, int]) -> int | None:
     return skew.measure_ms()
 
 
-def test_a_few_commits_show_the_skew_and_fewer_show_nothing() -> None:
+def test_a_few_commits_show_the_skew_and_fewer_show_nothing():
     commits = [(1, second, MINUTE_MS) for second in range(MIN_COMMITS)]
     assert measure(*commits) == MINUTE_MS
     assert measure(*commits[1:]) is None
@@ -40,7 +40,7 @@ def test_a_few_commits_show_the_skew_and_fewer_show_nothing() -> None:
 
 
 @pytest.mark.parametrize("skew_ms", [MINUTE_MS, -MINUTE_MS, 0, FAR_MS, -FAR_MS])
-def test_the_smallest_differences_count_because_delays_only_add_to_them(skew_ms: int) -> None:
+def test_the_smallest_differences_count_because_delays_only_add_to_them(skew_ms):
     delays_ms = [20, 9_000, 30, 700_000, 25, 60, 9_000, 12]
     commits = [(group, 0, skew_ms + delay_ms) for group, delay_ms in enumerate(delays_ms)]
     assert measure(*commits) == pytest.approx(skew_ms, abs=100)
@@ -48,7 +48,7 @@ def test_the_smallest_differences_count_because_delays_only_add_to_them(skew_ms:
 
 @pytest.mark.parametrize("timestamp_ms", FALSE_TIMESTAMPS)
 @pytest.mark.parametrize("groups", [1, 2, 3, 4, MAX_GROUPS])
-def test_one_false_timestamp_changes_next_to_nothing(groups: int, timestamp_ms: int) -> None:
+def test_one_false_timestamp_changes_next_to_nothing(groups, timestamp_ms):
     skew = ClockSkew()
     for second in range(2 * COMMITS):
         for group in range(groups):
@@ -61,9 +61,7 @@ def test_one_false_timestamp_changes_next_to_nothing(groups: int, timestamp_ms: 
 
 @pytest.mark.parametrize("timestamp_ms", FALSE_TIMESTAMPS)
 @pytest.mark.parametrize("groups", [2, 3, 4, MAX_GROUPS])
-def test_a_group_with_none_but_false_timestamps_changes_next_to_nothing(
-    groups: int, timestamp_ms: int
-) -> None:
+def test_a_group_with_none_but_false_timestamps_changes_next_to_nothing(groups, timestamp_ms):
     skew = ClockSkew()
     for second in range(2 * COMMITS):
         seen_at_ms = NOW_MS + second * 1000
@@ -73,13 +71,13 @@ def test_a_group_with_none_but_false_timestamps_changes_next_to_nothing(
             assert skew.measure_ms() == 5_000
 
 
-def test_many_commits_of_one_request_count_once() -> None:
+def test_many_commits_of_one_request_count_once():
     honest = [(1, second, MINUTE_MS) for second in range(4)]
     hostile = [(1, 4, -FAR_MS)] * 100
     assert measure(*honest, *hostile) == MINUTE_MS
 
 
-def test_groups_that_went_silent_count_no_more_and_make_room() -> None:
+def test_groups_that_went_silent_count_no_more_and_make_room():
     silent = [(group, second, -5_000) for second in range(8) for group in range(MAX_GROUPS)]
     late = 8 + SPAN_MS // 1000
     new = [(100 + group, late + second, 7_000) for second in range(3) for group in range(5)]
@@ -87,14 +85,14 @@ def test_groups_that_went_silent_count_no_more_and_make_room() -> None:
     assert measure(*silent, *new) == 7_000
 
 
-def test_groups_beyond_the_most_that_count_take_no_memory() -> None:
+def test_groups_beyond_the_most_that_count_take_no_memory():
     skew = ClockSkew()
     for group in range(1_000):
         skew.add(group, NOW_MS - 10, NOW_MS)
     assert len(skew._groups) == MAX_GROUPS
 
 
-def test_of_a_batch_some_commits_count_and_the_last_one_always() -> None:
+def test_of_a_batch_some_commits_count_and_the_last_one_always():
     for size in (1, 2, 15, 16, 17, 33, 5_000):
         skew = ClockSkew()
         groups = np.arange(size, dtype=np.int32)
@@ -107,11 +105,11 @@ def test_of_a_batch_some_commits_count_and_the_last_one_always() -> None:
     ("differences", "low"),
     [([5], 5), ([5, -3], -3), ([5, -3, 9], 5), ([1, 2, 3, 4], 2), (list(range(16)), 4)],
 )
-def test_the_low_one_leaves_out_a_quarter_and_at_least_one(differences: list[int], low: int) -> None:
+def test_the_low_one_leaves_out_a_quarter_and_at_least_one(differences, low):
     assert pick_low(differences) == low
 
 
-def test_the_median_of_two_is_the_one_nearer_to_0_and_that_of_none_is_0() -> None:
+def test_the_median_of_two_is_the_one_nearer_to_0_and_that_of_none_is_0():
     assert [find_median(skews) for skews in ([], [7], [7, -9], [7, -9, 8])] == [0, 7, 7, 7]
 
 
@@ -161,9 +159,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("skew_ms", [MINUTE_MS, -MINUTE_MS, 3_600_000, -3_600_000])
-def test_a_slow_but_live_consumer_has_the_same_status_and_pace_whatever_koffs_clock_says(
-    skew_ms: int,
-) -> None:
+def test_a_slow_but_live_consumer_has_the_same_status_and_pace_whatever_koffs_clock_says(skew_ms):
     right, wrong = (Watched(ms, groups={"slow": 0}) for ms in (0, skew_ms))
     assert wrong.statuses() == right.statuses() == {"slow": Status.WARN}
     assert wrong.pace("slow") == pytest.approx(right.pace("slow"))
@@ -177,7 +173,7 @@ def test_a_slow_but_live_consumer_has_the_same_status_and_pace_whatever_koffs_cl
 
 @pytest.mark.parametrize("timestamp_ms", FALSE_TIMESTAMPS)
 @pytest.mark.parametrize("skew_ms", [0, MINUTE_MS, -MINUTE_MS])
-def test_a_false_timestamp_does_not_change_the_status_of_others(skew_ms: int, timestamp_ms: int) -> None:
+def test_a_false_timestamp_does_not_change_the_status_of_others(skew_ms, timestamp_ms):
     watched = Watched(skew_ms, groups={"slow": 0})
     watched.commit("evil", 0, 5, at_ms=timestamp_ms)
     assert watched.statuses()["slow"] is Status.WARN
@@ -185,9 +181,7 @@ def test_a_false_timestamp_does_not_change_the_status_of_others(skew_ms: int, ti
 
 
 @pytest.mark.parametrize("timestamp_ms", FALSE_TIMESTAMPS)
-def test_a_group_that_only_writes_false_timestamps_does_not_change_the_status_of_others(
-    timestamp_ms: int,
-) -> None:
+def test_a_group_that_only_writes_false_timestamps_does_not_change_the_status_of_others(timestamp_ms):
     watched = Watched(0, groups={"slow": 0, "b": 1, "c": 2})
     for turn in range(100, 120):
         watched.second += 5
@@ -200,7 +194,7 @@ def test_a_group_that_only_writes_false_timestamps_does_not_change_the_status_of
         assert {name: found[name] for name in watched.groups} == dict.fromkeys(watched.groups, Status.WARN)
 
 
-def test_a_partition_without_commits_of_its_own_takes_the_skew_of_most_brokers() -> None:
+def test_a_partition_without_commits_of_its_own_takes_the_skew_of_most_brokers():
     watched = Watched(MINUTE_MS, groups={"a": 0, "b": 1, "c": 2})
     for turn in range(12):
         at_ms = watched.broker_ms - (12 - turn) * 5_000
@@ -210,7 +204,7 @@ def test_a_partition_without_commits_of_its_own_takes_the_skew_of_most_brokers()
     assert {number: shard.skew_ms for number, shard in shards.items()} == dict.fromkeys(range(4), 60_030)
 
 
-def test_each_partition_has_the_skew_of_its_own_broker() -> None:
+def test_each_partition_has_the_skew_of_its_own_broker():
     tracker = Tracker()
     for second in range(10):
         for partition, ahead_ms in enumerate((0, 5_000, -7_000)):
@@ -221,7 +215,7 @@ def test_each_partition_has_the_skew_of_its_own_broker() -> None:
     assert tracker.skew_ms == 0
 
 
-def test_large_batches_show_the_skew_too_and_history_does_not() -> None:
+def test_large_batches_show_the_skew_too_and_history_does_not():
     tracker = Tracker()
     for second in range(5):
         at_ms = NOW_MS + second * 1000
@@ -237,7 +231,7 @@ def test_large_batches_show_the_skew_too_and_history_does_not() -> None:
     assert tracker.skew_ms == MINUTE_MS
 
 
-def test_a_restored_state_has_no_skew_and_a_replaced_one_keeps_it() -> None:
+def test_a_restored_state_has_no_skew_and_a_replaced_one_keeps_it():
     watched = Watched(MINUTE_MS, groups={"slow": 0})
     state = watched.tracker.save_partition(0)
     assert state is not None
@@ -251,7 +245,7 @@ def test_a_restored_state_has_no_skew_and_a_replaced_one_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("skew_ms", [0, 2 * MINUTE_MS, -2 * MINUTE_MS])
-def test_the_age_of_a_record_is_by_the_clock_of_the_brokers(skew_ms: int) -> None:
+def test_the_age_of_a_record_is_by_the_clock_of_the_brokers(skew_ms):
     watched = Watched(skew_ms, groups={"slow": 0})
     note_records(watched.tracker, watched.koff_ms, watched.broker_ms - 30_000)
     (row,) = watched.tracker.take_snapshot(watched.koff_ms).rows()

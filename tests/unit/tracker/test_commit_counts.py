@@ -18,7 +18,7 @@ def counts(tracker: Tracker) -> dict[str, int]:
     return dict(zip((group.name for group in shard.groups), shard.commit_counts.tolist(), strict=True))
 
 
-def test_each_commit_counts_in_small_and_in_large_batches() -> None:
+def test_each_commit_counts_in_small_and_in_large_batches():
     tracker = Tracker()
     pairs = [commit(group, "t", partition, 1) for group in "gh" for partition in range(50)]
     apply(tracker, *pairs, commit("g", "t", 0, 2))
@@ -27,7 +27,7 @@ def test_each_commit_counts_in_small_and_in_large_batches() -> None:
     assert counts(tracker) == {"g": 54, "h": 50}
 
 
-def test_history_and_deletions_do_not_count() -> None:
+def test_history_and_deletions_do_not_count():
     tracker = Tracker()
     pairs = [commit("g", "t", partition, 1) for partition in range(50)]
     apply(tracker, *pairs, is_live=False)
@@ -37,7 +37,7 @@ def test_history_and_deletions_do_not_count() -> None:
     assert counts(tracker) == {"g": 0}
 
 
-def test_a_shard_that_takes_the_place_of_another_counts_on() -> None:
+def test_a_shard_that_takes_the_place_of_another_counts_on():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 1))
     state = tracker.save_partition(0)
@@ -47,7 +47,7 @@ def test_a_shard_that_takes_the_place_of_another_counts_on() -> None:
     assert counts(tracker) == {"g": 2}
 
 
-def test_the_counts_of_groups_that_are_gone_are_forgotten() -> None:
+def test_the_counts_of_groups_that_are_gone_are_forgotten():
     tracker = Tracker()
     apply(tracker, commit("stays", "t", 0, 1))
     for number in range(500):

@@ -23,7 +23,7 @@ ENDS = {("t", p): 100 for p in range(3)}
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker():
     """A tracker that knows the share groups s and u, and the topic t with three partitions."""
     return build_tracker("s", "u", ends=ENDS)
 

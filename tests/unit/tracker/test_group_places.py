@@ -20,7 +20,7 @@ def apply(tracker: Tracker, partition: int, *pairs) -> None:
 
 
 @pytest.fixture
-def grown() -> Tracker:
+def grown():
     """A tracker of a topic with 60 partitions, of a group that committed when it had 50 too."""
     tracker = Tracker()
     tracker.set_offsets_partitions(60)

@@ -85,7 +85,7 @@ def test_a_group_runs_once_its_members_are_where_they_should_be(kind):
     (one,) = found.members
     assert (one.id, one.client_id, one.epoch, one.state, one.present) == ("m", "m-client", 3, "Stable", True)
     assert one.target == one.assigned
-    assert (one.awaited, one.leaving, one.revoking) == ({}, {}, {})
+    assert (one.awaited, one.revoking) == ({}, {})
 
 
 @KINDS
@@ -138,7 +138,7 @@ def test_the_target_is_where_a_member_should_go(kind):
     topics = ["in-a", "in-b"] if kind is Streams else [kind.places[0]]
     assert one.assigned == dict.fromkeys(topics, (0, 1))
     assert one.awaited == dict.fromkeys(topics, (2,))
-    assert one.leaving == dict.fromkeys(topics, (0,))
+    assert one.target == dict.fromkeys(topics, (1, 2))
     assert member(*records, gone(kind.target("g", "m", there))).target is None
 
 

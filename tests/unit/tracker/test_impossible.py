@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import struct
-from typing import Any
 
 import pytest
 
@@ -84,7 +83,7 @@ def test_the_rest_of_a_classic_assignment_is_used():
 
 
 @pytest.mark.parametrize("kind", [Consumer, Share, Streams])
-def test_the_rest_of_an_assignment_of_the_newer_kinds_is_used(kind: Any):
+def test_the_rest_of_an_assignment_of_the_newer_kinds_is_used(kind):
     tracker = Tracker()
     tracker.identify_topics(dict(zip("tu", Consumer.places, strict=True)))
     first, second = kind.places

@@ -84,7 +84,7 @@ def forget_kept(tracker: Tracker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_snapshots_show_the_same_whether_anything_was_kept_or_not(seed: int) -> None:
+def test_snapshots_show_the_same_whether_anything_was_kept_or_not(seed):
     rng = random.Random(seed)
     keeping, copying = Tracker(), Tracker()
     earlier: list[tuple[Snapshot, list[Any]]] = []
@@ -100,7 +100,7 @@ def test_snapshots_show_the_same_whether_anything_was_kept_or_not(seed: int) -> 
     assert all(describe(snapshot) == then for snapshot, then in earlier)
 
 
-def test_what_has_not_changed_is_shared() -> None:
+def test_what_has_not_changed_is_shared():
     tracker = Tracker()
     apply(commit("a", "t", 0, 1), shard=0)(tracker)
     apply(commit("b", "t", 0, 1), shard=1)(tracker)
@@ -112,7 +112,7 @@ def test_what_has_not_changed_is_shared() -> None:
         assert after.shards[shard].groups is before.shards[shard].groups
 
 
-def test_a_copy_of_a_shard_never_has_the_lags_of_another_one_that_was_dropped() -> None:
+def test_a_copy_of_a_shard_never_has_the_lags_of_another_one_that_was_dropped():
     """Python gives the id of an object that was dropped to the next one."""
     tracker = Tracker()
     for shard in range(SHARDS):

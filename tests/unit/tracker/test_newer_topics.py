@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from koff.lag import UNKNOWN
@@ -58,9 +56,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("come", WAYS)
-def test_a_commit_to_a_topic_that_is_gone_is_doubtful_until_a_newer_list(
-    come: Callable[[Tracker], None],
-) -> None:
+def test_a_commit_to_a_topic_that_is_gone_is_doubtful_until_a_newer_list(come):
     tracker = Tracker()
     come(tracker)
     assert not tracker.find_doubtful_topics(LISTED_MS)
@@ -69,7 +65,7 @@ def test_a_commit_to_a_topic_that_is_gone_is_doubtful_until_a_newer_list(
     assert not tracker.find_doubtful_topics(SEEN_MS)
 
 
-def test_a_response_of_coordinators_that_changes_nothing_makes_no_commit_newer() -> None:
+def test_a_response_of_coordinators_that_changes_nothing_makes_no_commit_newer():
     tracker = Tracker()
     seed(tracker)
     delete_topic(tracker)
@@ -79,7 +75,7 @@ def test_a_response_of_coordinators_that_changes_nothing_makes_no_commit_newer()
     assert tracker.find_doubtful_topics(SEEN_MS) == {"t"}
 
 
-def test_commits_that_were_saved_are_older_than_any_list_whatever_clock_they_were_saved_by() -> None:
+def test_commits_that_were_saved_are_older_than_any_list_whatever_clock_they_were_saved_by():
     tracker, restored = Tracker(), Tracker()
     apply(tracker)
     state = tracker.save_partition(0)
@@ -91,7 +87,7 @@ def test_commits_that_were_saved_are_older_than_any_list_whatever_clock_they_wer
 
 @pytest.mark.parametrize(("is_live", "lag"), [(False, UNKNOWN), (True, 3)])
 @pytest.mark.parametrize("count", [1, 40])
-def test_history_does_not_show_the_lag_at_commit(is_live: bool, lag: int, count: int) -> None:
+def test_history_does_not_show_the_lag_at_commit(is_live, lag, count):
     tracker = Tracker()
     apply(tracker, 4)
     tracker.add_samples(ends={("t", 0): 8}, at_ms=LISTED_MS)

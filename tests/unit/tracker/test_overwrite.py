@@ -29,7 +29,7 @@ def overwrite(
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker():
     tracker = Tracker()
     records = [
         commit(name, "t", 0, second, at=AT_MS + second * 5000) for second in range(12) for name in "ghf"
@@ -141,7 +141,7 @@ def test_a_group_is_not_ok_because_of_the_partitions_that_are():
 
 
 @pytest.fixture
-def sharing() -> Tracker:
+def sharing():
     """A tracker that knows the share group s, at 4 of partition 0 of t."""
     tracker = build_tracker("s")
     share(tracker, 3, snapshot_of("s", 4))

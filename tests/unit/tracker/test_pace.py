@@ -16,7 +16,7 @@ NOW_MS = 1_800_000_000_000
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker():
     """A hundred seconds of t-0, which grows by 5 a second, and of groups that consume it at various rates."""
     tracker = Tracker()
     rates = {"fast": 10, "slow": 1, "stopped": 50}

@@ -33,7 +33,7 @@ def lags(tracker: Tracker) -> list[int | None]:
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker():
     """A tracker that knows the share group s, and the topic t, which ends at 100."""
     return build_tracker("s", ends={("t", 0): 100})
 

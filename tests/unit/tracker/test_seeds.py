@@ -224,7 +224,7 @@ def unmoved_since_ms(tracker: Tracker) -> int:
     return tracker.take_snapshot(10_000).shards[0].unmoved_since_ms
 
 
-def test_what_coordinators_said_has_not_moved_since_the_first_commits_that_were_read_after_that() -> None:
+def test_what_coordinators_said_has_not_moved_since_the_first_commits_that_were_read_after_that():
     tracker = Tracker()
     tracker.seed_partitions(CommitColumns.from_offsets({("g", "t", 0): 5, ("g", "t", 1): 7}), {}, 1, [0])
     assert unmoved_since_ms(tracker) == UNKNOWN
@@ -239,13 +239,13 @@ def test_what_coordinators_said_has_not_moved_since_the_first_commits_that_were_
     assert unmoved_since_ms(tracker) == UNKNOWN
 
 
-def test_what_the_log_alone_told_has_its_own_times() -> None:
+def test_what_the_log_alone_told_has_its_own_times():
     tracker = Tracker()
     tracker.apply(0, *([part] for part in commit("g", "t", 0, 10, at=2_000)))
     assert unmoved_since_ms(tracker) == UNKNOWN
 
 
-def test_a_group_that_coordinators_did_not_describe_has_no_total_before_its_history_is_known() -> None:
+def test_a_group_that_coordinators_did_not_describe_has_no_total_before_its_history_is_known():
     tracker = Tracker()
     described = CommitColumns.from_offsets({("told", "t", 0): 5})
     tracker.seed_partitions(described, {"told": Group("told")}, 1, [0])

@@ -45,7 +45,7 @@ def take_snapshot(rng: random.Random) -> Snapshot:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_and_totals_of_selected_groups_are_those_of_the_whole(seed: int) -> None:
+def test_rows_and_totals_of_selected_groups_are_those_of_the_whole(seed):
     rng = random.Random(seed)
     snapshot = take_snapshot(rng)
     chosen = {
@@ -63,7 +63,7 @@ def test_rows_and_totals_of_selected_groups_are_those_of_the_whole(seed: int) ->
     assert len(expected) > 20
 
 
-def test_nothing_selected_is_an_empty_snapshot() -> None:
+def test_nothing_selected_is_an_empty_snapshot():
     snapshot = take_snapshot(random.Random(1))
     assert list(select_groups(snapshot, {}).rows()) == []
     assert select_groups(snapshot, {0: []}).totals() == []

@@ -29,7 +29,7 @@ def share_partitions(tracker: Tracker) -> dict[int, np.ndarray]:
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker():
     """A tracker that knows the share groups s and u."""
     return build_tracker("s", "u")
 
@@ -125,7 +125,7 @@ def test_a_group_that_becomes_a_share_group_under_its_name_has_no_records_to_rea
 
 
 @pytest.fixture
-def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+def looked_up(monkeypatch):
     """The share partitions whose state is looked up from now on."""
     keys: list[tuple[str, str, int]] = []
     find = ShareCommits._find

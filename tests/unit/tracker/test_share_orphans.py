@@ -38,7 +38,7 @@ def shown(tracker: Tracker) -> Shown:
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker():
     """A tracker with share state of the group s, at 4 of 10, and without any record of that group."""
     tracker = build_tracker(ends={("t", 0): 10})
     share(tracker, 3, snapshot_of("s", 4))

@@ -11,7 +11,7 @@ GROUPS = {"pay": ["orders", "t"], "ship": ["orders"], "other": ["logs"]}
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker():
     """Groups in two shards; pay is assigned t-0 and t-1, and has no commit to t-1."""
     tracker = Tracker()
     for number, (group, topics) in enumerate(GROUPS.items()):
@@ -50,18 +50,18 @@ RULES = (Rule.parse("exclude:^prod-x"), Rule.parse("include:^prod"))
         ((Rule.parse("a:b"),), "xa:by", True),
     ],
 )
-def test_the_first_rule_that_matches_decides(rules: tuple[Rule, ...], name: str, is_shown: bool) -> None:
+def test_the_first_rule_that_matches_decides(rules, name, is_shown):
     names = ShownNames(rules, rules)
     assert (names.shows_group(name), names.shows_topic(name)) == (is_shown, is_shown)
     assert [*names.mask_groups([name]), *names.mask_topics([name])] == [is_shown, is_shown]
 
 
-def test_a_rule_that_is_no_regular_expression_is_refused() -> None:
+def test_a_rule_that_is_no_regular_expression_is_refused():
     with pytest.raises(ValueError, match="is not a regular expression: missing"):
         Rule.parse("exclude:(")
 
 
-def test_only_groups_whose_name_matches_are_shown(tracker: Tracker) -> None:
+def test_only_groups_whose_name_matches_are_shown(tracker):
     assert list_rows(tracker) == ALL
     show(tracker, groups="^(pay|other)$")
     assert list_rows(tracker) == {row for row in ALL if row[0] != "ship"}
@@ -70,14 +70,14 @@ def test_only_groups_whose_name_matches_are_shown(tracker: Tracker) -> None:
     assert list_rows(tracker) == {row for row in ALL if row[0] == "ship"}
 
 
-def test_only_commits_to_topics_whose_name_matches_are_shown(tracker: Tracker) -> None:
+def test_only_commits_to_topics_whose_name_matches_are_shown(tracker):
     show(tracker, groups="a|o", topics="^orders$")
     assert list_rows(tracker) == {("pay", "orders", 6)}
     totals = {total.group.name: total.lag for total in tracker.take_snapshot().totals()}
     assert totals == {"pay": 6, "other": None}
 
 
-def test_end_offsets_of_what_is_hidden_are_not_sampled(tracker: Tracker) -> None:
+def test_end_offsets_of_what_is_hidden_are_not_sampled(tracker):
     everything = [("logs", 0), ("orders", 0), ("t", 0), ("t", 1)]
     assert tracker.watched_partitions() == everything
     show(tracker, groups="^ship$")
@@ -93,13 +93,13 @@ def test_end_offsets_of_what_is_hidden_are_not_sampled(tracker: Tracker) -> None
     assert tracker.watched_partitions() == everything
 
 
-def test_the_layout_stays_the_same_object_while_nothing_changes(tracker: Tracker) -> None:
+def test_the_layout_stays_the_same_object_while_nothing_changes(tracker):
     show(tracker, groups="pay")
     first, second = (tracker.take_snapshot().shards[0].layout for _ in range(2))
     assert first is second
 
 
-def test_what_is_hidden_is_saved(tracker: Tracker) -> None:
+def test_what_is_hidden_is_saved(tracker):
     show(tracker, groups="^none$")
     states = {number: tracker.save_partition(number) for number in (0, 1)}
     restored = Tracker()
@@ -110,9 +110,7 @@ def test_what_is_hidden_is_saved(tracker: Tracker) -> None:
     assert list_rows(restored) == ALL
 
 
-def test_a_hidden_topic_that_a_member_is_assigned_is_not_shown_as_one_without_a_commit(
-    tracker: Tracker,
-) -> None:
+def test_a_hidden_topic_that_a_member_is_assigned_is_not_shown_as_one_without_a_commit(tracker):
     def list_topics() -> list[tuple[str, int]]:
         rows = tracker.take_snapshot().rows()
         return sorted((row.topic, row.partition) for row in rows if row.group == "pay")

@@ -15,7 +15,7 @@ COMMITS, END = Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT
 
 
 @pytest.fixture(scope="module")
-def served() -> Snapshot:
+def served():
     """Groups g and h, both 50 behind in t-0 and t-1, with full windows. A member of g has t-2 too."""
     tracker = Tracker()
     blob = bytes.fromhex("0000 00000001 0001 74 00000003 00000000 00000001 00000002 ffffffff")

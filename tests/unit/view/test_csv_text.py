@@ -8,7 +8,7 @@ import io
 from koff.view.csv_text import write_csv
 
 
-def test_a_text_with_a_lone_cr_stays_in_its_row() -> None:
+def test_a_text_with_a_lone_cr_stays_in_its_row():
     rows: list[list[object]] = [["a\rb", 1, None], ["c\nd", "e,f", '"']]
     out = io.StringIO(newline="")
     write_csv(out, ["x", "y", "z"], rows)

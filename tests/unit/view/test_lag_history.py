@@ -65,7 +65,7 @@ def test_after_an_hour_the_oldest_is_forgotten():
 
 
 @pytest.mark.parametrize("step", [-1, STEPS, 10 * STEPS])
-def test_a_clock_that_was_set_begins_anew(step: int):
+def test_a_clock_that_was_set_begins_anew(step):
     history = LagHistory()
     add(history, 0, g=5)
     add(history, step, g=6)
@@ -81,7 +81,7 @@ def test_what_is_withheld_is_unknown():
     assert history.find("absent") is None
 
 
-def test_what_is_kept_is_bounded_and_groups_that_are_gone_make_room(monkeypatch: pytest.MonkeyPatch):
+def test_what_is_kept_is_bounded_and_groups_that_are_gone_make_room(monkeypatch):
     monkeypatch.setattr(lag_history, "MOST_GROUPS", 300)
     history = LagHistory()
     add(history, 0, **{f"old-{number}": 1 for number in range(300)})

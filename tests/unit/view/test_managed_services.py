@@ -38,12 +38,12 @@ OVERVIEW = (ROOT / "docs" / "managed" / "README.md").read_text()
         ("kafka-us-west-1-amazonaws.com", None),
     ],
 )
-def test_a_service_is_known_by_the_end_of_a_host_name(host: str, name: str | None) -> None:
+def test_a_service_is_known_by_the_end_of_a_host_name(host, name):
     service = find_service([host])
     assert (service and service.name) == name
 
 
-def test_one_of_several_hosts_is_enough() -> None:
+def test_one_of_several_hosts_is_enough():
     service = find_service(["10.0.0.1", "demo.servicebus.windows.net"])
     assert service is not None
     assert service.name == "Azure Event Hubs"
@@ -60,19 +60,19 @@ def test_one_of_several_hosts_is_enough() -> None:
         (None, None),
     ],
 )
-def test_redpanda_is_known_by_the_id_of_its_clusters_too(cluster_id: str | None, name: str | None) -> None:
+def test_redpanda_is_known_by_the_id_of_its_clusters_too(cluster_id, name):
     service = find_service(["10.0.0.1"], cluster_id)
     assert (service and service.name) == name
 
 
-def test_a_host_says_more_than_the_id_of_the_cluster() -> None:
+def test_a_host_says_more_than_the_id_of_the_cluster():
     service = find_service(["demo.aivencloud.com"], "redpanda.1")
     assert service is not None
     assert service.name == "Aiven for Apache Kafka"
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
-def test_each_service_has_a_page_that_the_overview_links(service) -> None:
+def test_each_service_has_a_page_that_the_overview_links(service):
     page = (ROOT / service.page).read_text()
     assert service.name.removesuffix(" for Apache Kafka").removesuffix(" Serverless") in page.splitlines()[0]
     assert service.name in page
@@ -80,6 +80,6 @@ def test_each_service_has_a_page_that_the_overview_links(service) -> None:
     assert re.fullmatch(r"[^.!?]+(\.\d[^.!?]*)*", service.expect), "one sentence without its full stop"
 
 
-def test_each_page_is_of_a_service() -> None:
+def test_each_page_is_of_a_service():
     pages = {path.name for path in (ROOT / "docs" / "managed").glob("*.md")}
     assert pages - {"README.md"} == {service.file for service in SERVICES}

@@ -26,7 +26,7 @@ def test_names_are_filled_in_and_cannot_change_the_address():
         ("https://[wiki/", "Invalid IPv6"),
     ],
 )
-def test_what_makes_no_address_is_refused(template: str, error: str):
+def test_what_makes_no_address_is_refused(template, error):
     with pytest.raises(ValueError, match=error):
         check_runbook_template(template)
     check_runbook_template("http://wiki/{group}")

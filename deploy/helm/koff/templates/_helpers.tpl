@@ -24,9 +24,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{/* Shards and saved state need pods with an identity. */}}
+{{/* The first of two pods sends to the webhooks, and the other one is its standby. */}}
+{{- define "koff.isPair" -}}
+{{- if and (gt (int .Values.replicas) 1) .Values.config.webhooks -}}true{{- end -}}
+{{- end }}
+
+{{/* Shards, saved state and a pair need pods with an identity. */}}
 {{- define "koff.isStateful" -}}
-{{- if or (gt (int .Values.shards) 1) .Values.state.enabled -}}true{{- end -}}
+{{- if or (gt (int .Values.shards) 1) .Values.state.enabled (include "koff.isPair" .) -}}true{{- end -}}
+{{- end }}
+
+{{- define "koff.podsService" -}}
+{{ include "koff.name" . }}{{ if include "koff.isPair" . }}-pods{{ end }}
 {{- end }}
 
 {{- define "koff.config" -}}
@@ -142,6 +151,11 @@ spec:
         {{- if gt (int .Values.shards) 1 }}
         - --shard
         - $(POD_INDEX)/{{ int .Values.shards }}
+        {{- end }}
+        {{- if include "koff.isPair" . }}
+        - --standby-of
+        {{- $scheme := ternary "https" "http" .Values.webConfig.tls }}
+        - {{ printf "%s://%s-0.%s:9850" $scheme (include "koff.name" .) (include "koff.podsService" .) }}
         {{- end }}
         {{- if .Values.webConfig.key }}
         - --web.config.file

@@ -330,7 +330,7 @@ def test_a_broker_that_is_too_old_hides_only_its_own_partitions(brokers):
 
 def test_a_cluster_that_is_too_old_is_an_error(brokers):
     for broker in brokers.brokers.values():
-        broker.versions[Api.METADATA] = (0, 9)
+        broker.versions[Api.METADATA] = (0, 8)
     brokers.stop(1)  # and one of them is dead
     brokers.add_topic("t", [1])
     with OffsetLister(brokers.conf) as offsets, pytest.raises(UnsupportedVersion, match="METADATA"):

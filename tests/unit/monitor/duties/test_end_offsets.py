@@ -47,11 +47,11 @@ class Sampled:
 
 
 @pytest.fixture
-def sampled() -> Sampled:
+def sampled():
     return Sampled()
 
 
-def test_all_offsets_of_a_new_partition_are_requested_and_then_only_its_end(sampled: Sampled) -> None:
+def test_all_offsets_of_a_new_partition_are_requested_and_then_only_its_end(sampled):
     sampled.ends.sample(at(1), everything=True)
     assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
     sampled.respond_to_all({T0: 5})
@@ -59,7 +59,7 @@ def test_all_offsets_of_a_new_partition_are_requested_and_then_only_its_end(samp
     assert sampled.requested() == [("end", {T0})]
 
 
-def test_offsets_that_change_slowly_are_requested_again_soon_if_they_failed(sampled: Sampled) -> None:
+def test_offsets_that_change_slowly_are_requested_again_soon_if_they_failed(sampled):
     sampled.ends.sample(at(1), everything=True)
     sampled.requested()
     sampled.respond_to_all({T0: "LEADER_NOT_AVAILABLE"})
@@ -71,12 +71,12 @@ def test_offsets_that_change_slowly_are_requested_again_soon_if_they_failed(samp
     assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
 
 
-def test_an_end_offset_that_went_back_needs_a_second_response(sampled: Sampled) -> None:
+def test_an_end_offset_that_went_back_needs_a_second_response(sampled):
     sampled.ends.sample(at(0), everything=True)
     assert [sampled.answer(9, 1), sampled.answer(6, 5), sampled.answer(6, 10)] == [9, 9, 6]
 
 
-def test_all_offsets_of_a_topic_that_comes_back_are_requested_at_once(sampled: Sampled) -> None:
+def test_all_offsets_of_a_topic_that_comes_back_are_requested_at_once(sampled):
     sampled.ends.sample(at(1), everything=True)
     sampled.requested()
     sampled.respond_to_all({T0: 5})
@@ -89,6 +89,6 @@ def test_all_offsets_of_a_topic_that_comes_back_are_requested_at_once(sampled: S
     assert sampled.requested() == [("end", {T0}), ("start", {T0}), ("stable", {T0})]
 
 
-def test_one_low_end_offset_is_not_believed(sampled: Sampled) -> None:
+def test_one_low_end_offset_is_not_believed(sampled):
     sampled.ends.sample(at(0), everything=True)
     assert [sampled.answer(end, second) for second, end in enumerate((9, 6, 10, 7, 11))] == [9, 9, 10, 10, 11]

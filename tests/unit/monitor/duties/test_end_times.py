@@ -106,7 +106,7 @@ class Dated:
         return [None if row.time_lag_s is None else row.time_lag_s / 3600 for row in rows]
 
 
-def test_the_age_of_each_uncommitted_record_is_known_within_twenty_percent() -> None:
+def test_the_age_of_each_uncommitted_record_is_known_within_twenty_percent():
     dated = Dated(40, 90, 99)
     assert dated.hours() == [None, None, None]
     assert dated.settle() < 20
@@ -117,7 +117,7 @@ def test_the_age_of_each_uncommitted_record_is_known_within_twenty_percent() -> 
     ]
 
 
-def test_results_count_only_after_the_bounds_of_the_log_were_requested_again() -> None:
+def test_results_count_only_after_the_bounds_of_the_log_were_requested_again():
     dated = Dated(99)
     while isinstance((request := dated.step()[0]).kind, int):
         assert dated.hours() == [None]
@@ -131,7 +131,7 @@ def test_results_count_only_after_the_bounds_of_the_log_were_requested_again() -
 
 
 @pytest.mark.parametrize("lost", ["start", "end"])
-def test_results_whose_confirmation_failed_are_confirmed_later(lost: str) -> None:
+def test_results_whose_confirmation_failed_are_confirmed_later(lost):
     dated, failures = Dated(99), 0
     for _ in range(40):
         dated.sample()
@@ -146,7 +146,7 @@ def test_results_whose_confirmation_failed_are_confirmed_later(lost: str) -> Non
     assert dated.hours() == [pytest.approx(1, rel=0.2)]
 
 
-def test_results_are_useless_if_the_log_may_be_another_one() -> None:
+def test_results_are_useless_if_the_log_may_be_another_one():
     dated, doubts = Dated(99), 0
     for _ in range(10):
         for request in dated.step():
@@ -159,7 +159,7 @@ def test_results_are_useless_if_the_log_may_be_another_one() -> None:
     assert dated.hours() == [None]
 
 
-def test_a_result_for_a_partition_that_was_forgotten_meanwhile_is_ignored() -> None:
+def test_a_result_for_a_partition_that_was_forgotten_meanwhile_is_ignored():
     dated = Dated(99)
     (request,) = dated.step()
     dated.times.forget([T0])
@@ -169,9 +169,7 @@ def test_a_result_for_a_partition_that_was_forgotten_meanwhile_is_ignored() -> N
     assert again.partitions == {T0}
 
 
-def test_a_result_of_an_old_topic_is_ignored_even_if_nothing_was_to_be_asked_when_it_was_created_again() -> (
-    None
-):
+def test_a_result_of_an_old_topic_is_ignored_even_if_nothing_was_to_be_asked_when_it_was_created_again():
     dated = Dated(99)
     dated.times.note_topics({"t": "one"})
     (old,) = dated.step()
@@ -183,7 +181,7 @@ def test_a_result_of_an_old_topic_is_ignored_even_if_nothing_was_to_be_asked_whe
     assert dated.step() == []  # else the bounds were requested, which confirm the result
 
 
-def test_a_history_that_contradicts_the_log_begins_again() -> None:
+def test_a_history_that_contradicts_the_log_begins_again():
     dated = Dated(100)
     # The log was truncated to 50. A minute after the sample, 70 records were written at once.
     written_ms = WALL_MS + 60_000
@@ -199,7 +197,7 @@ def test_a_history_that_contradicts_the_log_begins_again() -> None:
     assert hours * 3600 == pytest.approx(dated.second - 60.0, rel=0.2)
 
 
-def test_results_that_come_close_together_cause_one_round_of_requests() -> None:
+def test_results_that_come_close_together_cause_one_round_of_requests():
     dated = Dated(40)
     (request,) = dated.step()
     dated.second += 2 * SHORTEST_PAUSE_S
@@ -212,9 +210,7 @@ def test_results_that_come_close_together_cause_one_round_of_requests() -> None:
     assert dated.times.due_s == due_s
 
 
-def test_a_look_at_all_rows_is_taken_once_for_all_that_is_asked_until_the_results_are_confirmed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_look_at_all_rows_is_taken_once_for_all_that_is_asked_until_the_results_are_confirmed(monkeypatch):
     dated, looked_ms, rounds = Dated(40), list[int](), 0
     look = dated.tracker.find_undated
 
@@ -233,9 +229,7 @@ def test_a_look_at_all_rows_is_taken_once_for_all_that_is_asked_until_the_result
     assert len(looked_ms) == 1
 
 
-def test_the_more_rows_there_are_the_longer_the_pause_between_two_looks_at_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_more_rows_there_are_the_longer_the_pause_between_two_looks_at_them(monkeypatch):
     monkeypatch.setattr(end_times, "PAUSE_PER_ROW_S", 1.0)
     dated = Dated(100, 100, 100)
     dated.step()
@@ -245,7 +239,7 @@ def test_the_more_rows_there_are_the_longer_the_pause_between_two_looks_at_them(
     assert dated.times.due_s == looked_s + 3.0
 
 
-def test_a_look_waits_a_little_for_the_samples_of_other_brokers() -> None:
+def test_a_look_waits_a_little_for_the_samples_of_other_brokers():
     dated = Dated(100)
     dated.step()
     dated.second += 1.0
@@ -257,7 +251,7 @@ def test_a_look_waits_a_little_for_the_samples_of_other_brokers() -> None:
     assert dated.times.due_s < first_s + GATHER_S
 
 
-def test_a_time_before_1970_is_not_asked_for() -> None:
+def test_a_time_before_1970_is_not_asked_for():
     dated = Dated(99)
     dated.times.clock.note(WALL_MS, dated.now_ms)
     (request,) = dated.step()
@@ -276,7 +270,7 @@ def write_commits(dated: Dated, count: int) -> None:
 
 
 @pytest.mark.parametrize("ahead_ms", [3 * DAY_MS, -90_000])
-def test_times_are_those_of_the_brokers(ahead_ms: int) -> None:
+def test_times_are_those_of_the_brokers(ahead_ms):
     dated = Dated(90)
     dated.broker_ahead_ms = ahead_ms
     write_commits(dated, 5)
@@ -306,7 +300,7 @@ def read_commits(committed: int) -> Driven:
     return driven
 
 
-def test_a_core_is_dated_when_the_ages_of_all_uncommitted_records_are_known() -> None:
+def test_a_core_is_dated_when_the_ages_of_all_uncommitted_records_are_known():
     driven, asked = read_commits(5), 0
     for _ in range(40):
         driven.give(None, after_s=0.3)
@@ -320,7 +314,7 @@ def test_a_core_is_dated_when_the_ages_of_all_uncommitted_records_are_known() ->
     assert row.lag == 5  # what is found by time is no end offset
 
 
-def test_a_core_without_anything_behind_is_dated_as_soon_as_end_offsets_are_known() -> None:
+def test_a_core_without_anything_behind_is_dated_as_soon_as_end_offsets_are_known():
     driven = read_commits(10)
     assert not driven.core.is_dated
     by_time = 0
@@ -331,7 +325,7 @@ def test_a_core_without_anything_behind_is_dated_as_soon_as_end_offsets_are_know
     assert driven.core.is_dated
 
 
-def test_the_failure_of_a_request_by_time_hides_no_lag() -> None:
+def test_the_failure_of_a_request_by_time_hides_no_lag():
     driven, failed = read_commits(5), 0
     for _ in range(60):
         driven.give(None, after_s=0.3)

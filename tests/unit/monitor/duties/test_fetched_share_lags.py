@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from koff.client.groups.fetch_options import FetchOptions
 from koff.client.groups.responses import DescribedGroup, FetchedGroups, ShareOffset, join_columns
 from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
@@ -22,9 +20,7 @@ def fetch(request: FetchShareLags) -> ShareLagsFetched:
     return fetched
 
 
-def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_partial(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_partial(monkeypatch):
     asked: list[FetchOptions] = []
 
     def respond(lister: Any, options: FetchOptions) -> FetchedGroups:
@@ -60,9 +56,7 @@ def test_groups_without_an_answer_are_missing_and_those_with_half_of_one_are_par
     assert asked[-1].partitions is None
 
 
-def test_a_group_is_partial_without_the_lag_of_a_partition_that_it_has_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_group_is_partial_without_the_lag_of_a_partition_that_it_has_read(monkeypatch):
     def respond(lister: Any, options: FetchOptions) -> FetchedGroups:
         return FetchedGroups(
             offsets=join_columns([]),

@@ -31,13 +31,13 @@ class Asked:
         return {broker: dict(sizes) for broker, sizes in self.sizes.list_current(Moment(second, 0)).items()}
 
 
-def test_nothing_is_requested_unless_it_is_chosen() -> None:
+def test_nothing_is_requested_unless_it_is_chosen():
     asked = Asked(interval_s=None)
     assert asked.request(1000) is None
     assert (asked.sizes.due_s, asked.current(1000)) == (float("inf"), {})
 
 
-def test_the_next_request_is_sent_after_the_interval_when_the_last_one_has_ended() -> None:
+def test_the_next_request_is_sent_after_the_interval_when_the_last_one_has_ended():
     asked = Asked()
     first = asked.request(0)
     assert first is not None
@@ -48,7 +48,7 @@ def test_the_next_request_is_sent_after_the_interval_when_the_last_one_has_ended
     assert [late.request.id for late in asked.outbox.remove_late(Moment(120 + TIMEOUT_S, 0))] != []
 
 
-def test_a_broker_that_fails_hides_only_its_own_sizes_and_only_after_some_intervals() -> None:
+def test_a_broker_that_fails_hides_only_its_own_sizes_and_only_after_some_intervals():
     asked = Asked()
     asked.answer(0, 1, {"t": 1})
     asked.answer(0, 2, {"t": 2})
@@ -61,7 +61,7 @@ def test_a_broker_that_fails_hides_only_its_own_sizes_and_only_after_some_interv
     assert asked.current(300)[2] == {"t": 3}
 
 
-def test_a_broker_that_left_the_cluster_is_forgotten_when_the_others_have_responded() -> None:
+def test_a_broker_that_left_the_cluster_is_forgotten_when_the_others_have_responded():
     asked = Asked()
     asked.request(0)
     for broker in (1, 2, 3):
@@ -74,7 +74,7 @@ def test_a_broker_that_left_the_cluster_is_forgotten_when_the_others_have_respon
     assert asked.current(60) == {1: {"t": 1}, 4: {"t": 4}}
 
 
-def test_an_error_is_logged_once_until_it_changes() -> None:
+def test_an_error_is_logged_once_until_it_changes():
     asked = Asked()
     asked.answer(0, None, "")
     for error in ("denied", "denied", {"t": 1}, "denied", "hangs"):

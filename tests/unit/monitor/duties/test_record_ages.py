@@ -98,7 +98,7 @@ def commits(count: int, topic: str = "t", group: str = "g") -> list[Any]:
 # --- What is asked, and when -----------------------------------------------------------------------------
 
 
-def test_the_records_at_the_commits_are_read_and_their_age_is_exact() -> None:
+def test_the_records_at_the_commits_are_read_and_their_age_is_exact():
     reading = Reading(commit("g", "t", 0, 40))
     assert reading.places() == {RecordPlace("t", 0, 40)}
     assert reading.ages.is_settled is False
@@ -108,7 +108,7 @@ def test_the_records_at_the_commits_are_read_and_their_age_is_exact() -> None:
     assert time_lags(reading.tracker)["g"] == (60, "record")
 
 
-def test_what_moves_and_arrived_since_the_first_sample_is_not_read() -> None:
+def test_what_moves_and_arrived_since_the_first_sample_is_not_read():
     reading = Reading(commit("moves", "t", 0, END), commit("stands", "t", 1, END))
     for _ in range(60):
         reading.second += 5
@@ -119,7 +119,7 @@ def test_what_moves_and_arrived_since_the_first_sample_is_not_read() -> None:
     assert reading.places() == {RecordPlace("t", 1, END)}
 
 
-def test_one_request_is_open_at_a_time_and_the_next_one_keeps_to_the_rate() -> None:
+def test_one_request_is_open_at_a_time_and_the_next_one_keeps_to_the_rate():
     reading = Reading(*commits(120), per_s=50)
     read: list[int] = []
     seconds = []
@@ -134,7 +134,7 @@ def test_one_request_is_open_at_a_time_and_the_next_one_keeps_to_the_rate() -> N
     assert seconds == pytest.approx([0.0, 1.0, 2.0])
 
 
-def test_a_high_rate_has_no_larger_requests_but_more_of_them() -> None:
+def test_a_high_rate_has_no_larger_requests_but_more_of_them():
     reading = Reading(*commits(5_000), per_s=10 * AT_ONCE)
     sizes = []
     for _ in range(3):
@@ -144,7 +144,7 @@ def test_a_high_rate_has_no_larger_requests_but_more_of_them() -> None:
     assert sizes == [AT_ONCE, AT_ONCE, 5_000 - 2 * AT_ONCE]
 
 
-def test_a_slow_cluster_is_left_alone_for_as_long_as_it_took() -> None:
+def test_a_slow_cluster_is_left_alone_for_as_long_as_it_took():
     reading = Reading(*commits(60))
     reading.places()
     reading.answer(after_s=7.0)
@@ -153,7 +153,7 @@ def test_a_slow_cluster_is_left_alone_for_as_long_as_it_took() -> None:
     assert len(reading.places(after_s=0.2)) == 10
 
 
-def test_rows_that_have_waited_longest_come_first_even_if_they_commit_on() -> None:
+def test_rows_that_have_waited_longest_come_first_even_if_they_commit_on():
     reading = Reading(*commits(3), per_s=1)
     seen = []
     for turn in range(1, 4):
@@ -165,7 +165,7 @@ def test_rows_that_have_waited_longest_come_first_even_if_they_commit_on() -> No
     assert sorted(seen) == [0, 1, 2]
 
 
-def test_for_one_look_each_row_is_read_once_without_a_pause_and_not_too_many() -> None:
+def test_for_one_look_each_row_is_read_once_without_a_pause_and_not_too_many():
     reading = Reading(*commits(4_500), per_s=None)
     sizes = []
     while reading.places():
@@ -177,7 +177,7 @@ def test_for_one_look_each_row_is_read_once_without_a_pause_and_not_too_many() -
     assert reading.ages.is_settled is True
 
 
-def test_without_a_rate_what_cannot_be_read_is_not_waited_for() -> None:
+def test_without_a_rate_what_cannot_be_read_is_not_waited_for():
     reading = Reading(*commits(10), per_s=None)
     assert reading.places()
     reading.answer(why="no leader")
@@ -185,7 +185,7 @@ def test_without_a_rate_what_cannot_be_read_is_not_waited_for() -> None:
     assert reading.ages.is_settled is True
 
 
-def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_settled() -> None:
+def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_settled():
     driven = Driven(records_per_s=None).read()
     driven.poll(*[commit("g", "t", 0, 1)] * 5)
     driven.report_ends()
@@ -205,7 +205,7 @@ def test_before_the_end_offsets_are_answered_nothing_is_read_and_nothing_is_sett
 
 
 @pytest.mark.parametrize("is_late", [True, False])
-def test_places_that_failed_are_read_again_later(is_late: bool) -> None:
+def test_places_that_failed_are_read_again_later(is_late):
     reading = Reading(*commits(2))
     places = reading.places()
     if is_late:
@@ -220,7 +220,7 @@ def test_places_that_failed_are_read_again_later(is_late: bool) -> None:
     assert reading.places(after_s=IDLE_PAUSE_S) == places
 
 
-def test_rows_of_a_denied_topic_leave_the_queue_and_others_take_their_turn() -> None:
+def test_rows_of_a_denied_topic_leave_the_queue_and_others_take_their_turn():
     reading = Reading(*commits(500, "secret"), *commits(20), per_s=10)
     asked: set[RecordPlace] = set()
     for _ in range(60):
@@ -234,7 +234,7 @@ def test_rows_of_a_denied_topic_leave_the_queue_and_others_take_their_turn() -> 
     assert reading.ages.is_settled is True
 
 
-def test_a_denied_topic_is_asked_again_now_and_then() -> None:
+def test_a_denied_topic_is_asked_again_now_and_then():
     reading = Reading(commit("g", "secret", 0, 40))
     for _ in range(3):
         assert reading.places() == {RecordPlace("secret", 0, 40)}
@@ -260,7 +260,7 @@ def at_marker(reading: Reading, after_s: float) -> list[tuple[str, str, float | 
     )
 
 
-def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_does_not_stop() -> None:
+def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_does_not_stop():
     # "marker" committed the offset after its last record, "waits" left a record: one offset of lag each.
     commits = [
         commit(g, "t", p, END - 1 - k, at=NOW_MS - k)
@@ -283,7 +283,7 @@ def test_a_group_that_stays_below_the_marker_of_a_transaction_is_not_late_and_do
 # --- What the tracker makes of first records -------------------------------------------------------------
 
 
-def test_records_outlive_the_replacement_of_a_shard_where_the_commits_do() -> None:
+def test_records_outlive_the_replacement_of_a_shard_where_the_commits_do():
     tracker = tracked(commit("g", "t", 0, 40), commit("h", "t", 0, 41), ends=1_000)
     note_records(tracker, NOW_MS, NOW_MS - 30_000)
     shard = tracker.create_shard()

@@ -57,7 +57,7 @@ def keep(retention_ms: int, policy: str = "delete") -> dict[str, str]:
     return {"retention.ms": str(retention_ms), "cleanup.policy": policy}
 
 
-def test_a_topic_is_asked_soon_and_then_now_and_then() -> None:
+def test_a_topic_is_asked_soon_and_then_now_and_then():
     asked = Asked()
     assert asked.request(100) == ("t", "u")
     asked.answer(100, t=keep(60_000), u=keep(-1))
@@ -69,7 +69,7 @@ def test_a_topic_is_asked_soon_and_then_now_and_then() -> None:
     assert asked.request(100 + AGAIN_S - 1 + LOOK_S) == ("t", "u")
 
 
-def test_what_is_not_known_any_more_stays_and_is_asked_again() -> None:
+def test_what_is_not_known_any_more_stays_and_is_asked_again():
     asked = Asked()
     asked.request(100)
     asked.answer(100, t=keep(60_000), u=keep(60_000))
@@ -88,7 +88,7 @@ def test_what_is_not_known_any_more_stays_and_is_asked_again() -> None:
     assert asked.known() == {"t": 90}
 
 
-def test_it_is_settled_when_all_was_answered() -> None:
+def test_it_is_settled_when_all_was_answered():
     asked = Asked()
     assert not asked.retention.is_settled
     asked.request(100)
@@ -97,7 +97,7 @@ def test_it_is_settled_when_all_was_answered() -> None:
     assert asked.retention.is_settled
 
 
-def test_many_topics_are_asked_one_request_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_topics_are_asked_one_request_after_another(monkeypatch):
     monkeypatch.setattr(retention, "AT_ONCE", 1)
     asked = Asked()
     assert [asked.request(100), asked.request(100 + PAUSE_S)] == [("t",), ("u",)]
@@ -117,8 +117,6 @@ def test_many_topics_are_asked_one_request_after_another(monkeypatch: pytest.Mon
         ("UNKNOWN_TOPIC_OR_PARTITION", nan),
     ],
 )
-def test_the_settings_say_how_long_a_record_is_kept(
-    configs: dict[str, str] | str, retention_s: float
-) -> None:
+def test_the_settings_say_how_long_a_record_is_kept(configs, retention_s):
     found = read_retention_s(configs)
     assert found == retention_s or (found is None and isnan(retention_s))

@@ -79,22 +79,22 @@ class Saved:
 
 
 @pytest.fixture
-def saved() -> Saved:
+def saved():
     return Saved()
 
 
-def test_every_partition_and_the_ends_are_saved_once_they_are_due(saved: Saved) -> None:
+def test_every_partition_and_the_ends_are_saved_once_they_are_due(saved):
     assert saved.save(INTERVAL_S - 1) == []
     assert saved.save(INTERVAL_S) == ["Save", "Save", "SaveFile"]
 
 
-def test_the_ends_are_stamped_by_the_clock_of_their_times(saved: Saved) -> None:
+def test_the_ends_are_stamped_by_the_clock_of_their_times(saved):
     ends = saved.collect(INTERVAL_S)[-1].request
     assert isinstance(ends, SaveFile)
     assert ends.stamp == Moment(INTERVAL_S, 77)
 
 
-def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved: Saved) -> None:
+def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved):
     saved.save(INTERVAL_S)
     saved.commit(1)
     saved.log.partitions[0].current = at(50)
@@ -105,14 +105,14 @@ def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved: Saved
     assert index.positions == {0: (7, at(50))}
 
 
-def test_verdicts_are_saved_once_they_change(saved: Saved) -> None:
+def test_verdicts_are_saved_once_they_change(saved):
     saved.save(INTERVAL_S)
     saved.verdicts = save_ends(saved.tracker.partitions, 0)
     assert saved.save(2 * INTERVAL_S) == ["SaveIndex", "SaveFile"]
     assert saved.save(3 * INTERVAL_S) == ["SaveIndex"]
 
 
-def test_everything_is_saved_again_after_the_folder_was_removed(saved: Saved) -> None:
+def test_everything_is_saved_again_after_the_folder_was_removed(saved):
     saved.verdicts = save_ends(saved.tracker.partitions, 0)
     saved.save(INTERVAL_S)
     saved.commit(1)
@@ -123,7 +123,7 @@ def test_everything_is_saved_again_after_the_folder_was_removed(saved: Saved) ->
     assert saved.save(3 * INTERVAL_S + 1) == ["SaveIndex"]
 
 
-def test_no_round_begins_before_the_last_has_ended(saved: Saved) -> None:
+def test_no_round_begins_before_the_last_has_ended(saved):
     requests = saved.collect(INTERVAL_S)
     assert saved.collect(10 * INTERVAL_S) == []
     assert saved.savings.due_s == float("inf")
@@ -132,7 +132,7 @@ def test_no_round_begins_before_the_last_has_ended(saved: Saved) -> None:
     assert saved.collect(10 * INTERVAL_S)
 
 
-def test_what_failed_is_saved_again_and_the_first_failure_is_told(saved: Saved) -> None:
+def test_what_failed_is_saved_again_and_the_first_failure_is_told(saved):
     saved.verdicts = save_ends(saved.tracker.partitions, 0)
     for ask in saved.collect(INTERVAL_S):
         saved.fail(ask)
@@ -140,7 +140,7 @@ def test_what_failed_is_saved_again_and_the_first_failure_is_told(saved: Saved) 
     assert saved.save(2 * INTERVAL_S) == ["Save", "Save", "SaveFile", "SaveFile"]
 
 
-def test_a_file_that_fails_in_each_round_is_told_once_until_a_round_has_no_failure(saved: Saved) -> None:
+def test_a_file_that_fails_in_each_round_is_told_once_until_a_round_has_no_failure(saved):
     told = []
     for number, fails in enumerate([True, True, False, True], start=1):
         saved.commit(0)
@@ -153,14 +153,14 @@ def test_a_file_that_fails_in_each_round_is_told_once_until_a_round_has_no_failu
     assert told == [["state is not saved"], [], ["state is saved again"], ["state is not saved"]]
 
 
-def test_a_partition_that_is_lost_is_forgotten_before_anything_is_saved(saved: Saved) -> None:
+def test_a_partition_that_is_lost_is_forgotten_before_anything_is_saved(saved):
     saved.save(INTERVAL_S)
     saved.savings.forget(0)
     saved.log.reset(0)
     assert saved.save(INTERVAL_S + 1) == ["ForgetSaved", "SaveIndex"]
 
 
-def test_forgetting_is_tried_again_soon(saved: Saved) -> None:
+def test_forgetting_is_tried_again_soon(saved):
     saved.save(INTERVAL_S)
     saved.savings.forget(0)
     for ask in saved.collect(INTERVAL_S + 1):
@@ -169,7 +169,7 @@ def test_forgetting_is_tried_again_soon(saved: Saved) -> None:
     assert "ForgetSaved" in saved.save(INTERVAL_S + 1 + RETRY_S)
 
 
-def test_a_partition_that_is_lost_again_while_it_is_forgotten_is_forgotten_again(saved: Saved) -> None:
+def test_a_partition_that_is_lost_again_while_it_is_forgotten_is_forgotten_again(saved):
     saved.savings.forget(0)
     requests = saved.collect(INTERVAL_S)
     saved.savings.forget(0)
@@ -178,19 +178,19 @@ def test_a_partition_that_is_lost_again_while_it_is_forgotten_is_forgotten_again
     assert "ForgetSaved" in saved.save(INTERVAL_S + 1)
 
 
-def test_only_what_is_complete_is_saved(saved: Saved) -> None:
+def test_only_what_is_complete_is_saved(saved):
     saved.log.reset(0)
     saved.log.begin({0: Seed(7, "")}, at(2))
     saved.log.partitions[1].current = None
     assert saved.save(INTERVAL_S) == ["SaveFile"]
 
 
-def test_nothing_is_saved_of_a_topic_that_is_not_known(saved: Saved) -> None:
+def test_nothing_is_saved_of_a_topic_that_is_not_known(saved):
     saved.savings.set_origin(None)
     assert saved.save(INTERVAL_S) == []
 
 
-def test_at_the_end_all_is_saved_even_while_a_round_is_open(saved: Saved) -> None:
+def test_at_the_end_all_is_saved_even_while_a_round_is_open(saved):
     saved.collect(INTERVAL_S)
     saved.savings.make_due()
     names = {type(ask.request) for ask in saved.collect(INTERVAL_S + 1)}

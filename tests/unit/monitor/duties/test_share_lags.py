@@ -73,7 +73,7 @@ def row(driven: Driven, group: str = "s") -> PartitionLag:
 
 
 @pytest.mark.parametrize("lists_share_state", [True, False], ids=["denied", "absent in the list"])
-def test_the_coordinators_are_asked_at_each_sample_and_their_lags_are_served(lists_share_state: bool) -> None:
+def test_the_coordinators_are_asked_at_each_sample_and_their_lags_are_served(lists_share_state):
     driven = start(lists_share_state=lists_share_state)
     for lag in (7, 0, 30):
         before = driven.last(FetchShareLags)
@@ -98,7 +98,7 @@ def with_three_partitions() -> Driven:
     return driven
 
 
-def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_silent() -> None:
+def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_silent():
     driven = with_three_partitions()
     first = driven.last(FetchShareLags)
     assert (first.partitions, first.partition_count) == ({0, 1, 2}, 3)
@@ -107,7 +107,7 @@ def test_a_coordinator_that_has_responded_is_asked_again_while_another_one_is_si
     assert driven.last(FetchShareLags).partitions == {0, 2}
 
 
-def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored() -> None:
+def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored():
     driven = start(lists_share_state=True)
     respond(driven, 7)
     go_on(driven, 5)
@@ -148,7 +148,7 @@ def why_missing(driven: Driven) -> str | None:
 SILENT = "not all of their coordinators have responded lately"
 
 
-def test_missing_lags_have_a_reason() -> None:
+def test_missing_lags_have_a_reason():
     driven = start()
     assert why_missing(driven) == SILENT
     driven.give(ShareLagsFetched(driven.last(FetchShareLags).id, {}, ALL, why="b1: too old"))
@@ -162,7 +162,7 @@ def test_missing_lags_have_a_reason() -> None:
     assert warnings == ["lags of share groups are missing", "all lags of share groups were returned"]
 
 
-def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say() -> None:
+def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say():
     driven = start()
     respond(driven, 7)
     go_on(driven, 29)
@@ -173,7 +173,7 @@ def test_a_silent_coordinator_is_not_taken_for_one_that_may_not_say() -> None:
     assert why_missing(driven) is None
 
 
-def test_a_failed_request_for_share_lags_shows_that_the_cluster_does_not_answer() -> None:
+def test_a_failed_request_for_share_lags_shows_that_the_cluster_does_not_answer():
     driven = start()
     go_on(driven, 5)
     assert driven.core.outbox.failure is None
@@ -182,7 +182,7 @@ def test_a_failed_request_for_share_lags_shows_that_the_cluster_does_not_answer(
     assert driven.core.outbox.failure == "b1 refuses"
 
 
-def test_a_request_that_fails_has_failed_only_for_those_that_have_not_responded_to_it() -> None:
+def test_a_request_that_fails_has_failed_only_for_those_that_have_not_responded_to_it():
     driven = with_three_partitions()
     respond(driven, 7, partitions=frozenset({0, 2}), final=False)
     driven.give(Failed(driven.last(FetchShareLags).id, "b1 is gone"))
@@ -193,7 +193,7 @@ def test_a_request_that_fails_has_failed_only_for_those_that_have_not_responded_
     assert "b1 is gone" not in str(driven.core.take_view(driven.now()).stats.missing_shares_why)
 
 
-def test_the_error_of_a_partition_that_is_hidden_now_is_no_reason() -> None:
+def test_the_error_of_a_partition_that_is_hidden_now_is_no_reason():
     driven = with_three_partitions()
     respond(driven, None, partitions=frozenset({2}), why="b3: too old")
     assert driven.core.take_view(driven.now()).stats.missing_shares_why == "b3: too old"
@@ -201,13 +201,13 @@ def test_the_error_of_a_partition_that_is_hidden_now_is_no_reason() -> None:
     assert driven.core.take_view(driven.now()).stats.missing_shares_why == SILENT
 
 
-def test_lags_are_missing_with_the_log_as_the_only_source_which_may_not_be_read() -> None:
+def test_lags_are_missing_with_the_log_as_the_only_source_which_may_not_be_read():
     driven = start(source="log", groups=True)
     go_on(driven, 10)
     assert "__share_group_state" in str(why_missing(driven))
 
 
-def test_koff_is_settled_only_after_the_coordinators_have_responded() -> None:
+def test_koff_is_settled_only_after_the_coordinators_have_responded():
     driven = start()
     while not driven.core.is_dated and driven.second < 60:
         go_on(driven, 1)

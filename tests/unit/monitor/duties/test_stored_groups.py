@@ -45,7 +45,7 @@ class Polled:
 
 @pytest.mark.parametrize("interval_s", [1.0, 5.0, 60.0])
 @pytest.mark.parametrize("seconds", [0.1, 1.0, 3.0, 6.0, 9.0, 11.0])
-def test_an_answer_is_current_until_the_next_one_is_there(seconds: float, interval_s: float) -> None:
+def test_an_answer_is_current_until_the_next_one_is_there(seconds, interval_s):
     polled = Polled(interval_s)
     polled.poll(seconds)
     for _ in range(5):
@@ -55,19 +55,19 @@ def test_an_answer_is_current_until_the_next_one_is_there(seconds: float, interv
         assert polled.second - asked.at_s <= LIMIT_S
 
 
-def test_a_slow_zookeeper_gets_a_pause() -> None:
+def test_a_slow_zookeeper_gets_a_pause():
     polled = Polled(1.0)
     polled.poll(2.0)
     assert polled.poll(2.0) == 8.0
 
 
-def test_a_zookeeper_that_fails_is_not_asked_again_at_once() -> None:
+def test_a_zookeeper_that_fails_is_not_asked_again_at_once():
     polled = Polled(1.0)
     polled.poll(30.0, fails=True)
     assert polled.poll(30.0) >= 10.0
 
 
-def test_zookeeper_is_never_asked_twice_at_once() -> None:
+def test_zookeeper_is_never_asked_twice_at_once():
     polled = Polled(5.0)
     polled.stored.request(Moment(0, 0))
     polled.stored.due_s = 0.0
@@ -75,14 +75,14 @@ def test_zookeeper_is_never_asked_twice_at_once() -> None:
     assert len(polled.outbox.take_requests()) == 1
 
 
-def test_the_loss_of_zookeeper_and_its_return_are_one_event_each() -> None:
+def test_the_loss_of_zookeeper_and_its_return_are_one_event_each():
     polled = Polled(1.0)
     for fails in (False, True, True, False, False):
         polled.poll(1.0, fails=fails)
     assert [event.text for event in polled.outbox.take_events()] == ["ZooKeeper lost", "ZooKeeper back"]
 
 
-def test_groups_of_zookeeper_are_unknown_until_it_has_answered_once() -> None:
+def test_groups_of_zookeeper_are_unknown_until_it_has_answered_once():
     polled = Polled(1.0)
     polled.poll(1.0, fails=True)
     assert not polled.stored.is_known
@@ -90,7 +90,7 @@ def test_groups_of_zookeeper_are_unknown_until_it_has_answered_once() -> None:
     assert polled.stored.is_known
 
 
-def test_groups_that_are_left_out_are_an_event_when_they_change() -> None:
+def test_groups_that_are_left_out_are_an_event_when_they_change():
     polled, shut = Polled(1.0), {"shut": "/consumers/shut/ids"}
     for refused in (shut, shut, {}, {}):
         polled.poll(1.0, refused=refused)
@@ -105,7 +105,7 @@ def test_groups_that_are_left_out_are_an_event_when_they_change() -> None:
     )
 
 
-def test_of_many_refused_nodes_some_are_named() -> None:
+def test_of_many_refused_nodes_some_are_named():
     text = describe_refused({str(number): f"/{number}" for number in range(9)})
     assert text.startswith("9 groups")
     assert text.endswith("/0, /1, /2, /3, /4, ...")

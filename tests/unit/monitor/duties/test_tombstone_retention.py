@@ -31,7 +31,7 @@ def know_retention(driven: Driven, topic: str, retention_ms: int) -> None:
     driven.give(TopicConfigsFetched(asked[-1], {topic: {SETTING: str(retention_ms)}}))
 
 
-def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then() -> None:
+def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then():
     outbox = Outbox()
     retention = TombstoneRetention("t", outbox)
     retention.request(Moment(0, 0))
@@ -56,7 +56,7 @@ def test_a_retention_is_requested_soon_until_it_is_known_and_then_now_and_then()
 
 
 @pytest.mark.parametrize(("share_retention_s", "is_lost"), [(2 * DAY_S, False), (3600, True)])
-def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s: int, is_lost: bool) -> None:
+def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s, is_lost):
     driven = Driven()
     ids = {OFFSETS: Topic(IDS[OFFSETS], 1), SHARE: Topic(IDS["t"], 1)}
     driven.give(TopicsFetched(driven.last(FetchTopics).id, ids))
@@ -72,7 +72,7 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
     assert reading == ([] if is_lost else [SHARE])
 
 
-def test_a_retention_that_was_lowered_decides_which_partitions_are_read_anew() -> None:
+def test_a_retention_that_was_lowered_decides_which_partitions_are_read_anew():
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
     pass_time(driven, round(TOMBSTONE_RETRY_S) + 2)

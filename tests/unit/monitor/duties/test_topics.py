@@ -18,7 +18,7 @@ def listed(
     return topics
 
 
-def test_an_absent_topic_that_nobody_refers_to_is_forgotten() -> None:
+def test_an_absent_topic_that_nobody_refers_to_is_forgotten():
     topics = listed({}, {}, {})
     topics.forget_unwanted(wanted=set())
     assert topics.partition_count("orders") is None
@@ -28,7 +28,7 @@ def listed_at(topics: TopicList, second: float) -> None:
     topics.note({"orders": ORDERS}, Moment(second, 0), wanted=(), alive=())
 
 
-def test_the_pause_doubles_while_lists_do_not_name_an_id() -> None:
+def test_the_pause_doubles_while_lists_do_not_name_an_id():
     topics, second, pauses = TopicList(), 0.0, []
     for _ in range(5):
         listed_at(topics, second)
@@ -39,7 +39,7 @@ def test_the_pause_doubles_while_lists_do_not_name_an_id() -> None:
     assert pauses == [2, 4, 8, 16, 32]
 
 
-def test_a_new_unknown_topic_is_looked_for_soon_although_another_never_gets_a_name() -> None:
+def test_a_new_unknown_topic_is_looked_for_soon_although_another_never_gets_a_name():
     topics = TopicList()
     for second in range(5):
         listed_at(topics, second)
@@ -47,7 +47,7 @@ def test_a_new_unknown_topic_is_looked_for_soon_although_another_never_gets_a_na
     assert topics.list_again_s({"an id", "new"}, 2.0, Moment(5, 0)) == 4 + 2
 
 
-def test_an_unknown_topic_is_unanswered_until_a_later_list_shows_that_it_has_no_name() -> None:
+def test_an_unknown_topic_is_unanswered_until_a_later_list_shows_that_it_has_no_name():
     topics = TopicList()
     listed_at(topics, 1)
     assert topics.find_unlisted({"an id"}) == {"an id"}

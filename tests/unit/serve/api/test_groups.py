@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import pytest
 from koff.cli import lag as lag_command
 from koff.lag import Reason
 from koff.lag.verdict import Verdict
+from koff.monitor.lag_archive import GroupMinute, LagArchive
 from koff.records import encode
 from koff.serve.api.group_objects import CLUSTER_GROUP, ROW
 from koff.tracker import Rule, ShownNames, Tracker
+from koff.view.lag_history import STEP_S
 from tests.unit.builders import Streams, commit
 from tests.unit.serve.api.clusters import (
     AWAY,
@@ -58,6 +61,26 @@ def test_groups_are_listed_with_the_worst_first(clusters: Clusters) -> None:
         *(("OK", name) for name in well),
     ]
     assert list_names(clusters, "sort=worst&order=asc") == [*well, *unknown, "lost"]
+
+
+def test_a_group_has_the_same_hour_of_other_days_and_its_error_budget(tmp_path: Path) -> None:
+    view = take_view()
+    assert view.cluster is not None
+    clusters = Clusters(view)
+    assert clusters.get("group", query=f"cluster={view.cluster}&group=classic")["earlier"] == []
+    archive = view.activity.archive = LagArchive(tmp_path)
+    end_ms = NOW_MS // (STEP_S * 1000) * STEP_S * 1000 + STEP_S * 1000
+    known = np.array([3.0]), np.array([1.0]), np.zeros(1)
+    view.activity.history.add(["classic"], *known, NOW_MS)
+    archive.add(end_ms // 1000 - 1 - 86_400, {"classic": GroupMinute(40, 2500, is_late=True)})
+    archive.add(NOW_MS // 1000, {"classic": GroupMinute(3, 1000, is_late=False)})
+    found = clusters.get("group", query=f"cluster={view.cluster}&group=classic")
+    (before,) = found["earlier"]
+    assert (before["days"], before["lag"][-1], before["time_lag_s"][-1]) == (1, 40, 2.5)
+    assert len(before["lag"]) == len(found["last_hour"]["lag"])
+    hour, _, days, month = found["budget"]["windows"]
+    assert (hour["late"], days["late"], month["late"]) == (0, 0.5, 0.5)
+    assert found["budget"]["left"] == pytest.approx(1 - 0.5 * 2 / 43_200 / 0.01)
 
 
 def test_late_groups_are_listed_by_their_lateness_and_those_that_are_well_by_name() -> None:

@@ -186,3 +186,25 @@ def test_quiet_hours_hold_one_reminder_back_not_one_for_each_hour():
 def test_without_a_time_for_it_nothing_is_told_again():
     queue = build_queue()
     assert remind(queue, 0.0, "a") == remind(queue, 1e9, "a") == []
+
+
+def test_an_incident_that_another_koff_may_have_told_is_told_without_a_reminder_and_at_night_later():
+    queue = build_queue(quiet_hours=QUIET)
+    lasting = {key: lambda key=key: begin(key, Severity.ERROR, "lasts") for key in "ab"}
+    queue.remind(lasting, 0.0, DAY, untold={"b"})
+    assert list_texts(queue, DAY) == [["b lasts"]]
+    queue.remind(lasting, 1.0, DAY)
+    assert list_texts(queue, DAY) == []
+    queue.add([happen(1)], 2.0)
+    assert queue.take(2.0, NIGHT) == []
+    queue.remind(lasting, 3.0, NIGHT, untold={"a"})
+    ((text,),) = list_texts(queue, DAY)
+    assert text.splitlines()[1:] == ["- event 1", "- a lasts"]
+
+
+def test_what_was_told_of_before_the_night_is_not_said_to_have_begun_in_it():
+    queue = build_queue(quiet_hours=QUIET)
+    queue.add([end("a"), begin("a"), end("a")], 0.0)  # one key, two incidents
+    assert queue.take(0.0, NIGHT) == []
+    ((text,),) = list_texts(queue, DAY)
+    assert text.splitlines()[1:] == ["- a ends"]

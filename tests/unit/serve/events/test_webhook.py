@@ -141,7 +141,7 @@ def test_events_are_posted_as_json_with_headers(webhooks):
                 "cluster": "c",
                 "kind": "records_lost",
                 "severity": "error",
-                "key": "1-1",
+                "key": event.thing,
                 "resolves": False,
                 "text": "event 1",
                 "group": "g",
@@ -190,7 +190,7 @@ def test_a_template_for_one_event_opens_and_resolves_by_its_key(webhooks):
     assert [json.loads(body) for _, _, body in receiver.requests] == [
         {"key": "k", "action": "trigger", "severity": "error", "text": "event 1"},
         {"key": "k", "action": "resolve", "severity": "info", "text": "event 2"},
-        {"key": "1-3", "action": "trigger", "severity": "error", "text": "event 3"},
+        {"key": given[2].thing, "action": "trigger", "severity": "error", "text": "event 3"},
     ]
 
 

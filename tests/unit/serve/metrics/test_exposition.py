@@ -61,6 +61,14 @@ coordinator=""} 1
 koff_group_epoch{cluster="c",group="g"} 7
 # TYPE koff_group_rebalances_total counter
 koff_group_rebalances_total{cluster="c",group="g"} 0
+# TYPE koff_group_member_lag gauge
+koff_group_member_lag{cluster="c",group="g",member_id="app-id",client_id="app",client_host="/10.0.0.1"} 6
+# TYPE koff_group_member_lag_seconds gauge
+koff_group_member_lag_seconds{cluster="c",group="g",member_id="app-id",client_id="app",\
+client_host="/10.0.0.1"} 8.571
+# TYPE koff_group_member_consumed_per_second gauge
+koff_group_member_consumed_per_second{cluster="c",group="g",member_id="app-id",client_id="app",\
+client_host="/10.0.0.1"} 0.2
 # TYPE koff_group_partitions_without_lag gauge
 koff_group_partitions_without_lag{cluster="c",group="g",reason="end_unknown"} 1
 # TYPE koff_group_partitions_ahead_of_log gauge
@@ -212,6 +220,9 @@ GROUP_FAMILIES = {
     "koff_group_lost_records",
     "koff_group_retention_margin_records",
     "koff_group_retention_margin_ratio",
+    "koff_group_member_lag",
+    "koff_group_member_lag_seconds",
+    "koff_group_member_consumed_per_second",
 }
 TOPIC_FAMILIES = {"koff_group_topic_lag", "koff_group_topic_consumed_per_second"}
 PARTITION_FAMILIES = {

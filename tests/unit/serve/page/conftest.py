@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from tests.chromium import Tab, browser
+from tests.chromium import browser, found
 from tests.unit.serve.page.shown import Shown
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[str]:
+def page():
     events = Events()
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
         text = "group g: its lag <b>grows</b>"
@@ -26,6 +24,8 @@ def page() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+def tab(tmp_path_factory):
+    if not found():
+        pytest.skip("needs Chromium: apt-get install chromium")
     with browser(tmp_path_factory.mktemp("profile")) as tab:
         yield tab

@@ -6,20 +6,15 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from koff.view.owners import Owner, Owners
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.moving import Moving, Several, build_view, serving
 from tests.unit.serve.page.shown import click, open_page, read, running_first, wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 NAMES = {"=1+1": 300, 'with "quotes", and more': 200, "plain": 0}
 CATCH = (
     "window.saved = []; URL.createObjectURL = (blob) => { blob.text().then((text) => saved.push(text));"
@@ -28,7 +23,7 @@ CATCH = (
 
 
 @pytest.fixture
-def url(tab: Tab) -> Iterator[str]:
+def url(tab):
     with serving(Moving(NAMES)) as url:
         open_page(tab, url)
         tab.evaluate("localStorage.clear()")
@@ -40,7 +35,7 @@ def list_heads(tab: Tab) -> list[str]:
     return read(tab, "#groups th:not(.more)")
 
 
-def test_columns_that_are_chosen_stay_chosen(tab: Tab, url: str) -> None:
+def test_columns_that_are_chosen_stay_chosen(tab, url):
     open_page(tab, url)
     fixed = ["Verdict", "Group", "What is wrong", "Time lag", "Last hour"]
     assert list_heads(tab) == [*fixed, "Lag"]
@@ -55,7 +50,7 @@ def test_columns_that_are_chosen_stay_chosen(tab: Tab, url: str) -> None:
     assert tab.evaluate("document.querySelector('#chooser [value=members]').checked")
 
 
-def test_the_owner_is_a_column_and_a_filter(tab: Tab, url: str) -> None:
+def test_the_owner_is_a_column_and_a_filter(tab, url):
     owners = Owners((Owner(re.compile("^pay"), "payments", "#pay"),))
     with serving(Several(replace(build_view({"pay-1": 300, "other": 300}), owners=owners))) as owned:
         open_page(tab, owned)
@@ -73,7 +68,7 @@ def test_the_owner_is_a_column_and_a_filter(tab: Tab, url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-def test_what_is_seen_is_saved_as_a_file(tab: Tab, url: str, kind: str) -> None:
+def test_what_is_seen_is_saved_as_a_file(tab, url, kind):
     with running_first(tab, CATCH):
         open_page(tab, f"{url}/#/?status=WARN")
         click(tab, "[data-save]", kind.upper())

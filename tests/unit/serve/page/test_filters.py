@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from koff.kafkatest import wait_until
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.moving import Moving, Several, build_view, refresh, serving, wait_for_names
 from tests.unit.serve.page.shown import click, focused, list_names, open_page, press, read, wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
-
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url():
     views = build_view({"a1": 0, "a2": 300}, "north"), build_view({"a3": 300, "b1": 0, "b2": 200}, "south")
     with serving(Several(*views)) as url:
         yield url
@@ -49,7 +43,7 @@ def type_text(tab: Tab, text: str) -> None:
         tab.call("Input.insertText", text=letter)
 
 
-def test_the_strip_counts_all_groups_whatever_the_filters_are(tab: Tab, url: str) -> None:
+def test_the_strip_counts_all_groups_whatever_the_filters_are(tab, url):
     whole = [
         "All groups 0 ERR 3 WARN 0 UNKNOWN 2 OK 0 withheld",
         "north 0 ERR 1 WARN 0 UNKNOWN 1 OK 0 withheld",
@@ -62,7 +56,7 @@ def test_the_strip_counts_all_groups_whatever_the_filters_are(tab: Tab, url: str
     assert list_strip(tab)[0] == "All groups 0 ERR 1 WARN 0 UNKNOWN 1 OK 0 withheld"
 
 
-def test_each_count_is_a_filter_and_counts_combine(tab: Tab, url: str) -> None:
+def test_each_count_is_a_filter_and_counts_combine(tab, url):
     open_page(tab, url)
     click(tab, "#strip li:first-child a", "3 WARN")
     wait_for_names(tab, ["a2", "a3", "b2"])
@@ -77,7 +71,7 @@ def test_each_count_is_a_filter_and_counts_combine(tab: Tab, url: str) -> None:
     wait_for_names(tab, ["a2", "a3", "b2", "a1", "b1"])
 
 
-def test_back_and_forward_walk_through_filters(tab: Tab, url: str) -> None:
+def test_back_and_forward_walk_through_filters(tab, url):
     open_page(tab, url)
     steps = [
         (lambda: click(tab, "#strip li:first-child a", "3 WARN"), ["a2", "a3", "b2"], "#/?status=WARN"),
@@ -106,7 +100,7 @@ def test_back_and_forward_walk_through_filters(tab: Tab, url: str) -> None:
     assert tab.complaints(url) == []
 
 
-def test_what_is_typed_stays_while_the_page_refreshes(tab: Tab, url: str) -> None:
+def test_what_is_typed_stays_while_the_page_refreshes(tab, url):
     open_page(tab, url)
     type_text(tab, "b")
     wait_for_names(tab, ["b2", "b1"])
@@ -117,7 +111,7 @@ def test_what_is_typed_stays_while_the_page_refreshes(tab: Tab, url: str) -> Non
 
 
 @pytest.mark.parametrize("width", [360, 768, 1024, 1440])
-def test_the_list_is_walked_and_opened_by_keys_at_each_width(tab: Tab, url: str, width: int) -> None:
+def test_the_list_is_walked_and_opened_by_keys_at_each_width(tab, url, width):
     tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
     open_page(tab, url, width=width)
     for key, expected in (("j", "a2"), ("j", "a3"), ("ArrowDown", "b2"), ("ArrowUp", "a3"), ("k", "a2")):
@@ -147,7 +141,7 @@ def test_the_list_is_walked_and_opened_by_keys_at_each_width(tab: Tab, url: str,
 
 
 @pytest.mark.parametrize("width", [360, 768, 1024, 1440])
-def test_each_group_shows_what_one_must_know_at_each_width(tab: Tab, width: int) -> None:
+def test_each_group_shows_what_one_must_know_at_each_width(tab, width):
     with serving(Moving({"a-group-with-quite-a-long-name-as-people-choose-them": 300})) as url:
         open_page(tab, url, width=width)
         boxes = tab.evaluate(
@@ -168,7 +162,7 @@ def test_each_group_shows_what_one_must_know_at_each_width(tab: Tab, width: int)
             assert box["width"] > 0, name
 
 
-def test_groups_are_filtered_by_the_label_of_their_owner(tab: Tab, url: str) -> None:
+def test_groups_are_filtered_by_the_label_of_their_owner(tab, url):
     open_page(tab, url)
     assert not tab.evaluate("document.querySelector('[name=label]').checkVisibility()")
     teams = (re.compile("^(?P<team>[a-z]+)"),)

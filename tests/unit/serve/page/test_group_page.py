@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from koff.serve.events.event import ClusterEvent, Severity
@@ -13,18 +14,15 @@ from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.tracker import Objective, Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
+from koff.view.earlier import WINDOWS_S, Earlier, LateShare
+from koff.view.lag_history import STEPS
 from koff.view.owners import Owner, Owners
-from tests.chromium import Tab, found
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.moving import Several, serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
 from tests.unit.serve.views import NOW_MS, take_view
 from tests.unit.view.test_causes import Life
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 MANY = 1000
 RUNBOOK = "https://wiki.example/{cause}?of={cluster}/{group}"
 
@@ -43,7 +41,7 @@ def build_slow() -> ClusterView:
     )
 
 
-def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None:
+def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab):
     with serving(Several(build_slow())) as url:
         open_page(tab, f"{url}/#/group/d/g")
         wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
@@ -73,7 +71,33 @@ def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab: Tab) -> None
         assert tab.complaints(url) == []
 
 
-def test_a_thousand_partitions_are_seen_at_a_glance(tab: Tab) -> None:
+class WeekKept:
+    """An archive in which each day was as the one before: a lag of 7, and late for half of the budget."""
+
+    def find_earlier(self, group: str, end_ms: int, before_s: int) -> Earlier:
+        return Earlier(np.full(STEPS, 7.0), np.full(STEPS, 2.0))
+
+    def find_late(self, group: str, now_ms: int) -> list[LateShare]:
+        return [LateShare(window_s, 0.005, 1.0) for window_s in WINDOWS_S]
+
+
+def test_a_group_is_compared_with_other_days_and_shows_what_is_left_of_its_budget(tab):
+    view = build_slow()
+    view.activity.archive = WeekKept()
+    with serving(Several(view)) as url:
+        open_page(tab, f"{url}/#/group/d/g")
+        wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
+        late, lag, _ = read(tab, "figcaption")
+        assert late.endswith("objective 40 s, a day before 2 s, a week before 2 s")
+        assert lag.endswith("a day before 7, a week before 7")
+        head, first, *_ = read(tab, ".budget p, .budget li")
+        assert head == "50 % is left of the 1 % of 30 days in which it may miss its objective."
+        assert first == "1 h: late for 0.5 %, burn rate 0.5; 100 % is known"
+        assert tab.evaluate("document.querySelector('.budget progress').value") == pytest.approx(0.5)
+        assert tab.complaints(url) == []
+
+
+def test_a_thousand_partitions_are_seen_at_a_glance(tab):
     tracker, skewed = Tracker(), range(400, 420)
     apply(
         tracker,
@@ -102,7 +126,7 @@ def test_a_thousand_partitions_are_seen_at_a_glance(tab: Tab) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1100
 
 
-def test_a_topic_names_who_does_not_read_it_any_more(tab: Tab) -> None:
+def test_a_topic_names_who_does_not_read_it_any_more(tab):
     events, text = Events(), "group old: no member subscribes to t any more"
     left = ClusterEvent(
         "d", "topic_left", Severity.INFO, text, group="old", topic="t", details={"topics": ["t"]}

@@ -7,7 +7,7 @@ import pytest
 from koff.kafkatest import wait_until
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.shown import (
     Shown,
@@ -20,11 +20,6 @@ from tests.unit.serve.page.shown import (
     wait_for,
 )
 from tests.unit.serve.views import Source, fill_tracker, take_view
-
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 
 
 def open_focused(tab: Tab, url: str) -> None:
@@ -48,7 +43,7 @@ def wait_for_focus(tab: Tab, name: str) -> None:
     wait_until(lambda: focused(tab) == name, timeout_s=60, what=f"the focus on {name}")
 
 
-def test_tab_goes_through_the_page_in_the_order_in_which_it_is_read(tab: Tab, page: str):
+def test_tab_goes_through_the_page_in_the_order_in_which_it_is_read(tab, page):
     open_focused(tab, page)
     names = list_names(tab)
     seen = walk(tab)
@@ -64,7 +59,7 @@ def test_tab_goes_through_the_page_in_the_order_in_which_it_is_read(tab: Tab, pa
     assert seen[-4:] == ["metrics", "API", "ready?", "healthy?"]
 
 
-def test_the_first_tab_skips_to_the_content(tab: Tab, page: str):
+def test_the_first_tab_skips_to_the_content(tab, page):
     open_focused(tab, page)
     press(tab, "Tab")
     press(tab, "Enter")
@@ -75,7 +70,7 @@ def test_the_first_tab_skips_to_the_content(tab: Tab, page: str):
 
 
 @pytest.mark.parametrize("how", ["Escape", "Back"])
-def test_enter_opens_a_group_and_one_returns_to_it_in_the_same_list(tab: Tab, page: str, how: str):
+def test_enter_opens_a_group_and_one_returns_to_it_in_the_same_list(tab, page, how):
     open_focused(tab, f"{page}/#/?cluster=c&sort=name&order=desc")
     wait_for(tab, "document.querySelector('#groups tbody .go') !== null")
     names = list_names(tab)
@@ -96,7 +91,7 @@ def test_enter_opens_a_group_and_one_returns_to_it_in_the_same_list(tab: Tab, pa
     assert list_names(tab) == names
 
 
-def test_escape_returns_from_a_topic_to_the_topics(tab: Tab, page: str):
+def test_escape_returns_from_a_topic_to_the_topics(tab, page):
     open_focused(tab, f"{page}/#/topics?cluster=c&name=t")
     wait_for(tab, "document.querySelector('#topics tbody a') !== null")
     tab.evaluate("document.querySelector('#topics tbody a').focus()")
@@ -107,7 +102,7 @@ def test_escape_returns_from_a_topic_to_the_topics(tab: Tab, page: str):
     assert tab.evaluate("location.hash") == "#/topics?cluster=c&name=t"
 
 
-def test_escape_on_the_address_of_a_group_shows_all_groups(tab: Tab, page: str):
+def test_escape_on_the_address_of_a_group_shows_all_groups(tab, page):
     open_focused(tab, f"{page}/#/group/d/g")
     wait_for(tab, "document.querySelector('#group h2') !== null")
     press(tab, "Escape")
@@ -116,7 +111,7 @@ def test_escape_on_the_address_of_a_group_shows_all_groups(tab: Tab, page: str):
 
 
 @pytest.mark.parametrize("address", ["", "#/group/d/g", "#/events", "#/topics", "#/topic/c/t", "#/clusters"])
-def test_a_slash_reaches_the_search_from_everywhere(tab: Tab, page: str, address: str):
+def test_a_slash_reaches_the_search_from_everywhere(tab, page, address):
     open_focused(tab, f"{page}/{address}")
     press(tab, "/")
     wait_for_focus(tab, "name")
@@ -125,7 +120,7 @@ def test_a_slash_reaches_the_search_from_everywhere(tab: Tab, page: str, address
     wait_for(tab, "document.activeElement.value === '/'")
 
 
-def test_the_focus_stays_while_the_page_refreshes(tab: Tab, page: str):
+def test_the_focus_stays_while_the_page_refreshes(tab, page):
     open_focused(tab, page)
     tab.evaluate("document.querySelector('#groups th button').focus()")
     tab.evaluate("window.before = document.getElementById('fresh').textContent")
@@ -138,7 +133,7 @@ def test_the_focus_stays_while_the_page_refreshes(tab: Tab, page: str):
     ["undefined", "{ writeText: () => Promise.reject(new DOMException('Write permission denied.')) }"],
     ids=["none", "forbidden"],
 )
-def test_the_copy_button_works_without_the_right_to_the_clipboard(tab: Tab, page: str, clipboard: str):
+def test_the_copy_button_works_without_the_right_to_the_clipboard(tab, page, clipboard):
     open_focused(tab, f"{page}/#/group/d/g")
     wait_for(tab, "document.querySelector('#group [data-copy]') !== null")
     tab.evaluate(
@@ -153,7 +148,7 @@ def test_the_copy_button_works_without_the_right_to_the_clipboard(tab: Tab, page
     assert tab.complaints(page) == []
 
 
-def test_the_copy_button_says_that_it_did_not_work(tab: Tab, page: str):
+def test_the_copy_button_says_that_it_did_not_work(tab, page):
     open_focused(tab, f"{page}/#/group/d/g")
     wait_for(tab, "document.querySelector('#group [data-copy]') !== null")
     tab.evaluate(
@@ -167,7 +162,7 @@ def test_the_copy_button_says_that_it_did_not_work(tab: Tab, page: str):
 
 
 @pytest.mark.parametrize("name", [" ", "\u200b", "\t\n"])
-def test_a_name_of_blanks_can_be_seen_and_opened(tab: Tab, name: str):
+def test_a_name_of_blanks_can_be_seen_and_opened(tab, name):
     tracker = fill_tracker()
     apply(tracker, commit(name, "t", 0, 1), partition=1)
     with Server(Source(take_view(tracker)), ServeConf("127.0.0.1:0")) as server:
@@ -182,7 +177,7 @@ def test_a_name_of_blanks_can_be_seen_and_opened(tab: Tab, name: str):
         assert tab.evaluate("document.querySelector('#group h2').textContent") == blank
 
 
-def test_the_order_of_a_column_turns_by_the_keyboard_and_the_focus_stays(tab: Tab, page: str):
+def test_the_order_of_a_column_turns_by_the_keyboard_and_the_focus_stays(tab, page):
     open_focused(tab, page)
     tab.evaluate("document.querySelectorAll('#groups th button')[1].focus()")
     press(tab, "Enter")
@@ -190,7 +185,7 @@ def test_the_order_of_a_column_turns_by_the_keyboard_and_the_focus_stays(tab: Ta
     assert focused(tab) == "Group"
 
 
-def test_a_page_of_a_stopped_server_can_still_be_walked(tab: Tab):
+def test_a_page_of_a_stopped_server_can_still_be_walked(tab):
     with Server(Shown(), ServeConf("127.0.0.1:0")) as server:
         open_focused(tab, server.url)
         names = list_names(tab)

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from koff.kafkatest import wait_until
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.moving import Moving, pass_ms, refresh, serving, wait_for_names
 from tests.unit.serve.page.shown import focused, list_names, open_page, read, wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 WELL = dict.fromkeys("abcdef", 0)
 SOME_LATE = {**WELL, "d": 300, "e": 200}
 
 
 @pytest.fixture
-def source() -> Moving:
+def source():
     return Moving(SOME_LATE)
 
 
 @pytest.fixture
-def url(source: Moving, tab: Tab) -> Iterator[str]:
+def url(source, tab):
     tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
     with serving(source) as url:
         open_page(tab, url)
@@ -65,19 +60,17 @@ def arrange(tab: Tab, url: str, before: str, wanted: str) -> str:
         ("", "aE bO", "ab"),
     ],
 )
-def test_a_row_moves_only_if_its_severity_changes(
-    tab: Tab, url: str, before: str, wanted: str, expected: str
-) -> None:
+def test_a_row_moves_only_if_its_severity_changes(tab, url, before, wanted, expected):
     assert arrange(tab, url, before, wanted) == expected
 
 
-def test_the_worst_group_is_first_after_its_incident_has_begun(tab: Tab, url: str, source: Moving) -> None:
+def test_the_worst_group_is_first_after_its_incident_has_begun(tab, url, source):
     assert list_names(tab) == ["d", "e", "a", "b", "c", "f"]
     source.change({**SOME_LATE, "f": 250})
     wait_for_names(tab, ["d", "f", "e", "a", "b", "c"])  # by the page's own refreshes
 
 
-def test_rows_move_at_most_every_ten_seconds(tab: Tab, url: str, source: Moving) -> None:
+def test_rows_move_at_most_every_ten_seconds(tab, url, source):
     source.change({**SOME_LATE, "f": 250})
     refresh(tab)
     wait_for_names(tab, ["d", "f", "e", "a", "b", "c"])
@@ -94,7 +87,7 @@ def test_rows_move_at_most_every_ten_seconds(tab: Tab, url: str, source: Moving)
 
 
 @pytest.mark.parametrize("how", ["pointer", "focus", "selection"])
-def test_nothing_moves_while_somebody_is_in_the_list(tab: Tab, url: str, source: Moving, how: str) -> None:
+def test_nothing_moves_while_somebody_is_in_the_list(tab, url, source, how):
     names = list_names(tab)
     match how:
         case "pointer":
@@ -116,9 +109,7 @@ def test_nothing_moves_while_somebody_is_in_the_list(tab: Tab, url: str, source:
     assert read(tab, "#note") == [""]
 
 
-def test_focus_selection_and_scroll_survive_a_hundred_refreshes_with_moving_rows(
-    tab: Tab, url: str, source: Moving
-) -> None:
+def test_focus_selection_and_scroll_survive_a_hundred_refreshes_with_moving_rows(tab, url, source):
     tab.evaluate(
         "document.querySelectorAll('#groups .go')[3].focus(); scrollTo(0, 60);"
         " getSelection().selectAllChildren(document.querySelectorAll('#groups .name')[2])"
@@ -134,7 +125,7 @@ def test_focus_selection_and_scroll_survive_a_hundred_refreshes_with_moving_rows
     assert was[0] == "b"
 
 
-def test_the_focus_stays_outside_the_list_while_rows_move(tab: Tab, url: str, source: Moving) -> None:
+def test_the_focus_stays_outside_the_list_while_rows_move(tab, url, source):
     tab.evaluate("document.querySelector('#strip .count').focus()")
     orders = set()
     for number in range(100):
@@ -146,9 +137,7 @@ def test_the_focus_stays_outside_the_list_while_rows_move(tab: Tab, url: str, so
     assert orders == set("abcdef")
 
 
-def test_a_group_that_is_gone_while_somebody_is_in_the_list_is_called_gone(
-    tab: Tab, url: str, source: Moving
-) -> None:
+def test_a_group_that_is_gone_while_somebody_is_in_the_list_is_called_gone(tab, url, source):
     enter_list(tab)
     source.change({name: late for name, late in SOME_LATE.items() if name != "d"})
     refresh(tab)
@@ -158,7 +147,7 @@ def test_a_group_that_is_gone_while_somebody_is_in_the_list_is_called_gone(
     assert list_names(tab)[0] == "d"
 
 
-def test_another_order_that_a_person_chooses_comes_at_once(tab: Tab, url: str) -> None:
+def test_another_order_that_a_person_chooses_comes_at_once(tab, url):
     enter_list(tab)
     tab.evaluate("location.hash = '#/?sort=name'")
     wait_for_names(tab, list("abcdef"))

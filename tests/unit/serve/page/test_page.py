@@ -14,23 +14,16 @@ from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.page.files import PATHS
-from tests.chromium import Tab, found
 from tests.unit.serve.api.clusters import ODD, take_view
 from tests.unit.serve.page.proxy import run_proxy
 from tests.unit.serve.page.shown import Shown, click, list_names, open_page, read, running_first, wait_for
 from tests.unit.serve.requests import request
 from tests.unit.serve.views import Source
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
-
-
 MOST_BYTES = 150_000
 
 
-def test_the_groups_are_there_with_their_causes(tab: Tab, page: str):
+def test_the_groups_are_there_with_their_causes(tab, page):
     open_page(tab, page)
     assert read(tab, "#clusters li") == []  # koff knows all clusters
     names = list_names(tab)
@@ -45,7 +38,7 @@ def test_the_groups_are_there_with_their_causes(tab: Tab, page: str):
     assert tab.complaints(page) == []
 
 
-def test_a_name_is_only_ever_text(tab: Tab, page: str):
+def test_a_name_is_only_ever_text(tab, page):
     open_page(tab, page)
     assert any("<script>" in name for name in list_names(tab))
     shown = ODD.replace("\n", r"\n")
@@ -56,7 +49,7 @@ def test_a_name_is_only_ever_text(tab: Tab, page: str):
     assert tab.complaints(page) == []
 
 
-def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: str):
+def test_one_group_has_its_causes_partitions_members_and_events(tab, page):
     open_page(tab, f"{page}/#/group/d/g")
     wait_for(tab, "document.querySelectorAll('#group .scroll table').length === 2")
     (cause,) = read(tab, ".cause")
@@ -81,7 +74,7 @@ def test_one_group_has_its_causes_partitions_members_and_events(tab: Tab, page: 
 
 
 @pytest.mark.parametrize("width", [320, 1400])
-def test_the_times_below_a_plot_differ_and_do_not_touch(tab: Tab, page: str, width: int):
+def test_the_times_below_a_plot_differ_and_do_not_touch(tab, page, width):
     script = (
         "window.times = new Map(); const draw = CanvasRenderingContext2D.prototype.fillText;"
         "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {"
@@ -102,7 +95,7 @@ def test_the_times_below_a_plot_differ_and_do_not_touch(tab: Tab, page: str, wid
     assert all(begin > end for begin, end in zip(begins, ends, strict=True)), labels
 
 
-def test_the_address_has_the_filters(tab: Tab, page: str):
+def test_the_address_has_the_filters(tab, page):
     open_page(tab, page)
     tab.evaluate(
         "(() => { const field = document.querySelector('[name=name]'); field.value = 'simp';"
@@ -116,7 +109,7 @@ def test_the_address_has_the_filters(tab: Tab, page: str):
     assert tab.evaluate("document.querySelector('[name=cause]').value") == "stuck_partition"
 
 
-def test_a_click_on_a_column_sorts_and_another_turns_the_order(tab: Tab, page: str):
+def test_a_click_on_a_column_sorts_and_another_turns_the_order(tab, page):
     open_page(tab, page)
     for expected in ("ascending", "descending"):
         click(tab, "#groups th button", "Group")
@@ -127,7 +120,7 @@ def test_a_click_on_a_column_sorts_and_another_turns_the_order(tab: Tab, page: s
         wait_until(lambda names=names: list_names(tab) == names, timeout_s=60, what=expected)  # type: ignore[misc]  # bound at once
 
 
-def test_topics_have_their_slowest_readers(tab: Tab, page: str):
+def test_topics_have_their_slowest_readers(tab, page):
     open_page(tab, f"{page}/#/topics")
     wait_for(tab, "document.querySelectorAll('#topics tbody tr').length === 2")
     assert read(tab, "#topics tbody tr:first-child td")[:6] == ["t", "3", "3.2", "5", "lost", "620"]
@@ -138,7 +131,7 @@ def test_topics_have_their_slowest_readers(tab: Tab, page: str):
     assert tab.complaints(page) == []
 
 
-def test_clusters_say_how_many_groups_are_in_error_and_how_koff_is(tab: Tab, page: str):
+def test_clusters_say_how_many_groups_are_in_error_and_how_koff_is(tab, page):
     open_page(tab, f"{page}/#/clusters")
     wait_for(tab, "document.querySelectorAll('.cluster').length === 2")
     assert read(tab, ".cluster h3") == ["c", "d"]
@@ -148,7 +141,7 @@ def test_clusters_say_how_many_groups_are_in_error_and_how_koff_is(tab: Tab, pag
     assert list_names(tab) == ["g"]
 
 
-def test_nothing_of_one_group_is_seen_at_the_address_of_another(tab: Tab, page: str):
+def test_nothing_of_one_group_is_seen_at_the_address_of_another(tab, page):
     open_page(tab, f"{page}/#/group/d/g")
     wait_for(tab, "document.querySelector('#group h2') !== null")
     tab.evaluate("location.hash = '#/group/d/absent'")
@@ -158,7 +151,7 @@ def test_nothing_of_one_group_is_seen_at_the_address_of_another(tab: Tab, page: 
     assert read(tab, "#live") != ["no contact"]
 
 
-def test_the_page_works_behind_a_prefix_and_a_proxy_without_streams(tab: Tab, page: str):
+def test_the_page_works_behind_a_prefix_and_a_proxy_without_streams(tab, page):
     with run_proxy(page) as url:
         open_page(tab, f"{url}#/group/d/g")
         wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
@@ -173,7 +166,7 @@ def test_the_page_works_behind_a_prefix_and_a_proxy_without_streams(tab: Tab, pa
         assert all(each.startswith((url, "data:")) for each in fetched)
 
 
-def test_an_event_arrives_at_once_and_a_stream_that_ends_is_replaced_by_polling(tab: Tab):
+def test_an_event_arrives_at_once_and_a_stream_that_ends_is_replaced_by_polling(tab):
     events = Events()
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
         open_page(tab, server.url)
@@ -183,14 +176,14 @@ def test_an_event_arrives_at_once_and_a_stream_that_ends_is_replaced_by_polling(
         wait_for(tab, "document.querySelector('#events .event a')?.textContent === 'group g: records lost'")
 
 
-def test_the_page_works_without_events(tab: Tab):
+def test_the_page_works_without_events(tab):
     with Server(Shown(), ServeConf("127.0.0.1:0")) as server:
         open_page(tab, server.url)
         assert read(tab, "#live") == ["every 5 s"]
         assert len(list_names(tab)) == 8
 
 
-def test_a_response_that_fails_leaves_what_is_shown_and_says_so(tab: Tab, page: str):
+def test_a_response_that_fails_leaves_what_is_shown_and_says_so(tab, page):
     open_page(tab, page)
     names = list_names(tab)
     tab.evaluate("window.fetch = () => Promise.reject(new Error('no answer'))")
@@ -209,7 +202,7 @@ def test_the_page_listens_to_every_kind_of_event():
     assert set(json.loads(f"[{listed}]")) == set(KINDS)
 
 
-def test_all_files_together_are_small(page: str):
+def test_all_files_together_are_small(page):
     with Server(Source(take_view()), ServeConf("127.0.0.1:0")) as server:
         sizes = {}
         for path in PATHS:
@@ -220,7 +213,7 @@ def test_all_files_together_are_small(page: str):
     assert sum(sizes.values()) <= MOST_BYTES, sizes
 
 
-def test_files_have_a_strict_policy_and_are_sent_once(page: str):
+def test_files_have_a_strict_policy_and_are_sent_once(page):
     with Server(Source(take_view()), ServeConf("127.0.0.1:0")) as server:
         for path in PATHS:
             status, headers, body = request(server, path)

@@ -13,13 +13,9 @@ from koff.serve.events.event import ClusterEvent, Severity
 from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.shown import Shown, list_names, open_page, read, running_first, wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 ERROR = "document.getElementById('error')"
 IS_WRONG, IS_WELL = f"!{ERROR}.hidden", f"{ERROR}.hidden"
 
@@ -71,9 +67,7 @@ def refresh(tab: Tab) -> None:
     ],
     ids=["502", "503", "HTML", "wrong", "late", "cut"],
 )
-def test_a_wrong_response_is_said_what_is_shown_stays_and_it_ends_with_the_fault(
-    tab: Tab, page: str, answer: str, text: str
-):
+def test_a_wrong_response_is_said_what_is_shown_stays_and_it_ends_with_the_fault(tab, page, answer, text):
     open_page(tab, page)
     names = list_names(tab)
     with answering(tab, answer):
@@ -86,7 +80,7 @@ def test_a_wrong_response_is_said_what_is_shown_stays_and_it_ends_with_the_fault
     assert tab.complaints(page) == []
 
 
-def test_what_arrives_late_is_not_shown_at_another_address(tab: Tab, page: str):
+def test_what_arrives_late_is_not_shown_at_another_address(tab, page):
     open_page(tab, page)
     slow = (
         "await new Promise((resolve) => {"
@@ -105,7 +99,7 @@ def test_what_arrives_late_is_not_shown_at_another_address(tab: Tab, page: str):
     assert tab.complaints(page) == []
 
 
-def test_many_events_and_slow_responses_do_not_keep_the_page_from_being_refreshed(tab: Tab):
+def test_many_events_and_slow_responses_do_not_keep_the_page_from_being_refreshed(tab):
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=Events()) as server:
         open_page_with_streams(tab, server.url)
         wait_for(tab, "document.getElementById('live').textContent === 'live'")
@@ -120,7 +114,7 @@ def test_many_events_and_slow_responses_do_not_keep_the_page_from_being_refreshe
             wait_for(tab, "document.getElementById('fresh').textContent !== window.before")
 
 
-def test_what_is_not_wanted_any_more_is_not_waited_for(tab: Tab, page: str):
+def test_what_is_not_wanted_any_more_is_not_waited_for(tab, page):
     open_page(tab, page)
     hanging = (
         "await new Promise((_, reject) => { const { signal } = options;"
@@ -137,7 +131,7 @@ def test_what_is_not_wanted_any_more_is_not_waited_for(tab: Tab, page: str):
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
-def test_a_clock_that_is_set_makes_nothing_stale(tab: Tab, page: str, hours: int):
+def test_a_clock_that_is_set_makes_nothing_stale(tab, page, hours):
     open_page(tab, page)
     tab.evaluate(f"(() => {{ const now = Date.now; Date.now = () => now() + {hours} * 3600e3; }})()")
     # `showAge` runs each second: look at it more than once
@@ -150,7 +144,7 @@ def test_a_clock_that_is_set_makes_nothing_stale(tab: Tab, page: str, hours: int
     assert read(tab, "#live") != ["no contact"]
 
 
-def test_what_is_old_is_called_old_whatever_the_clock_says(tab: Tab, page: str):
+def test_what_is_old_is_called_old_whatever_the_clock_says(tab, page):
     open_page(tab, page)
     with answering(tab, "await new Promise(() => {})"):
         # The clock is set back: only the monotonic clock shows that nothing has come for long.
@@ -175,7 +169,7 @@ def open_page_with_streams(tab: Tab, address: str, *, silent: int = 0) -> None:
         open_page(tab, address)
 
 
-def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
+def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab):
     events = Events()
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
         open_page_with_streams(tab, server.url)
@@ -195,7 +189,7 @@ def test_a_stream_that_drops_is_replaced_by_polling_and_comes_back(tab: Tab):
         wait_for(tab, "document.getElementById('live').textContent === 'live'")
 
 
-def test_a_stream_that_is_open_and_brings_nothing_is_replaced(tab: Tab):
+def test_a_stream_that_is_open_and_brings_nothing_is_replaced(tab):
     """As after a sleep of the computer: nobody tells the browser that the connection is gone."""
     events = Events()
     with Server(Shown(), ServeConf("127.0.0.1:0"), events=events) as server:
@@ -210,7 +204,7 @@ def test_a_stream_that_is_open_and_brings_nothing_is_replaced(tab: Tab):
         assert tab.evaluate("streams[0].readyState") == 2  # closed
 
 
-def test_an_event_that_cannot_be_read_is_skipped(tab: Tab, page: str):
+def test_an_event_that_cannot_be_read_is_skipped(tab, page):
     open_page_with_streams(tab, page)
     wait_until(lambda: tab.evaluate("streams.length === 1"), what="the stream")
     tab.evaluate("streams[0].dispatchEvent(new MessageEvent('rebalanced', { data: '{' }))")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,15 +11,9 @@ from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.view.cluster_view import ClusterView
-from tests.chromium import Tab, found
 from tests.unit.serve.page.moving import Several
 from tests.unit.serve.page.shown import click, open_page, read, wait_for
 from tests.unit.view.test_causes import Life
-
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 
 
 def build_view() -> ClusterView:
@@ -33,17 +26,17 @@ def build_view() -> ClusterView:
 
 
 @pytest.fixture(scope="module")
-def view() -> ClusterView:
+def view():
     return build_view()
 
 
 @pytest.fixture(scope="module")
-def events() -> Events:
+def events():
     return Events()
 
 
 @pytest.fixture(scope="module")
-def url(view: ClusterView, events: Events) -> Iterator[str]:
+def url(view, events):
     with Server(Several(view), ServeConf("127.0.0.1:0"), events=events) as server:
         yield server.url
 
@@ -52,9 +45,7 @@ def tell(events: Events, kind: Kind, text: str, severity: Severity = Severity.ER
     events.log.add([ClusterEvent("d", kind, severity, text, group="g")], 1_800_000_700_000)
 
 
-def test_an_incident_is_one_entry_with_its_beginning_its_changes_its_end_and_its_length(
-    tab: Tab, url: str, view: ClusterView
-) -> None:
+def test_an_incident_is_one_entry_with_its_beginning_its_changes_its_end_and_its_length(tab, url, view):
     open_page(tab, f"{url}/#/events")
     lasting, over = read(tab, ".story")
     past = view.activity.incidents.past[0]
@@ -76,9 +67,7 @@ def test_an_incident_is_one_entry_with_its_beginning_its_changes_its_end_and_its
     assert read(tab, "#stories") == ["2 incidents"]
 
 
-def test_what_happened_during_an_incident_is_a_part_of_its_story(
-    tab: Tab, url: str, view: ClusterView, events: Events
-) -> None:
+def test_what_happened_during_an_incident_is_a_part_of_its_story(tab, url, view, events):
     past = view.activity.incidents.past[0]
     for at_ms, text in ((past.opened_ms - 30_000, "led to it"), (past.opened_ms - 90_000, "long before")):
         event = ClusterEvent("d", "rebalanced", Severity.INFO, f"group g: {text}", group="g")
@@ -104,14 +93,12 @@ def test_what_happened_during_an_incident_is_a_part_of_its_story(
         ("?cluster=d", 2),
     ],
 )
-def test_incidents_are_filtered(tab: Tab, url: str, query: str, stories: int) -> None:
+def test_incidents_are_filtered(tab, url, query, stories):
     open_page(tab, f"{url}/#/events{query}")
     assert len(read(tab, ".story")) == stories
 
 
-def test_the_address_of_an_incident_opens_its_group_at_that_time(
-    tab: Tab, url: str, view: ClusterView, events: Events
-) -> None:
+def test_the_address_of_an_incident_opens_its_group_at_that_time(tab, url, view, events):
     tell(events, "rebalanced", "group g: rebalanced", Severity.INFO)
     open_page(tab, f"{url}/#/events")
     opened_ms = view.activity.incidents.past[0].opened_ms
@@ -125,7 +112,7 @@ def test_the_address_of_an_incident_opens_its_group_at_that_time(
     assert read(tab, "#group .note")[0].startswith("koff keeps the lags of the last hour only")
 
 
-def test_times_are_local_with_the_zone_and_utc_on_demand(tab: Tab, url: str) -> None:
+def test_times_are_local_with_the_zone_and_utc_on_demand(tab, url):
     tab.call("Emulation.setTimezoneOverride", timezoneId="Asia/Kolkata")
     try:
         open_page(tab, f"{url}/#/events")
@@ -140,7 +127,7 @@ def test_times_are_local_with_the_zone_and_utc_on_demand(tab: Tab, url: str) -> 
         tab.call("Emulation.setTimezoneOverride", timezoneId="")
 
 
-def test_a_screen_reader_hears_new_incidents_and_nothing_else(tab: Tab, url: str, events: Events) -> None:
+def test_a_screen_reader_hears_new_incidents_and_nothing_else(tab, url, events):
     tell(events, "incident_opened", "group g: an old one")
     open_page(tab, url)
     wait_for(tab, "document.getElementById('live').textContent === 'live'")

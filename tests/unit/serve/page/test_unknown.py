@@ -6,23 +6,17 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from koff.kafkatest import wait_until
 from koff.lag import Reason
 from koff.tracker import Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
-from tests.chromium import Tab, found
 from tests.unit.serve.api.clusters import AWAY, withhold
 from tests.unit.serve.page.moving import Several, build_view, pass_ms, refresh, serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
 from tests.unit.serve.views import NOW_MS
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 SINCE_MS = 1_800_000_240_000
 
 
@@ -30,7 +24,7 @@ def build_away() -> ClusterView:
     return replace(AWAY, activity=RecentActivity(unready_since_ms=SINCE_MS))
 
 
-def test_a_cluster_that_cannot_be_reached_is_unknown_since_then_and_never_0(tab: Tab) -> None:
+def test_a_cluster_that_cannot_be_reached_is_unknown_since_then_and_never_0(tab):
     with serving(Several(build_view({"a": 0}), build_away())) as url:
         open_page(tab, url)
         (said,) = read(tab, "#clusters li")
@@ -50,7 +44,7 @@ def test_a_cluster_that_cannot_be_reached_is_unknown_since_then_and_never_0(tab:
         assert tab.complaints(url) == []
 
 
-def test_without_any_known_cluster_nothing_is_counted(tab: Tab) -> None:
+def test_without_any_known_cluster_nothing_is_counted(tab):
     with serving(Several(build_away())) as url:
         open_page(tab, url)
         (strip,) = [" ".join(text.split()) for text in read(tab, "#strip li")]
@@ -58,7 +52,7 @@ def test_without_any_known_cluster_nothing_is_counted(tab: Tab) -> None:
         assert read(tab, "#count") == ["no group is known that fits"]
 
 
-def test_a_withheld_lag_shows_the_newest_known_one_with_its_age_and_why(tab: Tab) -> None:
+def test_a_withheld_lag_shows_the_newest_known_one_with_its_age_and_why(tab):
     view = withhold({("lost", "t", 0): Reason.END_NOT_CURRENT})
     for age_s, lag, late_s in ((120, 600.0, 90.0), (15, math.nan, math.nan)):
         view.activity.history.add(
@@ -83,7 +77,7 @@ def reading(not_current: int, behind: int) -> ClusterView:
     return ClusterView("c", Tracker().take_snapshot(NOW_MS), why, stats)
 
 
-def test_the_first_load_says_how_far_koff_has_read_and_how_long_it_takes(tab: Tab) -> None:
+def test_the_first_load_says_how_far_koff_has_read_and_how_long_it_takes(tab):
     source = Several(reading(19, 10_000))
     with serving(source) as url:
         open_page(tab, url)
@@ -97,7 +91,7 @@ def test_the_first_load_says_how_far_koff_has_read_and_how_long_it_takes(tab: Ta
         assert read(tab, "#groups .name a") == ["a"]
 
 
-def test_a_skeleton_is_there_until_the_first_response(tab: Tab) -> None:
+def test_a_skeleton_is_there_until_the_first_response(tab):
     with serving(Several(build_view({"a": 0}))) as url:
         hold = "window.fetch = () => new Promise(() => {}); 0"
         added = tab.call("Page.addScriptToEvaluateOnNewDocument", source=hold)
@@ -111,7 +105,7 @@ def test_a_skeleton_is_there_until_the_first_response(tab: Tab) -> None:
         assert tab.evaluate("document.getElementById('main').ariaBusy") == "false"
 
 
-def test_a_page_without_a_network_says_of_when_it_is(tab: Tab) -> None:
+def test_a_page_without_a_network_says_of_when_it_is(tab):
     with serving(Several(build_view({"a": 0}))) as url:
         open_page(tab, url)
         conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}

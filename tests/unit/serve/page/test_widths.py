@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.chromium import Tab, found
+from tests.chromium import Tab
 from tests.unit.serve.page.shown import open_page
 
-pytestmark = [
-    pytest.mark.skipif(not found(), reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(300),
-]
 AXE = (Path(__file__).parents[3] / "axe" / "axe.min.js").read_text()
 ADDRESSES = ("", "/#/group/d/g", "/#/events", "/#/topics", "/#/topic/c/t", "/#/clusters")
 WIDTHS = (320, 360, 768, 1024, 1440)
@@ -40,12 +35,12 @@ def resize(tab: Tab, width: int) -> None:
 
 
 @pytest.fixture(params=["light", "dark"])
-def colors(request: pytest.FixtureRequest) -> str:
+def colors(request):
     return str(request.param)
 
 
 @pytest.fixture(params=ADDRESSES)
-def opened(request: pytest.FixtureRequest, tab: Tab, page: str, colors: str) -> Iterator[str]:
+def opened(request, tab, page, colors):
     """A view of the page with all that can be opened in it."""
     open_page(tab, f"{page}{request.param}", colors=colors, width=WIDTHS[0])
     tab.evaluate(OPEN_ALL)
@@ -53,7 +48,7 @@ def opened(request: pytest.FixtureRequest, tab: Tab, page: str, colors: str) -> 
     assert tab.complaints(page) == []
 
 
-def test_everything_fits_and_is_large_enough_to_touch(tab: Tab, opened: str) -> None:
+def test_everything_fits_and_is_large_enough_to_touch(tab, opened):
     for width in WIDTHS:
         resize(tab, width)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, width
@@ -61,7 +56,7 @@ def test_everything_fits_and_is_large_enough_to_touch(tab: Tab, opened: str) -> 
         assert tab.evaluate(SMALL) == [], width
 
 
-def test_axe_finds_nothing(tab: Tab, opened: str) -> None:
+def test_axe_finds_nothing(tab, opened):
     tab.evaluate(f"(() => {{ {AXE}; }})()")
     for width in WIDTHS:
         resize(tab, width)
@@ -72,14 +67,14 @@ def test_axe_finds_nothing(tab: Tab, opened: str) -> None:
         assert found == [], width
 
 
-def test_axe_finds_nothing_in_the_help(tab: Tab, page: str, colors: str) -> None:
+def test_axe_finds_nothing_in_the_help(tab, page, colors):
     open_page(tab, page, colors=colors)
     tab.evaluate("document.getElementById('keys').click()")
     tab.evaluate(f"(() => {{ {AXE}; }})()")
     assert tab.evaluate("axe.run().then((run) => run.violations.map((each) => each.id))") == []
 
 
-def test_nothing_moves_for_those_who_want_no_motion(tab: Tab, page: str) -> None:
+def test_nothing_moves_for_those_who_want_no_motion(tab, page):
     open_page(tab, page)
     tab.evaluate("document.getElementById('skeleton').hidden = false")
     moving = "document.getAnimations().length"
