@@ -35,8 +35,8 @@ PARTITIONS = 8
 AT_ONCE = 10_000
 PLAIN = "confluent"
 PAUSE_S = 0.1
-"""Before each measurement. koff's consumers share a connection, on which the broker holds the last fetch of the
-consumer before, at the end of the partition, for 50 ms. The other clients connect anew."""
+"""The pause before each measurement. koff's consumers share a connection, on which the broker holds the last
+fetch of the consumer before, at the end of the partition, for 50 ms. The other clients connect anew."""
 
 
 @dataclass
