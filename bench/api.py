@@ -59,7 +59,7 @@ def measure(rows: int, requests: int) -> dict[str, Any]:
 
 
 def measure_archive(groups: int, requests: int) -> dict[str, Any]:
-    """What keeping a minute of all groups takes, and finding a day and the budget of one."""
+    """How long the archive takes to keep a minute of all groups, and to find a day and the budget of one."""
     names = [f"bench-{number:07d}" for number in range(groups)]
     kept = {name: GroupMinute(number, 1000, is_late=False) for number, name in enumerate(names)}
     now_s = START_MS // 1000 // 3600 * 3600

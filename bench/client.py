@@ -298,7 +298,7 @@ SIDES: dict[str, dict[str, Side]] = {
         "kafka-python": look_at_kafka_python,
     },
 }
-"""What is measured, and by whom."""
+"""By what is measured, the function of each client."""
 OPTIONAL = {"aiokafka": "aiokafka", "kafka-python": "kafka"}
 """The sides whose package need not be installed."""
 

@@ -15,6 +15,8 @@ from koff.view.activity import RecentActivity
 
 log = structlog.get_logger(component="monitor.archive")
 STOP_S = 2.0
+MOST = 1e18
+"""No number that is kept is larger: any client may set the time of a record, and SQLite has 64 bits."""
 
 
 class Archivist(Closing):
@@ -33,14 +35,16 @@ class Archivist(Closing):
         self._thread.join(STOP_S)
 
     def _run(self) -> None:
-        try:
-            while not self._stopped.wait(MINUTE_S - time.time() % MINUTE_S):
-                now_s = time.time() - 1  # of the minute that has just ended
+        fault = ""
+        while not self._stopped.wait(MINUTE_S - time.time() % MINUTE_S):
+            now_s = time.time() - 1  # of the minute that has just ended
+            try:
                 self._archive.add(now_s, list_minute(self._activity, now_s))
-        except Exception:
-            log.exception("a fault of koff: please report it")
-        finally:
-            self._archive.close()
+            except Exception as error:
+                self._archive.close()  # what it has noted of a minute that is not kept is forgotten
+                if fault != (fault := repr(error)):
+                    log.exception("a fault of koff: please report it")
+        self._archive.close()
 
 
 def list_minute(activity: RecentActivity, now_s: float) -> dict[str, GroupMinute]:
@@ -48,6 +52,10 @@ def list_minute(activity: RecentActivity, now_s: float) -> dict[str, GroupMinute
     late = activity.current.list_late()
     known = activity.history.list_known(round(now_s * 1000))
     return {
-        name: GroupMinute(int(lag), None if isnan(time_lag_s) else round(time_lag_s * 1000), late.get(name))
+        name: GroupMinute(
+            round(min(lag, MOST)),
+            None if isnan(time_lag_s) else round(min(time_lag_s * 1000, MOST)),
+            late.get(name),
+        )
         for name, lag, time_lag_s in known
     }

@@ -1,7 +1,7 @@
 """The lags of groups by the minute, for a week, and how long they missed their objectives: an SQLite file.
 
 One thread writes. Others may read at any time, each with a connection of its own. A minute of a group takes
-about 20 bytes. Without the file, koff shows no comparison with other days: nothing else depends on it.
+20 to 40 bytes. Without the file, koff shows no comparison with other days: nothing else depends on it.
 """
 
 from __future__ import annotations

@@ -157,6 +157,31 @@ def test_the_newest_known_lags_are_kept(tmp_path: Path) -> None:
     assert list_minute(activity, NOW_S + 90) == {}
 
 
+def test_a_record_of_an_impossible_time_costs_no_other_group_its_minute(tmp_path):
+    activity = RecentActivity()
+    values = np.array([1e30, 5.0]), np.array([np.inf, 1.0]), np.zeros(2)
+    activity.history.add(["odd", "g"], *values, NOW_S * 1000)
+    archive = LagArchive(tmp_path)
+    archive.add(NOW_S - 1, list_minute(activity, NOW_S))
+    for name, lag in (("g", 5), ("odd", 1e18)):
+        found = archive.find_earlier(name, NOW_S * 1000, 0)
+        assert found is not None
+        assert found.lag[-1] == lag
+
+
+def test_a_minute_that_fails_costs_no_later_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("koff.monitor.archivist.MINUTE_S", 0.1)
+    minutes = iter([{"g": GroupMinute(2**70, None, None)}])  # SQLite has no such number
+    later = {"h": GroupMinute(5, None, None)}
+    monkeypatch.setattr("koff.monitor.archivist.list_minute", lambda *_: next(minutes, later))
+    activity = RecentActivity()
+    with Archivist(tmp_path, activity):
+        archive = activity.archive
+        assert archive is not None
+        wait_until(lambda: archive.find_earlier("h", time.time_ns() // 1_000_000 + 60_000, 0) is not None)
+        assert archive.find_earlier("g", time.time_ns() // 1_000_000 + 60_000, 0) is None
+
+
 def test_the_archivist_writes_at_the_end_of_a_minute_and_ends_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
