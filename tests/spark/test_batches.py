@@ -32,10 +32,11 @@ class Disturbed(Tables):
         super().__init__(spark, root)
         self._happens = happens
 
-    def write_batch(self, name: str, *args: Any, **options: Any) -> None:
+    def add_files(self, name: str, *args: Any, **options: Any) -> bool:
         self._happens(f"before {name}")
-        super().write_batch(name, *args, **options)
+        added = super().add_files(name, *args, **options)
         self._happens(f"after {name}")
+        return added
 
 
 @pytest.fixture(scope="module")

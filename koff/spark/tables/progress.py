@@ -173,9 +173,9 @@ def read_newest_plan(tables: Tables, cluster: str) -> Plan | None:
 
 def claim_batch(tables: Tables, plan: Plan) -> None:
     """Writes the plan, as the next one of its cluster. Raises `TakenOver` if another process was first."""
-    frame, mark = tables.spark.createDataFrame(plan.to_arrow()), f"{plan.owner.nonce} {plan.number}"
+    mark = f"{plan.owner.nonce} {plan.number}"
     since = tables.find_version("progress")
-    tables.write_batch("progress", frame, plan.cluster, plan.number, mark=mark)
+    tables.write_batch("progress", plan.to_arrow(), plan.cluster, plan.number, mark=mark)
     if tables.has_mark("progress", mark, since):
         return
     (found,) = read_plans(tables, plan.cluster, plan.number)[:1]

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 VERSION = 4
 """The version of the schemas below."""
 PROPERTY = "koff.schema"
+DISTINCT = ("log_offset", "committed", "timestamp", "commit_timestamp")
+"""Nearly every row has another value in these columns: Parquet need not look for equal ones."""
 
 
 class Column(NamedTuple):
@@ -55,6 +60,14 @@ class Table:
             kind: Any = StructType.fromDDL(f"x {column.kind}")
             parsed.add(column.name, kind[0].dataType, not column.required, {"comment": column.text})
         return parsed
+
+    @cache  # noqa: B019  # the tables live for ever
+    def make_arrow_schema(self) -> pa.Schema:
+        """The columns of its files: all but those that partition the table."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        columns = to_arrow_schema(self.parse_columns())
+        return pa.schema([field for field in columns if field.name not in self.partitioning])
 
     def make_properties(self) -> dict[str, str]:
         """The properties of Delta, with the version of the schema."""
