@@ -104,9 +104,7 @@ class Batches:
                     self.state.apply_commits(newest, at_ms)
                 groups += self.state.apply_group_records(others, at_ms)
         if groups and is_newest:
-            self._write_rows(
-                "groups", pa.Table.from_pylist(groups, TABLES["groups"].make_arrow_schema()), plan
-            )
+            self._write_rows("groups", pa.Table.from_pylist(groups, _GROUP_ROWS), plan)
         view, lag_rows = None, None
         if sample is not None and plan.sampled_at is not None:
             view = self.state.apply_sample(sample)
@@ -178,6 +176,9 @@ class Batches:
 
     def _write_rows(self, name: str, rows: pa.Table, plan: Plan) -> bool:
         return self._tables.write_batch(name, rows, self._name, plan.number, at=plan.at)
+
+
+_GROUP_ROWS = pa.schema([each.with_nullable(True) for each in TABLES["groups"].schema])
 
 
 def _keep_newest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -44,7 +44,8 @@ class DataFiles:
     def __init__(self, name: str, folder: str | None, cluster: str, number: int, at: datetime) -> None:
         self._name, self._folder, self._cluster, self._number = name, folder, cluster, number
         self._at_us = round(at.timestamp() * 1e6)
-        self._schema = TABLES[name].make_arrow_schema()
+        partitioning = TABLES[name].partitioning
+        self._schema = pa.schema([each for each in TABLES[name].schema if each.name not in partitioning])
         self._open: dict[int, _File] = {}
         self._closed: list[DataFile] = []
 

@@ -197,7 +197,7 @@ class Tables:
 
         builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
         table = TABLES[name]
-        builder = builder.comment(table.text).addColumns(table.parse_columns())
+        builder = builder.comment(table.text).addColumns(table.list_columns())
         builder = builder.partitionedBy(*table.partitioning)
         for key, value in table.make_properties().items():
             builder = builder.property(key, value)
