@@ -128,6 +128,8 @@ class ClusterState:
         tracker.add_samples(ends=known["end"], starts=known["start"], stables=known["stable"], at_ms=at_ms)
         for past_ms, offsets in sample.past.items():
             tracker.partitions.add_past_ends(offsets, past_ms)
+        if sample.retention_s is not None:
+            tracker.partitions.retention_s = sample.retention_s
         snapshot = _withhold(tracker.take_snapshot(at_ms), sample)
         view = ClusterView(
             self.cluster,
@@ -151,13 +153,17 @@ class ClusterState:
         states = {f"offsets/{number}": self.tracker.save_partition(number) for number in self.tracker.shards}
         states["ends"] = save_ends(self.tracker.partitions)
         states["verdicts"] = self._changes.save()
-        states["topics"] = State({"ids": self._topic_ids}, {})
+        states["topics"] = State(
+            {"ids": self._topic_ids, "retention_s": self.tracker.partitions.retention_s}, {}
+        )
         return {key: _encode(state) for key, state in states.items() if state is not None}
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
         """Takes over what `save` returned. Call it before all else."""
         states = {key: decode_state(data)[1] for key, data in saved.items()}
-        self.note_topics(states["topics"].facts["ids"])
+        topics = states["topics"].facts
+        self.note_topics(topics["ids"])
+        self.tracker.partitions.retention_s = topics["retention_s"]
         for key, state in states.items():
             if key.startswith("offsets/"):
                 self.tracker.restore_partition(int(key.removeprefix("offsets/")), state)
