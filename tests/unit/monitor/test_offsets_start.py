@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 
 from koff.monitor.duties.groups import FetchGroups, GroupsFetched
-from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.savings import ForgetSaved
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.known_groups import MOVING_S
-from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Records, Topic
+from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Records, Topic, TopicPartition
 from koff.records.placement import group_partition
 from koff.tracker import Group
 from koff.tracker.commit_columns import CommitColumns
 from koff.view.cluster_view import ClusterFacts
 from tests.unit.builders import commit
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 
 PARTITIONS = 3
 
@@ -28,14 +27,22 @@ def name_in(partition: int) -> str:
     return next(f"g{i}" for i in range(1000) if group_partition(f"g{i}", PARTITIONS) == partition)
 
 
-def start(**conf: Any) -> Driven:
-    """A core that has asked the coordinators about three partitions with records from 0 to 4."""
+def respond_bounds(driven: Driven) -> None:
+    """The first three partitions of the offsets topic have records from 0 to 4, the others none."""
+
+    def find_bound(at: TopicPartition, kind: Any) -> int | None:
+        if at[0] != OFFSETS or kind not in ("start", "stable"):
+            return None
+        return 5 if kind == "stable" and at[1] < PARTITIONS else 0
+
+    driven.respond_offsets(find_bound)
+
+
+def start(partitions: int = PARTITIONS, **conf: Any) -> Driven:
+    """A core that has asked the coordinators about so many partitions."""
     driven = Driven(start="snapshot", **conf)
-    driven.list_topics(**{OFFSETS: PARTITIONS, "t": 1})
-    for kind, offset in (("start", 0), ("stable", 5)):
-        for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == kind]:
-            offsets = {at: offset for at in request.partitions if at[0] == OFFSETS}
-            driven.give(OffsetsFetched(request.id, offsets, final=True))
+    driven.list_topics(**{OFFSETS: partitions, "t": 1})
+    respond_bounds(driven)
     driven.give(Failed(driven.last(FetchTopicConfigs).id, "may not be asked"))
     return driven
 
@@ -103,19 +110,16 @@ BEFORE, AFTER = group_partition(MOVING, PARTITIONS), group_partition(MOVING, GRO
 
 def grow(driven: Driven) -> None:
     """The topic has twice as many partitions now. The new ones are empty, and so far not in use."""
-    while not driven.core.outbox.has(FetchTopics):
-        driven.give(None, after_s=1)
+    driven.wait_for(FetchTopics)
     driven.list_topics(**{OFFSETS: GROWN, "t": 1})
-    for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind in {"start", "stable"}]:
-        if driven.core.outbox.get(request.id) is not None:
-            offsets = {at: 0 if at[1] >= PARTITIONS else 5 for at in request.partitions}
-            driven.give(OffsetsFetched(request.id, offsets, final=True))
+    driven.respond_offsets(
+        lambda at, kind: None if kind not in ("start", "stable") else 0 if at[1] >= PARTITIONS else 5
+    )
 
 
 def respond_with(driven: Driven, *names: str, **more: Any) -> None:
     """The coordinators return these groups, to a new request."""
-    while not driven.core.outbox.has(FetchGroups):
-        driven.give(None, after_s=1)
+    driven.wait_for(FetchGroups)
     commits = CommitColumns.from_offsets({(name, "t", 0): 7 for name in names})
     request = driven.last(FetchGroups)
     driven.give(GroupsFetched(request.id, commits, {name: Group(name) for name in names}, **more))
@@ -188,22 +192,8 @@ def test_a_group_whose_coordinator_failed_keeps_its_commits():
     assert driven.core.logs.offsets.partitions[BEFORE].stale_groups.keys() == {MOVING}
 
 
-def start_grown(**conf: Any) -> Driven:
-    """A core that starts after the topic has grown. No partition after the first three has records."""
-    driven = Driven(start="snapshot", **conf)
-    driven.list_topics(**{OFFSETS: GROWN, "t": 1})
-    for kind, offset in (("start", 0), ("stable", 5)):
-        for request in [r for r in driven.sent if isinstance(r, FetchOffsets) and r.kind == kind]:
-            offsets = {
-                at: 0 if at[1] >= PARTITIONS else offset for at in request.partitions if at[0] == OFFSETS
-            }
-            driven.give(OffsetsFetched(request.id, offsets, final=True))
-    driven.give(Failed(driven.last(FetchTopicConfigs).id, "may not be asked"))
-    return driven
-
-
 def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_partition_count():
-    driven = start_grown()
+    driven = start(GROWN)
     request = driven.last(FetchGroups)
     others = frozenset(range(GROWN)) - {BEFORE}
     nothing = CommitColumns.from_offsets({})
@@ -223,7 +213,7 @@ def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_pa
 
 
 def test_coordinators_learn_which_partitions_are_empty_and_no_group_of_them_is_asked_for():
-    request = start_grown().last(FetchGroups)
+    request = start(GROWN).last(FetchGroups)
     assert request.empty == set(range(PARTITIONS, GROWN))
     assert request.partitions == set(range(PARTITIONS))
 
@@ -235,18 +225,11 @@ def list_without_offsets_topic(driven: Driven) -> None:
     """Several lists lack the offsets topic."""
     for _ in range(3):
         driven.list_topics(t=1)
-        while not driven.core.outbox.has(FetchTopics):
-            driven.give(None, after_s=1)
-
-
-def answer_ends(driven: Driven) -> None:
-    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
-        if driven.core.outbox.get(request.id) is not None:
-            driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 9), final=True))
+        driven.wait_for(FetchTopics)
 
 
 def is_ready(driven: Driven) -> bool:
-    return driven.core.take_view(driven.now()).readiness.ready
+    return driven.take_view().readiness.ready
 
 
 @pytest.mark.parametrize("source", ["auto", "coordinators"])
@@ -255,10 +238,10 @@ def test_the_coordinators_are_asked_if_the_list_of_topics_lacks_the_offsets_topi
     list_without_offsets_topic(driven)
     assert not is_ready(driven)
     respond(driven, 0, 1, 2)
-    answer_ends(driven)
+    driven.respond_offsets(lambda at, kind: 9)
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
     assert is_ready(driven)
-    assert [row.lag for row in driven.core.take_view(driven.now()).snapshot.rows()] == [2, 2, 2]
+    assert [row.lag for row in driven.take_view().snapshot.rows()] == [2, 2, 2]
     texts = [event.text for event in driven.core.take_events()]
     assert texts.count("the coordinators are asked about all groups") == 1
     respond(driven, 0, 1, 2)
@@ -307,13 +290,12 @@ def test_the_coordinators_are_asked_where_groups_are_in_other_partitions_than_by
     for _ in range(3):
         request = driven.last(FetchTopics)
         driven.give(TopicsFetched(request.id, topics, ClusterFacts(1, {}, (1, 2, 3)), "redpanda.9f3c"))
-        while not driven.core.outbox.has(FetchTopics):
-            driven.give(None, after_s=1)
+        driven.wait_for(FetchTopics)
     respond(driven, 0, 1, 2)
-    answer_ends(driven)
+    driven.respond_offsets(lambda at, kind: 9)
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
     assert is_ready(driven)
-    assert driven.core.take_view(driven.now()).facts.coordinators == ()
+    assert driven.take_view().facts.coordinators == ()
     assert not any(isinstance(request, Read) for request in driven.sent)
 
 
@@ -329,9 +311,7 @@ def test_the_offsets_topic_is_read_once_it_appears():
     list_without_offsets_topic(driven)
     respond(driven, 0, 1, 2)
     driven.list_topics(**{OFFSETS: PARTITIONS, "t": 1})
-    for kind, offset in (("start", 0), ("stable", 5)):
-        request = next(r for r in reversed(driven.sent) if isinstance(r, FetchOffsets) and r.kind == kind)
-        driven.give(OffsetsFetched(request.id, {(OFFSETS, p): offset for p in range(3)}, final=True))
+    respond_bounds(driven)
     driven.give(Failed(driven.last(FetchTopicConfigs).id, "may not be asked"))
     assert driven.last(FetchGroups).partition_count == PARTITIONS
     assert driven.last(Read).starts.keys() == {0, 1, 2}
@@ -369,16 +349,11 @@ def deny(driven: Driven, seconds: int) -> None:
 
 
 def answer_watermarks(driven: Driven, offset: int) -> None:
-    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
-        if driven.core.outbox.get(request.id) is not None:
-            offsets = dict.fromkeys(request.partitions, 0 if request.kind == "start" else offset)
-            driven.give(OffsetsFetched(request.id, offsets, final=True))
+    driven.respond_offsets(lambda at, kind: 0 if kind == "start" else offset)
 
 
 def poll_partition(driven: Driven, partition: int, *offsets: int) -> None:
-    attempt = driven.core.logs.offsets.partitions[partition].attempt
-    records = [b""] * len(offsets)
-    driven.give(Polled(OFFSETS, [Records(partition, attempt, records, records, offsets)]))
+    driven.poll(*[(b"", b"")] * len(offsets), partition=partition, first=offsets[0])
 
 
 def waiting_records(driven: Driven) -> int:
@@ -405,8 +380,7 @@ def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_group
     driven = start()
     respond(driven, 0, 1, 2)
     driven.give(ReadFailed(OFFSETS, "denied", denied=True))
-    while not driven.core.outbox.has(FetchGroups):
-        driven.give(None, after_s=1)
+    driven.wait_for(FetchGroups)
     respond(driven, 0, 2, failed={name_in(1): "GROUP_ID_NOT_FOUND"})
     assert driven.groups() == {name_in(0), name_in(2)}
     poll_partition(driven, 0, 5)
@@ -450,7 +424,7 @@ def poll_coordinators(driven: Driven, seconds: int, *partitions: int) -> None:
             respond(driven, *partitions, failed=dict.fromkeys(refused, REVOKED))
         if driven.core.outbox.has(FetchTopics):
             driven.list_topics(**{OFFSETS: PARTITIONS, "t": 1})
-        answer_ends(driven)
+        driven.respond_offsets(lambda at, kind: 9)
 
 
 def see_all(source: str) -> Driven:
@@ -470,7 +444,7 @@ BOTH = pytest.mark.parametrize("source", ["auto", "coordinators"])
 def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source):
     driven = see_all(source)
     poll_coordinators(driven, 90)
-    view = driven.core.take_view(driven.now())
+    view = driven.take_view()
     assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
     assert (view.stats.rows, view.stats.withheld, view.stats.up) == (3, 3, False)
     assert view.readiness.text.endswith("none of 3 lags is current: koff may not DESCRIBE 3 groups")
@@ -478,7 +452,7 @@ def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source):
     assert events.count("groups may not be described any more") == 1
     poll_coordinators(driven, 10, 0, 1, 2)
     assert is_ready(driven)
-    assert driven.core.take_view(driven.now()).stats.withheld == 0
+    assert driven.take_view().stats.withheld == 0
     assert [e.text for e in driven.core.take_events()].count("all groups may be described again") == 1
 
 
@@ -486,7 +460,7 @@ def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source):
 def test_groups_that_a_list_lacks_are_withheld_and_the_others_served(source):
     driven = see_all(source)
     poll_coordinators(driven, 60, 0, 2)
-    view = driven.core.take_view(driven.now())
+    view = driven.take_view()
     lags = {row.group: row.lag for row in view.snapshot.rows()}
     assert lags == {name_in(0): 2, name_in(1): None, name_in(2): 2}
     assert (view.readiness.ready, view.stats.withheld) == (True, 1)
@@ -523,9 +497,7 @@ def test_the_groups_of_a_partition_that_is_lost_are_not_taken_for_deleted_if_a_r
     attempt = driven.core.logs.offsets.partitions[1].attempt
     driven.give(Polled(OFFSETS, [], {}, [Lost(1, attempt, "truncated")]))
     assert driven.groups() == {name_in(0), name_in(2)}
-    for kind, offset in (("start", 0), ("stable", 5)):
-        request = next(r for r in reversed(driven.sent) if isinstance(r, FetchOffsets) and r.kind == kind)
-        driven.give(OffsetsFetched(request.id, {(OFFSETS, 1): offset}, final=True))
+    respond_bounds(driven)
     assert driven.last(FetchGroups).known == {name_in(1)}
     respond(driven, failed={name_in(1): REVOKED}, partitions=frozenset({1}))
     assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}
