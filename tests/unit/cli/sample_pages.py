@@ -21,7 +21,8 @@ from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event_log import EventLog
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats
-from tests.unit.builders import apply, assign, classic_group, commit
+from tests.group_records import assign
+from tests.unit.builders import apply, classic_group, commit
 from tests.unit.serve.views import READY
 
 ROOT = Path(__file__).parents[3]
@@ -61,7 +62,7 @@ def build_view() -> ClusterView:
 
 
 def join(tracker: Tracker, name: str, at_ms: int) -> None:
-    members = {f"{name}-1": assign(name, *PARTITIONS)}
+    members = {f"{name}-1": assign((name, PARTITIONS))}
     apply(tracker, classic_group(name, members, since_ms=at_ms), seen_at_ms=at_ms)
 
 

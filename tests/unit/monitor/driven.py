@@ -13,7 +13,7 @@ from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Command, Failed, Polled, Records, Topic, TopicPartition, Watermarks
 from koff.view.cluster_view import ClusterView
-from tests.unit.builders import Share
+from tests.group_records import Share
 
 OFFSETS = "__consumer_offsets"
 IDS = {OFFSETS: Share.places[0], "t": Share.places[1]}

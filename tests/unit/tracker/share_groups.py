@@ -7,7 +7,8 @@ from typing import Any
 from koff.records import ShareSnapshot, ShareSnapshotValue, ShareUpdate, ShareUpdateValue, encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
-from tests.unit.builders import Pair, Share, apply
+from tests.group_records import Share
+from tests.unit.builders import Pair, apply
 
 OLD, NEW = Share.places
 NOW_MS = 1_790_000_000_000

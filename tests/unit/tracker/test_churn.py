@@ -16,7 +16,8 @@ from koff.tracker.shard import Shard
 from koff.tracker.topic_ids import fold_topic_id
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
-from tests.unit.builders import Consumer, Pair, commit
+from tests.group_records import Consumer
+from tests.unit.builders import Pair, commit
 from tests.unit.tracker.share_groups import share, snapshot_of
 
 START_MS = 1_790_000_000_000

@@ -11,7 +11,8 @@ import pytest
 from koff.errors import KoffError
 from koff.records import DecodedMessage
 from koff.tracker.groups import GroupTable
-from tests.unit.builders import Consumer, golden_messages, gone, said
+from tests.group_records import Consumer, gone
+from tests.unit.builders import golden_messages, said
 from tests.unit.lives import compacted, history, replayed, views
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from koff.records import encode
 from koff.tracker import ShareLag, Tracker
-from tests.unit.builders import Consumer, Share, commit, committed, gone
+from tests.group_records import Consumer, Share, gone
+from tests.unit.builders import commit, committed
 from tests.unit.tracker.share_groups import (
     NOW_MS,
     OLD,

@@ -15,7 +15,8 @@ from koff.tracker import Snapshot, State, Tracker
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_keys import commit_key, key_hashes
 from koff.tracker.saved_ends import restore_ends, save_ends
-from tests.unit.builders import Share, commit
+from tests.group_records import Share
+from tests.unit.builders import commit
 from tests.unit.lives import history
 from tests.unit.tracker.share_groups import share, snapshot_of
 

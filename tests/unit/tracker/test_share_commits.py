@@ -10,7 +10,8 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Share, apply, classic_group, commit, committed, list_unread
+from tests.group_records import Share
+from tests.unit.builders import apply, classic_group, commit, committed, list_unread
 from tests.unit.tracker.share_groups import (
     NEW,
     OLD,

@@ -10,7 +10,8 @@ from koff.records import encode
 from koff.tracker import Group, Snapshot, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
-from tests.unit.builders import Consumer, Share, classic_group, commit, gone
+from tests.group_records import Consumer, Share, gone
+from tests.unit.builders import classic_group, commit
 from tests.unit.tracker.share_groups import HOME, NOW_MS, apply_home, build_tracker, share, snapshot_of
 
 

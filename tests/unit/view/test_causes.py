@@ -16,7 +16,8 @@ from koff.view.cause_texts import Finding
 from koff.view.causes import MOST_OFFSETS
 from koff.view.cluster_view import ClusterView, MonitorStats
 from koff.view.verdicts import attach_verdicts
-from tests.unit.builders import apply, assign, classic_group, commit
+from tests.group_records import assign
+from tests.unit.builders import apply, classic_group, commit
 from tests.unit.serve.views import NOW_MS, READY
 
 STEP_S = 10
@@ -43,7 +44,7 @@ class Life:
     def join(self, owned: Mapping[str, tuple[int, ...]]) -> None:
         """The group rebalances: these are its members now, with these partitions."""
         self.generation += 1
-        members = {name: assign("t", *partitions) for name, partitions in owned.items()}
+        members = {name: assign(("t", partitions)) for name, partitions in owned.items()}
         self.apply([classic_group("g", members, generation=self.generation, since_ms=self.now_ms)])
 
     def apply(self, pairs: Iterable[tuple[bytes, bytes | None]]) -> None:

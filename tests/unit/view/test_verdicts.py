@@ -20,7 +20,8 @@ from koff.tracker import Objective, State
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import Views
 from koff.view.incidents import Incident, Step, build_key
-from tests.unit.builders import assign, classic_group, commit
+from tests.group_records import assign
+from tests.unit.builders import classic_group, commit
 from tests.unit.view.test_causes import Life
 
 
@@ -226,7 +227,7 @@ def test_a_topic_to_which_no_member_subscribes_any_more_is_told_once_and_does_no
     life = Life()
     life.pass_s(60, commits=(), reads=dict.fromkeys(range(4), 0))  # late enough for koff to look who reads
     list_kinds(life)
-    key, value = classic_group("g", {"a": assign("u", 0)}, generation=9, since_ms=life.now_ms)
+    key, value = classic_group("g", {"a": assign(("u", (0,)))}, generation=9, since_ms=life.now_ms)
     assert value is not None
     life.apply([(key, value.replace(b"\x01\x00\x01t", b"\x01\x00\x01u"))])  # what it subscribes to
     life.pass_s(300, commits=())

@@ -14,7 +14,8 @@ from koff.monitor.requests import Failed, Polled, Read, ReadFailed, Records, Top
 from koff.records import encode
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import PartitionLag, ShareLag
-from tests.unit.builders import Share, commit
+from tests.group_records import Share
+from tests.unit.builders import commit
 from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 from tests.unit.tracker.share_groups import snapshot_of
 

@@ -22,8 +22,9 @@ from koff.view.cluster_view import (
     TopicFacts,
     Views,
 )
+from tests.group_records import Consumer, Share
 from tests.unit import builders
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Pair, Share, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit
 from tests.unit.serve.views import NOW_MS, READY, Row, judge, withhold_rows
 
 DOWN = Readiness(False, "not ready: no broker responds")

@@ -19,7 +19,8 @@ from koff.records import encode
 from koff.serve.api.group_objects import CLUSTER_GROUP, ROW
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.view.lag_history import STEP_S
-from tests.unit.builders import Streams, commit
+from tests.group_records import Streams
+from tests.unit.builders import commit
 from tests.unit.serve.api.clusters import (
     AWAY,
     EMPTY,

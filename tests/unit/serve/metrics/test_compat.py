@@ -21,7 +21,8 @@ from koff.serve.metrics.exposition import Exposition
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
-from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, apply, classic_group, commit, consumer_group
+from tests.group_records import TOPIC_ID
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit, consumer_group
 from tests.unit.serve.metrics.served import values
 from tests.unit.serve.metrics.test_families import needs_promtool
 from tests.unit.serve.views import NOW_MS, Row, Source, take_view, withhold

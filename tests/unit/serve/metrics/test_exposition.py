@@ -14,7 +14,8 @@ from koff.records import encode
 from koff.serve.metrics.exposition import Exposition
 from koff.serve.metrics.families import FAMILIES
 from koff.tracker import Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit
+from tests.group_records import Consumer
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
 from tests.unit.serve.metrics.served import text, two_groups
 from tests.unit.serve.views import EVERYTHING, NOW_MS, Row, build_view, take_view, withhold
 
