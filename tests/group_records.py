@@ -36,7 +36,10 @@ def gone(record: Any) -> Any:
 
 def assign(*topics: tuple[str, Iterable[int]]) -> bytes:
     """The assignment of a member of a classic group: partitions by topic."""
-    parts = (_string(topic) + _array(number.to_bytes(4) for number in numbers) for topic, numbers in topics)
+    parts = (
+        _string(topic) + _array(number.to_bytes(4, signed=True) for number in numbers)
+        for topic, numbers in topics
+    )
     return b"\0\0" + _array(parts) + b"\xff" * 4
 
 
