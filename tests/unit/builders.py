@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from koff.records import (
     OffsetCommit,
     OffsetCommitValue,
     decode,
-    decode_share_state,
     encode,
 )
 from koff.tracker import LaggingRow, Snapshot, Tracker
@@ -112,20 +109,6 @@ def consumer_group(
     return [encode(record) for record in written]
 
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "golden.jsonl"
-
-
 def said(record: Any) -> DecodedMessage:
     """The record as it comes off the wire."""
     return decode(*encode(record))
-
-
-def golden_messages(topic: str = "__consumer_offsets") -> list[DecodedMessage]:
-    """What a broker wrote, in log order, one partition after the other."""
-    read = decode if topic == "__consumer_offsets" else decode_share_state
-    with GOLDEN.open(encoding="utf-8") as lines:
-        cases = [case for case in map(json.loads, lines) if case["topic"] == topic]
-    return [
-        read(bytes.fromhex(case["key_hex"]), case["value_hex"] and bytes.fromhex(case["value_hex"]))
-        for case in cases
-    ]

@@ -12,8 +12,9 @@ from koff.errors import KoffError
 from koff.records import DecodedMessage
 from koff.tracker.groups import GroupTable
 from tests.group_records import Consumer, gone
-from tests.unit.builders import golden_messages, said
+from tests.unit.builders import said
 from tests.unit.lives import compacted, history, replayed, views
+from tests.unit.records.decoding import golden_messages
 
 
 @pytest.mark.parametrize("seed", range(40))

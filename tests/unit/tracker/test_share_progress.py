@@ -10,7 +10,8 @@ from koff.lag import share_committed_offset
 from koff.records import ShareSnapshot, decode_share_state, encode
 from koff.tracker.share_progress import SharePartition, ShareProgress
 from tests.group_records import gone
-from tests.unit.builders import commit, golden_messages
+from tests.unit.builders import commit
+from tests.unit.records.decoding import golden_messages
 from tests.unit.tracker.share_groups import OLD, snapshot_record, update_record
 
 MOST = (1 << 63) - 1

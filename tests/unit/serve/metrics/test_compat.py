@@ -23,6 +23,7 @@ from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.group_records import TOPIC_ID
 from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit, consumer_group
+from tests.unit.records.decoding import GOLDEN
 from tests.unit.serve.metrics.served import values
 from tests.unit.serve.metrics.test_families import needs_promtool
 from tests.unit.serve.views import NOW_MS, Row, Source, take_view, withhold
@@ -31,87 +32,7 @@ BOTH = ("kminion", "kafka_exporter")
 NAMES = {family.name for exporter in BOTH for family in COMPAT_FAMILIES[exporter]}
 NOTHING_ASSIGNED = bytes.fromhex("0000 00000000 ffffffff")
 
-EXPECTED = """\
-# TYPE kminion_kafka_consumer_group_info gauge
-kminion_kafka_consumer_group_info{cluster="c",group_id="g",protocol="range",protocol_type="consumer",\
-state="Stable",coordinator_id="5"} 1
-kminion_kafka_consumer_group_info{cluster="c",group_id="h",protocol="",protocol_type="",state="Empty",\
-coordinator_id="5"} 0
-# TYPE kminion_kafka_consumer_group_members gauge
-kminion_kafka_consumer_group_members{cluster="c",group_id="g"} 2
-kminion_kafka_consumer_group_members{cluster="c",group_id="h"} 0
-# TYPE kminion_kafka_consumer_group_empty_members gauge
-kminion_kafka_consumer_group_empty_members{cluster="c",group_id="g"} 1
-# TYPE kminion_kafka_consumer_group_topic_members gauge
-kminion_kafka_consumer_group_topic_members{cluster="c",group_id="g",topic_name="t"} 1
-# TYPE kminion_kafka_consumer_group_topic_assigned_partitions gauge
-kminion_kafka_consumer_group_topic_assigned_partitions{cluster="c",group_id="g",topic_name="t"} 2
-# TYPE kminion_kafka_consumer_group_topic_offset_sum gauge
-kminion_kafka_consumer_group_topic_offset_sum{cluster="c",group_id="g",topic_name="t"} 10
-kminion_kafka_consumer_group_topic_offset_sum{cluster="c",group_id="h",topic_name="u"} 2
-# TYPE kminion_kafka_consumer_group_topic_partition_lag gauge
-kminion_kafka_consumer_group_topic_partition_lag{cluster="c",group_id="g",topic_name="t",partition_id="0"} 6
-kminion_kafka_consumer_group_topic_partition_lag{cluster="c",group_id="g",topic_name="t",partition_id="1"} 0
-kminion_kafka_consumer_group_topic_partition_lag{cluster="c",group_id="h",topic_name="u",partition_id="0"} 5
-# TYPE kminion_kafka_consumer_group_topic_lag gauge
-kminion_kafka_consumer_group_topic_lag{cluster="c",group_id="g",topic_name="t"} 6
-kminion_kafka_consumer_group_topic_lag{cluster="c",group_id="h",topic_name="u"} 5
-# TYPE kminion_kafka_consumer_group_offset_commits_total counter
-kminion_kafka_consumer_group_offset_commits_total{cluster="c",group_id="g"} 2
-kminion_kafka_consumer_group_offset_commits_total{cluster="c",group_id="h"} 1
-# TYPE kminion_kafka_topic_info gauge
-kminion_kafka_topic_info{cluster="c",topic_name="t",partition_count="2",replication_factor="3"} 1
-kminion_kafka_topic_info{cluster="c",topic_name="u",partition_count="2",replication_factor="1"} 1
-# TYPE kminion_kafka_topic_partition_low_water_mark gauge
-kminion_kafka_topic_partition_low_water_mark{cluster="c",topic_name="t",partition_id="0"} 1
-kminion_kafka_topic_partition_low_water_mark{cluster="c",topic_name="t",partition_id="1"} 2
-# TYPE kminion_kafka_topic_partition_high_water_mark gauge
-kminion_kafka_topic_partition_high_water_mark{cluster="c",topic_name="t",partition_id="0"} 10
-kminion_kafka_topic_partition_high_water_mark{cluster="c",topic_name="t",partition_id="1"} 5
-kminion_kafka_topic_partition_high_water_mark{cluster="c",topic_name="u",partition_id="0"} 7
-# TYPE kminion_kafka_topic_low_water_mark_sum gauge
-kminion_kafka_topic_low_water_mark_sum{cluster="c",topic_name="t"} 3
-# TYPE kminion_kafka_topic_high_water_mark_sum gauge
-kminion_kafka_topic_high_water_mark_sum{cluster="c",topic_name="t"} 15
-# TYPE kminion_kafka_topic_log_dir_size_total_bytes gauge
-kminion_kafka_topic_log_dir_size_total_bytes{cluster="c",topic_name="t"} 60
-kminion_kafka_topic_log_dir_size_total_bytes{cluster="c",topic_name="u"} 1
-# TYPE kminion_kafka_broker_log_dir_size_total_bytes gauge
-kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="1"} 11
-kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="2"} 20
-kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="5"} 37
-# TYPE kminion_kafka_cluster_info gauge
-kminion_kafka_cluster_info{cluster="c",broker_count="3"} 1
-# TYPE kafka_consumergroup_current_offset gauge
-kafka_consumergroup_current_offset{cluster="c",consumergroup="g",topic="t",partition="0"} 4
-kafka_consumergroup_current_offset{cluster="c",consumergroup="g",topic="t",partition="1"} 6
-kafka_consumergroup_current_offset{cluster="c",consumergroup="h",topic="u",partition="0"} 2
-# TYPE kafka_consumergroup_current_offset_sum gauge
-kafka_consumergroup_current_offset_sum{cluster="c",consumergroup="g",topic="t"} 10
-kafka_consumergroup_current_offset_sum{cluster="c",consumergroup="h",topic="u"} 2
-# TYPE kafka_consumergroup_lag gauge
-kafka_consumergroup_lag{cluster="c",consumergroup="g",topic="t",partition="0"} 6
-kafka_consumergroup_lag{cluster="c",consumergroup="g",topic="t",partition="1"} 0
-kafka_consumergroup_lag{cluster="c",consumergroup="h",topic="u",partition="0"} 5
-# TYPE kafka_consumergroup_lag_sum gauge
-kafka_consumergroup_lag_sum{cluster="c",consumergroup="g",topic="t"} 6
-kafka_consumergroup_lag_sum{cluster="c",consumergroup="h",topic="u"} 5
-# TYPE kafka_consumergroup_members gauge
-kafka_consumergroup_members{cluster="c",consumergroup="g"} 2
-kafka_consumergroup_members{cluster="c",consumergroup="h"} 0
-# TYPE kafka_brokers gauge
-kafka_brokers{cluster="c"} 3
-# TYPE kafka_topic_partitions gauge
-kafka_topic_partitions{cluster="c",topic="t"} 2
-kafka_topic_partitions{cluster="c",topic="u"} 2
-# TYPE kafka_topic_partition_current_offset gauge
-kafka_topic_partition_current_offset{cluster="c",topic="t",partition="0"} 10
-kafka_topic_partition_current_offset{cluster="c",topic="t",partition="1"} 5
-kafka_topic_partition_current_offset{cluster="c",topic="u",partition="0"} 7
-# TYPE kafka_topic_partition_oldest_offset gauge
-kafka_topic_partition_oldest_offset{cluster="c",topic="t",partition="0"} 1
-kafka_topic_partition_oldest_offset{cluster="c",topic="t",partition="1"} 2
-"""
+EXPECTED = (GOLDEN / "compat_metrics.prom").read_text()
 """Of topic u, koff samples one of two partitions, so that there is no sum. Its log start is not known."""
 
 
