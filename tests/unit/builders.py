@@ -1,7 +1,5 @@
 """Records as tests want them: a group commits, a group rebalances, bytes included."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 
@@ -17,6 +15,7 @@ from koff.records import (
 )
 from koff.tracker import LaggingRow, Snapshot, Tracker
 from tests.group_records import TOPIC_ID, Consumer, assign, classic_group_record, classic_member, gone
+from tests.unit.records import decoding
 
 Pair = tuple[bytes, bytes | None]
 
@@ -107,6 +106,9 @@ def consumer_group(
             Consumer.current(group, member, member_epoch, {TOPIC_ID: (3,)}, state=state),
         ]
     return [encode(record) for record in written]
+
+
+GOLDEN = decoding.GOLDEN / "golden.jsonl"
 
 
 def said(record: Any) -> DecodedMessage:
