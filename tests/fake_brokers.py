@@ -1,7 +1,5 @@
 """Brokers on loopback that answer a few requests as a test tells them. kio encodes all but Fetch."""
 
-from __future__ import annotations
-
 import io
 import socket
 import struct

@@ -1,7 +1,5 @@
 """A Kafka of three brokers behind fault proxies, with groups whose lags the test knows at every moment."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterator

@@ -1,7 +1,5 @@
 """The records of groups of every kind, as coordinators write them."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar

@@ -3,8 +3,6 @@
 A `Picture` is flat: a line of text per fact, so that two of them differ in lines that people can read.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The rest of the life of scripted_life.py: transactions, what administrators do, what brokers suffer."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """A life of dozens of real groups of every kind, step by step: how members come, go and change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """A provider of bearer tokens on loopback, as OpenID Connect has it."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.parse

@@ -1,7 +1,5 @@
 """Each benchmark runs at its smallest size and prints its figures as JSON."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

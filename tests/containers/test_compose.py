@@ -1,7 +1,5 @@
 """The compose file: Kafka, koff and Prometheus started from it, and a lag queried from Prometheus."""
 
-from __future__ import annotations
-
 import json
 import urllib.parse
 from collections.abc import Iterator

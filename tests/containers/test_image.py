@@ -1,7 +1,5 @@
 """koff's image beside a Kafka, joined to its network namespace as a sidecar is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import docker

@@ -1,7 +1,5 @@
 """koff's image without another container: address, health and user, and each log-in of docs/security.md."""
 
-from __future__ import annotations
-
 import base64
 import re
 import urllib.parse

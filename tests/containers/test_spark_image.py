@@ -1,7 +1,5 @@
 """koff's image with Spark: `koff pipeline` writes tables and a report, and downloads nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Wheel and sdist, each installed into an empty environment of Debian's Python in a container."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterator

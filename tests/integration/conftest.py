@@ -1,7 +1,5 @@
 """Tests of the client leave no thread, file or connection behind."""
 
-from __future__ import annotations
-
 import pytest
 
 OF_CLIENT = ("cluster", "coordinators", "key_hashes", "list_offsets", "multicluster", "zookeeper")

@@ -3,8 +3,6 @@
 The rules are those of deploy/, with patience of a second: `tests/unit/deploy/test_rules.py` has their times.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

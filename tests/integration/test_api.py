@@ -1,7 +1,5 @@
 """The API of `koff monitor` on a real Kafka: the groups of `koff lag`, and Burrow's paths."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """`koff.client.cluster.Cluster` against a real Kafka."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.client import ClusterConf

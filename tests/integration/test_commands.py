@@ -1,7 +1,5 @@
 """The commands that koff offers to copy do what they say, run by Kafka's own tools."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import Any

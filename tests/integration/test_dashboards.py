@@ -1,7 +1,5 @@
 """The queries of the dashboards and of the rules, in a real Prometheus that scrapes koff on live groups."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

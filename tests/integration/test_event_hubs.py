@@ -1,7 +1,5 @@
 """A broker that supports what Azure Event Hubs does, by its documentation."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from collections import Counter

@@ -1,7 +1,5 @@
 """Wheel and sdist, each installed by pip into an empty environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

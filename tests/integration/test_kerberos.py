@@ -1,7 +1,5 @@
 """SASL/GSSAPI with a real center and a real broker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path

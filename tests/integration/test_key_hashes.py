@@ -1,7 +1,5 @@
 """The partitions of keys, compared with those that librdkafka chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Groups of every kind live their lives on a real Kafka, and `koff printer` shows each step of them."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`koff monitor` before a broker whose responses are wrong: it serves no wrong number, and recovers."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import random

@@ -1,7 +1,5 @@
 """`koff printer` and `koff.Consumer` on a real Kafka."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

@@ -1,7 +1,5 @@
 """The fixtures that koff gives to pytest, in a test run of somebody else's."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Record batches and message sets, compared with what Kafka's own code writes and reads."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 from pathlib import Path

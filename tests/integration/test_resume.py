@@ -1,7 +1,5 @@
 """`koff monitor --state-dir`: the next process goes on where the one before was, however that one ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

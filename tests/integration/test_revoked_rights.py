@@ -1,7 +1,5 @@
 """koff loses its rights while it runs, and gets them back: nothing was deleted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """koff with exactly the rights that docs/security.md names, over SASL_SSL, on two brokers."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

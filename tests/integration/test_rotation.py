@@ -1,7 +1,5 @@
 """A password, or a client certificate, that is changed while koff runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The live view in a real terminal, tmux: sizes, keys, lost brokers, and how it leaves the terminal."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

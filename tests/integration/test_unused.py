@@ -1,7 +1,5 @@
 """`koff unused` on a real Kafka: what it names, and that its commands delete that and nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Groups on ZooKeeper whose offset manager fails, whose partitions differ in load, or that lose ZooKeeper."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """A group of members of koff and of the Go library: each partition has an owner, whoever comes and goes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 

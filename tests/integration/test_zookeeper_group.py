@@ -1,7 +1,5 @@
 """Consumer groups on a real ZooKeeper and a real Kafka: what each promise of theirs comes to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Members of a group that are killed with -9 on a three-server ZooKeeper, of which a server is killed too."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

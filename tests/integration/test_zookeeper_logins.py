@@ -1,7 +1,5 @@
 """Sessions that log in to ZooKeeper by digest or SASL, or that speak TLS; groups whose brokers need TLS."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """koff watching groups that keep their offsets in ZooKeeper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any

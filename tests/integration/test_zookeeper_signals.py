@@ -1,7 +1,5 @@
 """A member of a group on ZooKeeper gets a signal, and leaves the group."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

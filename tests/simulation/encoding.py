@@ -1,7 +1,5 @@
 """The bytes of the records of the model. Most are encoded by `koff.records`, which is not under test here."""
 
-from __future__ import annotations
-
 import struct
 from base64 import urlsafe_b64decode
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """FetchGroups as koff's client carries it out: round after round, until the coordinators agree."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The logs of the model do what a broker's do, and its truth remembers what was true when."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The model of a cluster does what Kafka does, and knows what is true in it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What the runs rely on: the contract's checks, the network, the fault plan."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from contextlib import nullcontext

@@ -3,8 +3,6 @@
 Batches are in the order in which Apache Kafka 4.3 writes them (docs/records-format.md 4.5 to 4.8).
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """koff on older Kafkas: each row equals what that version's own tool says. `make test-versions` runs this."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack

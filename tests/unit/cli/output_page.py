@@ -1,7 +1,5 @@
 """The tables of docs/output.md. `python -m tests.unit.cli.output_page` writes them into the page."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

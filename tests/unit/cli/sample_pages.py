@@ -3,8 +3,6 @@
 `python -m tests.unit.cli.sample_pages` writes them into the pages.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

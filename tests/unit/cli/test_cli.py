@@ -1,7 +1,5 @@
 """The command line: help, environment, refusals."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

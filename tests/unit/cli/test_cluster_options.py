@@ -1,7 +1,5 @@
 """Which cluster `koff lag` and `koff printer` connect to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`koff config`: checks koff.yaml, and shows what koff makes of it."""
 
-from __future__ import annotations
-
 import json
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`koff decode` on pairs from standard input."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """Which folders of a broker `koff decode segments` reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

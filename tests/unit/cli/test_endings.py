@@ -1,7 +1,5 @@
 """How a process of koff ends: its exit code, all of its output, and no thread that delays it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

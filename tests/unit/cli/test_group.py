@@ -1,7 +1,5 @@
 """The page of one group, and its history from the log."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """`koff health`: what a probe of a container gets."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`koff help`: the help of each command, and lists that the code has."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

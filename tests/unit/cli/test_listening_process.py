@@ -1,7 +1,5 @@
 """Where a running koff listens, as /proc says it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

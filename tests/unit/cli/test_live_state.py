@@ -1,7 +1,5 @@
 """The keys of the live view."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.cli.live_state import LiveState, Screen, Window, press_key

@@ -1,7 +1,5 @@
 """Where log lines go."""
 
-from __future__ import annotations
-
 import pytest
 import structlog
 

@@ -1,7 +1,5 @@
 """malloc is set up once, and only where it can be and the user has not done it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """The samples of koff.yaml in docs/managed: `koff config check` accepts them, and koff knows the service."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`koff mcp`, asked by the client of the official SDK."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

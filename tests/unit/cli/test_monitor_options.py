@@ -1,7 +1,5 @@
 """What `koff monitor` makes of its options. tests/unit/config/test_settings.py has each of them."""
 
-from __future__ import annotations
-
 import gc
 import re
 import signal

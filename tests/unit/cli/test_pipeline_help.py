@@ -1,7 +1,5 @@
 """`koff pipeline COMMAND --help`: sections, and no variable beside each option."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

@@ -1,7 +1,5 @@
 """The bar of long commands."""
 
-from __future__ import annotations
-
 import io
 import itertools
 

@@ -1,7 +1,5 @@
 """`koff push`: what a receiver of OTLP gets is what /metrics has."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`koff rules`: the rules file, and objectives as sloth and pyrra take them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The samples of output in README.md and docs/ are what the commands print."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.unit.cli.sample_pages import ROOT, build_samples, fill_page

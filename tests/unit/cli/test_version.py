@@ -1,7 +1,5 @@
 """`koff version --verbose` says what is installed, and how to get what is missing."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 import pytest

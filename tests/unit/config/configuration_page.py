@@ -1,7 +1,5 @@
 """The tables of docs/configuration.md. `python -m tests.unit.config.configuration_page` writes them there."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The koff.yaml that `koff quickstart` writes is right, as it is and with what it offers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

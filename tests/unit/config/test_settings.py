@@ -1,7 +1,5 @@
 """What follows from the declaration of a setting: schema, option, page, and what a reload does."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several monitors in one process, without Kafka: what is served of them, and what a reload does."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

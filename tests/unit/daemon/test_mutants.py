@@ -1,7 +1,5 @@
 """Mutants of koff.yaml: `check`, a start and a reload say what is wrong, and nothing else happens."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A real `koff monitor` that gets SIGHUP, with files that are no configuration. No Kafka is there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -3,8 +3,6 @@
 `python -m tests.unit.deploy.chart_readme` writes it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

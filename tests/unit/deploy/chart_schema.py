@@ -3,8 +3,6 @@
 `python -m tests.unit.deploy.chart_schema` writes them there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 `python -m tests.unit.deploy.rules_file` writes both.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """What the Helm chart in deploy/helm makes of its values."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

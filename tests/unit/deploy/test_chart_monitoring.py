@@ -1,7 +1,5 @@
 """What the chart makes for Prometheus, Grafana and their operators."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which values the Helm chart refuses, and that it makes valid objects of all others."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

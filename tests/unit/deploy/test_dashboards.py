@@ -1,7 +1,5 @@
 """The dashboards of grafana/: they are what build.py makes, and show what koff serves by default."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The lock files: the images have each library that `koff monitor` may need. The files name no registry."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The objects for Kubernetes in deploy/: schemas, and what they say about koff."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

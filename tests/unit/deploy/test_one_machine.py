@@ -1,7 +1,5 @@
 """The files of deploy/ for one machine: Prometheus' configuration, and the unit of systemd."""
 
-from __future__ import annotations
-
 import configparser
 import shlex
 import shutil

@@ -3,8 +3,6 @@
 `tests/simulation/recorded_lives.py` has recorded the lives from koff's core in virtual time.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -5,8 +5,6 @@ parses those in blocks of code: the command and its options exist, and the value
 in the text, the command and the names of options are checked. `RUN_BY` says which test runs each command.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Each link of the pages leads to a file and a heading that are there, and each page is on the site."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

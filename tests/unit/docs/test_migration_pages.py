@@ -1,7 +1,5 @@
 """docs/migration/ names what there is: koff's families and keys, and all families of `compat`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

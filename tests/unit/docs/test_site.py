@@ -1,7 +1,5 @@
 """What the hooks of the site make of the pages: links out of docs/, and llms.txt."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Processes of the test kit that are frozen."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """A topic is created once, also when librdkafka drops the request."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from types import SimpleNamespace
 

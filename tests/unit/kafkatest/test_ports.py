@@ -1,7 +1,5 @@
 """Which ports are free for a server."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which rows are withheld, and when koff is ready."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

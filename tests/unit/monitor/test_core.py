@@ -1,7 +1,5 @@
 """What the simulation does not show of the core: inputs that cannot be used, and late results."""
 
-from __future__ import annotations
-
 import gc
 import re
 import subprocess

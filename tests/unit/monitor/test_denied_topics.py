@@ -1,7 +1,5 @@
 """A topic that koff may not describe any more was not deleted: its rows are unknown, and none is withheld."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

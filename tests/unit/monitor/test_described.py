@@ -1,7 +1,5 @@
 """What coordinators describe, in the tracker: as if the records had built it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A partition is current at t if the position has reached the high watermark that was requested at t."""
 
-from __future__ import annotations
-
 from koff.monitor.followed_partition import MAX_WATERMARKS, FollowedPartition
 from koff.monitor.requests import Records, Watermarks
 from tests.unit.monitor.fakes import at

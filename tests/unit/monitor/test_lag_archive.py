@@ -1,7 +1,5 @@
 """What is kept of groups for longer than an hour."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

@@ -1,7 +1,5 @@
 """What the core requests of internal topics, and what it says about them."""
 
-from __future__ import annotations
-
 from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.topics import FetchTopics
 from tests.unit.monitor.driven import OFFSETS, Driven

@@ -1,7 +1,5 @@
 """The loop that owns the core: inputs in order, shared views, and faults that end nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A topic that was deleted and created again: what is known of the old one is not taken for the new one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Partitions of the offsets topic begin with what the coordinators said, each by itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

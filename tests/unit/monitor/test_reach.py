@@ -1,7 +1,5 @@
 """Which brokers are there: any of them is asked when one does not respond, and another cluster is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.duties.offsets import FetchOffsets

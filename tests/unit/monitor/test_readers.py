@@ -1,7 +1,5 @@
 """The threads that read internal topics: what they post, what they read on after, and what ends nothing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

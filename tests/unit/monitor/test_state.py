@@ -1,7 +1,5 @@
 """The folder of saved state: what was written comes back, and nothing else ever does."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib

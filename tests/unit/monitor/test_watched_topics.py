@@ -1,7 +1,5 @@
 """The topics whose offsets are requested although no group reads them."""
 
-from __future__ import annotations
-
 from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched

@@ -1,7 +1,5 @@
 """The threads that carry out requests: a hanging one delays no other, and every request has a result."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Record batches and message sets as Python objects. tests/integration compares them with Kafka's code."""
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Frames, headers, requests and responses: what a client encodes, a broker decodes, and vice versa."""
 
-from __future__ import annotations
-
 import struct
 from datetime import timedelta
 from typing import Any

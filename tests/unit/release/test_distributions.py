@@ -1,7 +1,5 @@
 """What is in wheel and sdist."""
 
-from __future__ import annotations
-
 import email
 import subprocess
 import tarfile

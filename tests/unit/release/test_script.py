@@ -1,7 +1,5 @@
 """The script that says whether the source tree may be released."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

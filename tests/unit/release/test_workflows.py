@@ -1,7 +1,5 @@
 """GitHub's workflows: they call what there is, with no more rights than necessary."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

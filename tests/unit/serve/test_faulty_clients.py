@@ -1,7 +1,5 @@
 """Clients that hang, trickle, vanish or send nonsense: none delays another, and none gets a traceback."""
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """The server: one view for each response, and what is sent when there is none."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Renders of /metrics: shared, kept, and no hindrance for other requests."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from koff.kafkatest import wait_until

@@ -1,7 +1,5 @@
 """What is served of several clusters: each family once, with the series of all of them."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Prometheus' web configuration file: what it may say, and what koff refuses."""
 
-from __future__ import annotations
-
 import builtins
 import ssl
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Views without a cluster behind them, for tests of what is served."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Share groups as tests want them: their state, their records, and what a tracker shows of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from koff.records import ShareSnapshot, ShareSnapshotValue, ShareUpdate, ShareUpdateValue, encode

@@ -1,7 +1,5 @@
 """Groups and topics that come and go: what is known stays right, and does not grow."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How many commits of each group were applied as they were made."""
 
-from __future__ import annotations
-
 from koff.tracker import Tracker
 from tests.unit.builders import Pair, commit
 

@@ -1,7 +1,5 @@
 """Lags of share groups that coordinators returned, in place of share state that may not be read."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

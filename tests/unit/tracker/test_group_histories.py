@@ -1,7 +1,5 @@
 """Groups after whole histories: scripted ones, compacted and saved, and what a broker wrote."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

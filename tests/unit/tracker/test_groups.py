@@ -1,7 +1,5 @@
 """Groups of every kind, record by record, by docs/records-format.md 4.5 to 4.8."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What any client may write, and no broker can mean: it is left out and counted, and the rest is used."""
 
-from __future__ import annotations
-
 import random
 import struct
 

@@ -1,7 +1,5 @@
 """A snapshot shares what has not changed with the one before, and shows all that has."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import re

@@ -3,8 +3,6 @@
 The records of both groups come from several partitions, in any order.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from koff.records import encode

@@ -1,7 +1,5 @@
 """What a tracker saved and another restored: the same state, and the same life from there on."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """A tracker that began with what coordinators said, and a tail: the same as one that read everything."""
 
-from __future__ import annotations
-
 import copy
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Commits of share groups: the partition of `__share_group_state` and the topic that they belong to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Share state of groups that do not exist: a share group exists while it has records in the offsets topic."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """The replay of `__share_group_state`, and what share groups have yet to read."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

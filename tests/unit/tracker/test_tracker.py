@@ -1,7 +1,5 @@
 """The tracker: batches of records in, the state of all groups out."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.lag import Status

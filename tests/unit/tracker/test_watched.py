@@ -1,7 +1,5 @@
 """The partitions to sample, and the topics to name: kept up to date group by group."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

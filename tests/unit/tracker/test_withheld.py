@@ -1,7 +1,5 @@
 """Rows that are not current: no number of them is served, and no sum that they belong to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

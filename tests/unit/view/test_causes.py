@@ -1,7 +1,5 @@
 """Why groups lag, from records to sentences: each incident is named. A group that keeps up has no cause."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The last hour of lags."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Managed services by name: which names belong to which, and that each has a page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

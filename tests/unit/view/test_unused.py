@@ -1,7 +1,5 @@
 """What koff says of groups and topics that nobody uses, and when it says nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

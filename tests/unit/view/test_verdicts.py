@@ -1,7 +1,5 @@
 """The verdicts of a view: of groups that live, with objectives, and when groups come and go."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

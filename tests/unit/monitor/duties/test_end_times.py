@@ -1,7 +1,5 @@
 """The requests for offsets by time, and when the tracker gets their results."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.duties import end_times

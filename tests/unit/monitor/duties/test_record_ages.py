@@ -1,7 +1,5 @@
 """Which records are read to find out how old they are, at what rate, and what becomes of the results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

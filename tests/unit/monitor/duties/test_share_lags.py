@@ -1,7 +1,5 @@
 """Share groups whose state may not be read have the lags that their coordinators return."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """An answer of ZooKeeper stays current until the next one is there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """The retention of each internal topic is requested for itself, again and again."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.duties.retention import (

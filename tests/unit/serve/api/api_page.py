@@ -1,7 +1,5 @@
 """The examples of docs/api.md. `python -m tests.unit.serve.api.api_page` writes their output into it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/api.md says what the API does."""
 
-from __future__ import annotations
-
 from koff.serve.api.endpoints import ENDPOINTS
 from tests.unit.serve.api.api_page import EXAMPLE, PAGE, build_example, fill_page
 

@@ -1,7 +1,5 @@
 """Burrow's read endpoints: its shapes, field for field, and no number that is not true."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Clusters and topics in the API."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Groups as columns: filters and orders are those of the totals, whatever is withheld."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Groups in the API: lists, pages, and one group."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Regular expressions of clients: the usual ones work, and none can stop the process."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

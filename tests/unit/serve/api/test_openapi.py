@@ -1,7 +1,5 @@
 """The OpenAPI description is what the API does."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 from urllib.parse import quote, urlencode

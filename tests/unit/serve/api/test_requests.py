@@ -1,7 +1,5 @@
 """Requests to the API over HTTP, and errors."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

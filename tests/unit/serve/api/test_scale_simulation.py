@@ -1,7 +1,5 @@
 """A group is scaled by `/api/v1/scale` and a stand-in for KEDA, for hours of virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """schemathesis makes requests up from the OpenAPI description: each is responded to as described."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

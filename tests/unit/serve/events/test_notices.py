@@ -1,7 +1,5 @@
 """Two koffs, one of them the standby: what a webhook gets, and what the real server of the first answers."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Events of commits, losses, rebalances and members."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from koff.serve.events.event import Severity

@@ -1,7 +1,5 @@
 """Webhooks against receivers that accept, fail, hang, refuse, redirect, and drop connections."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """A cluster whose views are compared, for tests of events."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any

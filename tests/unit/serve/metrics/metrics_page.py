@@ -1,7 +1,5 @@
 """The tables of docs/metrics.md. `python -m tests.unit.serve.metrics.metrics_page` writes them there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The families of kminion and kafka_exporter: koff's numbers under their names and labels."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Mapping

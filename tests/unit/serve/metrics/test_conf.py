@@ -1,7 +1,5 @@
 """Which series are served: families, granularity, and the limit."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The exposition: what a scrape shows, to the byte."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

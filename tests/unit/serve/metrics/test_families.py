@@ -1,7 +1,5 @@
 """The families: the data, docs/metrics.md, what is served, and Prometheus' rules agree."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

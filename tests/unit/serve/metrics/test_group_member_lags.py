@@ -1,7 +1,5 @@
 """What /metrics says of the members of groups: who is slow."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What /metrics says of groups besides their lags, and of the topics that the cluster lists."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

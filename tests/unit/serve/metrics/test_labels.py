@@ -1,7 +1,5 @@
 """Labels that are found in the names of groups."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

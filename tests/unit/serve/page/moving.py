@@ -1,7 +1,5 @@
 """A cluster whose groups fall behind and catch up as a test says, and the page of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tests of the page show, and how they read it in the browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

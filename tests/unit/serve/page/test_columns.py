@@ -1,7 +1,5 @@
 """Columns that a person chooses, and what is seen as a file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

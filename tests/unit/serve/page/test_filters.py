@@ -1,7 +1,5 @@
 """The strip of counts, the filters, and the history of the browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The page of one group, and of a topic: what is wrong, what to do, and what shows it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The page by the keyboard alone, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.kafkatest import wait_until

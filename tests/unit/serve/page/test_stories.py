@@ -1,7 +1,5 @@
 """Incidents as stories, what a screen reader hears, and the address of a moment."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What koff does not know is never shown as 0: a cluster that is away, a withheld lag, the first minute."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

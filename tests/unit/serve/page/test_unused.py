@@ -1,7 +1,5 @@
 """The groups that nobody uses, in the view of the clusters."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.tracker import Tracker
