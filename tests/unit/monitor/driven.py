@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from koff.monitor.core import Core
 from koff.monitor.core_conf import CoreConf
+from koff.monitor.duties.groups import FetchGroups, GroupsFetched
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.requests import Command, Failed, Polled, Records, Topic, TopicPartition, Watermarks
+from koff.monitor.requests import Command, Failed, Polled, Read, Records, Topic, TopicPartition, Watermarks
+from koff.tracker import Group
+from koff.tracker.commit_columns import CommitColumns
 from koff.view.cluster_view import ClusterView
 from tests.group_records import Share
 
@@ -92,6 +95,11 @@ class Driven:
                 responses += 1
         return responses
 
+    def respond_groups(self, commits: Mapping[tuple[str, str, int], int], **more: Any) -> None:
+        """The coordinators return these commits, with their groups, to the last request."""
+        columns, groups = CommitColumns.from_offsets(commits), {name: Group(name) for name, _, _ in commits}
+        self.give(GroupsFetched(self.last(FetchGroups).id, columns, groups, **more))
+
     def respond_log_end(self, log_end: int = 5) -> None:
         """Responds to all requests for offsets, but not to those by time. Other topics end at 10."""
         ends = {OFFSETS: log_end}
@@ -107,6 +115,17 @@ class Driven:
                 self.list_topics(**(topics or {OFFSETS: 1, "t": 1}))
             self.report_ends(stable=log_end, end=log_end)
             self.respond_log_end(log_end)
+
+    def requests(self, kind: type[Any]) -> list[Any]:
+        return [request for request in self.sent if isinstance(request, kind)]
+
+    def starts(self) -> dict[int, int]:
+        """The partitions that are read by the newest request, and from where."""
+        return {number: place.offset for number, place in self.last(Read).starts.items()}
+
+    def take_texts(self) -> list[str]:
+        """The texts of the events since the last call."""
+        return [event.text for event in self.core.take_events()]
 
     def take_view(self) -> ClusterView:
         return self.core.take_view(self.now())

@@ -10,7 +10,7 @@ import pytest
 
 from koff.monitor.core import HOLD_S
 from koff.monitor.duties.end_offsets import TIMEOUT_S
-from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.groups import FetchGroups
 from koff.monitor.duties.history import HistoryRead, ReadHistory
 from koff.monitor.duties.loading import Load, Loaded
 from koff.monitor.duties.offsets import FetchOffsets
@@ -31,7 +31,6 @@ from koff.monitor.requests import (
 )
 from koff.monitor.saved import Origin, Saved
 from koff.tracker import Group, Shard, Tracker
-from koff.tracker.commit_columns import CommitColumns
 from koff.view.cluster_view import ClusterFacts, TopicFacts
 from tests.unit.builders import commit
 from tests.unit.monitor.driven import IDS, OFFSETS, Driven
@@ -53,12 +52,13 @@ def test_a_record_that_makes_the_tracker_fail_is_skipped_and_counted(monkeypatch
     assert driven.core.logs.offsets.partitions[0].position == 3
 
 
-def test_an_input_that_cannot_be_used_is_counted_and_ends_nothing():
+def test_inputs_and_parts_of_records_that_cannot_be_used_are_counted_and_end_nothing():
     driven = Driven().read()
     driven.give(Polled(OFFSETS, [None]))  # type: ignore[list-item]  # no worker may send this
-    assert len(driven.core.skipped) == 1
-    driven.poll(commit("a", "t", 0, 1))
+    driven.poll(commit("a", "t", 0, 1), commit("a", "t", -1, 1))
     assert driven.groups() == {"a"}
+    skipped = driven.take_view().stats.skipped
+    assert skipped == {"Polled: AttributeError": 1, "impossible partition": 1}
 
 
 def test_a_result_that_comes_after_its_deadline_is_ignored():
@@ -79,7 +79,7 @@ def test_why_the_topic_may_not_be_read_is_said_once_and_that_it_may_again():
         driven.give(ReadFailed(OFFSETS, "grant READ", denied=True), after_s=1)
     driven.give(None, after_s=30)
     driven.poll(commit("a", "t", 0, 1))
-    texts = [event.text for event in driven.core.take_events()]
+    texts = driven.take_texts()
     assert texts.count("topic may not be read") == 1
     assert texts.count("topic may be read again") == 1
     assert driven.groups() == {"a"}
@@ -92,29 +92,27 @@ def test_the_state_of_a_topic_that_was_created_again_meanwhile_is_not_used():
     assert load.origin == Origin("c", OFFSETS, IDS[OFFSETS], 1)
     driven.core.logs.offsets.note_topic(Topic("another", 1))
     driven.give(Loaded(load.id, {}, "nothing was saved"))
-    assert "the saved state is not used" in [event.text for event in driven.core.take_events()]
+    assert "the saved state is not used" in driven.take_texts()
 
 
 # --- Responses that fail, come late, or cannot be used ---------------------------------------------------
-
-
-def respond(driven: Driven, offsets: dict[tuple[str, str, int], int]) -> GroupsFetched:
-    """The coordinators' response to the last request."""
-    groups = {group: Group(group) for group, _, _ in offsets}
-    return GroupsFetched(driven.last(FetchGroups).id, CommitColumns.from_offsets(offsets), groups)
 
 
 def committed(driven: Driven) -> list[int | None]:
     return [row.committed for row in driven.take_view().snapshot.rows()]
 
 
-@pytest.fixture
-def up():
+def start(**conf: Any) -> Driven:
     """A core that has read five commits of group a to t-0: 0 to 4."""
-    driven = Driven().read()
+    driven = Driven(**conf).read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
     driven.run(6)
     return driven
+
+
+@pytest.fixture
+def up():
+    return start()
 
 
 def test_a_failed_request_to_the_coordinators_takes_no_row_back(up):
@@ -122,7 +120,7 @@ def test_a_failed_request_to_the_coordinators_takes_no_row_back(up):
     for _ in range(30):
         up.run(2, log_end=500)
         if up.core.outbox.has(FetchGroups):
-            up.give(respond(up, {("a", "t", 0): 9}))
+            up.respond_groups({("a", "t", 0): 9})
     up.wait_for(FetchGroups)
     up.poll(commit("a", "t", 0, 5), first=5)  # the log may be read again, and this record is old
     up.give(Failed(up.last(FetchGroups).id, "the broker restarts"))
@@ -146,7 +144,7 @@ def test_one_look_holds_back_what_is_read_after_the_logs_until_its_view_is_taken
 
 def is_requested(driven: Driven) -> bool:
     """Whether an offset of the offsets topic was requested."""
-    return any(isinstance(r, FetchOffsets) and (OFFSETS, 0) in r.partitions for r in driven.sent)
+    return any((OFFSETS, 0) in request.partitions for request in driven.requests(FetchOffsets))
 
 
 def test_an_idle_partition_stays_current_by_what_its_leader_returns_to_the_reader(up):
@@ -179,7 +177,7 @@ def test_a_retention_that_is_never_answered_does_not_block_the_start(way):
     driven.respond_log_end()
     for _ in range(30):
         driven.give(None, after_s=1)
-    assert any(isinstance(request, Read) for request in driven.sent)
+    assert driven.requests(Read)
 
 
 def test_a_group_that_commits_to_an_internal_topic_has_a_lag():
@@ -192,9 +190,7 @@ def test_a_group_that_commits_to_an_internal_topic_has_a_lag():
 
 
 def test_a_stored_offset_that_is_impossible_does_not_end_the_requests():
-    driven = Driven(zookeeper_interval_s=5.0).read()
-    driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
-    driven.run(6)
+    driven = start(zookeeper_interval_s=5.0)
     first = driven.last(FetchStoredGroups).id
     driven.give(StoredGroupsFetched(first, {("z", "t", 0): (10**30, 5)}, {"z": Group("z")}))
     driven.run(60)
@@ -202,9 +198,7 @@ def test_a_stored_offset_that_is_impossible_does_not_end_the_requests():
 
 
 def test_a_group_of_zookeeper_that_may_not_be_read_any_more_is_withheld_and_not_deleted():
-    driven = Driven(zookeeper_interval_s=5.0).read()
-    driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
-    driven.run(6)
+    driven = start(zookeeper_interval_s=5.0)
 
     def respond_with(offsets: dict[tuple[str, str, int], tuple[int, int]], **more: Any) -> None:
         while not driven.core.outbox.has(FetchStoredGroups):
@@ -236,7 +230,7 @@ def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(mo
         raise ZeroDivisionError
 
     monkeypatch.setattr(driven.core.tracker, "seed_partitions", fail)
-    driven.give(respond(driven, {("a", "t", 0): 9}))
+    driven.respond_groups({("a", "t", 0): 9})
     assert not driven.core.logs.offsets.partitions[0].is_waiting
     assert driven.core.skipped == {"GroupsFetched: ZeroDivisionError": 1}
 
@@ -245,9 +239,9 @@ def test_partitions_do_not_wait_for_ever_after_a_response_that_cannot_be_used(mo
 def test_the_log_is_never_read_if_the_coordinators_are_the_source(is_failure):
     driven = Driven(start="snapshot", source="coordinators").read()
     request = driven.last(FetchGroups).id
-    driven.give(Failed(request, "refused") if is_failure else respond(driven, {}))
+    driven.give(Failed(request, "refused")) if is_failure else driven.respond_groups({})
     driven.run(20)
-    assert not any(isinstance(request, Read) for request in driven.sent)
+    assert driven.requests(Read) == []
     assert driven.last(FetchGroups).id != request
 
 
@@ -281,7 +275,7 @@ def test_koff_is_not_up_if_the_only_other_row_is_of_a_topic_that_is_gone():
 
 def test_a_history_that_makes_progress_is_not_given_up_and_others_have_their_turn():
     driven = Driven(start="snapshot").read()
-    driven.give(respond(driven, {("a", "t", 0): 9}))
+    driven.respond_groups({("a", "t", 0): 9})
     driven.run(10)
     request = driven.last(ReadHistory)
     for _ in range(30):
@@ -293,7 +287,7 @@ def test_a_history_that_makes_progress_is_not_given_up_and_others_have_their_tur
 
 def test_a_record_that_makes_a_history_fail_is_left_out(monkeypatch):
     driven = Driven(start="snapshot").read()
-    driven.give(respond(driven, {("a", "t", 0): 9}))
+    driven.respond_groups({("a", "t", 0): 9})
     apply = Shard.apply
 
     def fail_on_poison(self: Shard, keys: Any, values: Any, **more: Any) -> None:
@@ -349,14 +343,6 @@ def test_without_permission_the_log_stays_the_source_if_koff_was_told_so():
     driven = Driven(source="log").read()
     driven.give(ReadFailed(OFFSETS, "denied", denied=True))
     assert driven.take_view().stats.source == "log"
-
-
-def test_a_view_counts_inputs_and_parts_of_records_that_were_skipped():
-    driven = Driven().read()
-    driven.give(Polled(OFFSETS, [None]))  # type: ignore[list-item]  # no worker may send this
-    driven.poll(commit("a", "t", -1, 1))
-    skipped = driven.take_view().stats.skipped
-    assert skipped == {"Polled: AttributeError": 1, "impossible partition": 1}
 
 
 def test_records_at_the_commits_of_groups_are_requested_once_the_log_is_read():

@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.groups import FetchGroups
 from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.topics import AGREEING, FetchTopics, TopicList, TopicsFetched
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Topic, TopicPartition
 from koff.monitor.workers import Workers, WorkersConf
-from koff.tracker import Group
-from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
 from koff.view.cluster_view import ClusterFacts
 from tests.unit.builders import commit
@@ -60,8 +58,7 @@ class Watched(Driven):
     def respond(self) -> None:
         """The coordinator returns the commits to the topics that koff may describe."""
         commits = {("a", topic, 0): at for topic, at in self.committed.items() if topic not in self.denied}
-        request, groups = self.last(FetchGroups), {"a": Group("a")}
-        self.give(GroupsFetched(request.id, CommitColumns.from_offsets(commits), groups))
+        self.respond_groups(commits)
 
     def pass_time(self, seconds: int, *, commits: bool = False, lists: bool = True) -> None:
         for _ in range(seconds):
@@ -116,7 +113,7 @@ def test_end_offsets_of_a_topic_that_may_not_be_described_are_not_requested(log)
     log.pass_time(60)
     log.sent.clear()
     log.pass_time(30)
-    asked = {at for r in log.sent if isinstance(r, FetchOffsets) for at in r.partitions}
+    asked = {at for request in log.requests(FetchOffsets) for at in request.partitions}
     assert asked & {("t", 0), ("u", 0)} == {("t", 0)}
 
 

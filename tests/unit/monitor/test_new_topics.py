@@ -6,15 +6,14 @@ import pytest
 
 from koff.lag import Reason
 from koff.monitor.duties.end_offsets import TIMEOUT_S
-from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.groups import FetchGroups
 from koff.monitor.duties.loading import Load, Loaded
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Topic, TopicPartition
-from koff.tracker import Group, State, Tracker
-from koff.tracker.commit_columns import CommitColumns
+from koff.tracker import State, Tracker
 from koff.tracker.rows import PartitionLag
 from koff.tracker.saved_ends import save_ends
 from koff.tracker.topic_ids import fold_topic_id
@@ -188,7 +187,7 @@ def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(saved_id,
     driven.give(Loaded(driven.last(Load).id, {}, ends, Moment(0, 990_000)))
     known = save_ends(driven.core.tracker.partitions).facts["topic_names"]
     assert known == (["t"] if is_restored else [])
-    assert "saved end offsets are not used" not in [event.text for event in driven.core.take_events()]
+    assert "saved end offsets are not used" not in driven.take_texts()
 
 
 def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic():
@@ -230,9 +229,7 @@ def test_a_coordinator_that_has_the_id_of_a_deleted_topic_does_not_replace_that_
     driven.list_topics(**{OFFSETS: 1, "t": 1})
     driven.respond_offsets(lambda at, kind: 0)
     driven.wait_for(FetchGroups)
-    commits = CommitColumns.from_offsets({("a", "t", 0): 5})
-    fetched = GroupsFetched(driven.last(FetchGroups).id, commits, {"a": Group("a")}, topic_ids={"t": NEW})
-    driven.give(fetched)
+    driven.respond_groups({("a", "t", 0): 5}, topic_ids={"t": NEW})
     snapshot = driven.core.tracker.take_snapshot()
     assert snapshot.partitions.topic_id.tolist() == [fold_topic_id(IDS["t"])]
     assert snapshot.topic_names[NEW] == "t"

@@ -4,25 +4,27 @@ from typing import Any
 
 import pytest
 
-from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.groups import FetchGroups
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.savings import ForgetSaved
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.known_groups import MOVING_S
 from koff.monitor.requests import Failed, Lost, Polled, Read, ReadFailed, Records, Topic, TopicPartition
 from koff.records.placement import group_partition
-from koff.tracker import Group
-from koff.tracker.commit_columns import CommitColumns
 from koff.view.cluster_view import ClusterFacts
 from tests.unit.builders import commit
 from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 
 PARTITIONS = 3
+REVOKED = "GROUP_AUTHORIZATION_FAILED"
 
 
 def name_in(partition: int) -> str:
     """The name of a group that belongs to that partition."""
     return next(f"g{i}" for i in range(1000) if group_partition(f"g{i}", PARTITIONS) == partition)
+
+
+EVERY = {name_in(p) for p in range(PARTITIONS)}
 
 
 def respond_bounds(driven: Driven) -> None:
@@ -47,21 +49,16 @@ def start(partitions: int = PARTITIONS, **conf: Any) -> Driven:
 
 def respond(driven: Driven, *partitions: int, **more: Any) -> None:
     """The coordinators return one group of each of these partitions."""
-    names = [name_in(partition) for partition in partitions]
-    commits = CommitColumns.from_offsets({(name, "t", 0): 7 for name in names})
-    request = driven.last(FetchGroups)
-    driven.give(GroupsFetched(request.id, commits, {name: Group(name) for name in names}, **more))
+    driven.respond_groups({(name_in(partition), "t", 0): 7 for partition in partitions}, **more)
 
 
 def test_only_the_partitions_whose_coordinator_is_silent_are_read_from_their_start():
     driven = start()
     respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
     assert driven.groups() == {name_in(0), name_in(2)}
-    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}
-    events = [event for event in driven.core.take_events() if event.text == "partitions start: replay"]
-    assert [dict(event.details) for event in events] == [
-        {"partitions": 1, "why": "broker 2: no response in time"}
-    ]
+    assert driven.starts() == {1: 0}
+    (event,) = [event for event in driven.core.take_events() if event.text == "partitions start: replay"]
+    assert event.details == {"partitions": 1, "why": "broker 2: no response in time"}
 
 
 @pytest.mark.parametrize(("interval_s", "poll_s"), [(1.0, 2.5), (5.0, 5.0)])
@@ -94,7 +91,7 @@ def test_a_silent_coordinator_leaves_only_its_own_partitions_as_old_as_they_were
     respond(driven, 0, 2, incomplete={1: "broker 2: no response in time"})
     after = {p: part.current for p, part in driven.core.logs.offsets.partitions.items()}
     assert [p for p in after if after[p] == before[p]] == [1]
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
 
 
 # --- The topic has grown ----------------------------------------------------------------------------------
@@ -118,9 +115,19 @@ def grow(driven: Driven) -> None:
 def respond_with(driven: Driven, *names: str, **more: Any) -> None:
     """The coordinators return these groups, to a new request."""
     driven.wait_for(FetchGroups)
-    commits = CommitColumns.from_offsets({(name, "t", 0): 7 for name in names})
-    request = driven.last(FetchGroups)
-    driven.give(GroupsFetched(request.id, commits, {name: Group(name) for name in names}, **more))
+    driven.respond_groups({(name, "t", 0): 7 for name in names}, **more)
+
+
+def open_transaction(driven: Driven) -> None:
+    """A transaction holds back the newest records of partition `AFTER`: the coordinators are asked."""
+    part = driven.core.logs.offsets.partitions[AFTER]
+    part.stable, part.end = part.position, part.position + 2
+    driven.core.logs.start.fetch_held_back(driven.now(), driven.second)
+    driven.give(None)
+
+
+def stale_groups(driven: Driven, partition: int) -> set[str]:
+    return set(driven.core.logs.offsets.partitions[partition].stale_groups)
 
 
 def grown(**conf: Any) -> Driven:
@@ -140,10 +147,7 @@ def test_a_group_that_no_partition_shows_is_not_taken_out_of_a_response():
     grow(driven)
     driven.core.tracker.set_offsets_partitions(GROWN, last_written=GROWN - 1)  # not by a coordinator
     assert driven.groups() == set()
-    part = driven.core.logs.offsets.partitions[AFTER]
-    part.stable, part.end = part.position, part.position + 2  # a transaction is open
-    driven.core.logs.start.fetch_held_back(driven.now(), driven.second)
-    driven.give(None)
+    open_transaction(driven)
     assert driven.last(FetchGroups).partitions == {AFTER}
     respond_with(driven, MOVING)
     assert driven.core.tracker.group_names(AFTER) == set()
@@ -157,14 +161,11 @@ def test_a_response_does_not_place_a_group_that_may_be_in_a_partition_which_is_r
     place = logs.offsets.partitions[BEFORE]
     driven.give(Polled(OFFSETS, [], {}, [Lost(BEFORE, place.attempt, "truncated")]))
     assert (driven.groups(), logs.offsets.partitions[BEFORE].current) == (set(), None)
-    part = logs.offsets.partitions[AFTER]
-    part.stable, part.end = part.position, part.position + 2  # a transaction is open
-    logs.start.fetch_held_back(driven.now(), driven.second)
-    driven.give(None)
+    open_transaction(driven)
     assert (AFTER in driven.last(FetchGroups).partitions, driven.last(FetchGroups).together) == (True, True)
     respond_with(driven, MOVING)
     assert driven.core.tracker.group_names(AFTER) == set()
-    assert logs.offsets.partitions[AFTER].stale_groups.keys() == {MOVING}
+    assert stale_groups(driven, AFTER) == {MOVING}
 
 
 def test_what_a_group_has_left_in_its_earlier_partition_is_dropped():
@@ -175,30 +176,22 @@ def test_what_a_group_has_left_in_its_earlier_partition_is_dropped():
     assert driven.core.tracker.group_names(AFTER) == {MOVING}
 
 
-def test_a_group_is_kept_if_the_coordinator_that_it_may_have_now_is_silent():
+@pytest.mark.parametrize(
+    "response",
+    [{"incomplete": {AFTER: "broker 2: no response in time"}}, {"failed": {MOVING: REVOKED}}],
+    ids=["is silent", "refuses"],
+)
+def test_a_group_is_kept_if_the_coordinator_that_it_may_have_now_does_not_say_that_it_is_gone(response):
     driven = grown(source="coordinators")
-    respond_with(driven, incomplete={AFTER: "broker 2: no response in time"})
-    assert driven.groups() == {MOVING}
-    parts = driven.core.logs.offsets.partitions
-    assert parts[BEFORE].stale_groups.keys() == {MOVING}
-
-
-def test_a_group_whose_coordinator_failed_keeps_its_commits():
-    driven = grown(source="coordinators")
-    respond_with(driven, failed={MOVING: "GROUP_AUTHORIZATION_FAILED"})
-    assert driven.groups() == {MOVING}
-    assert driven.core.logs.offsets.partitions[BEFORE].stale_groups.keys() == {MOVING}
+    respond_with(driven, **response)
+    assert driven.groups() == stale_groups(driven, BEFORE) == {MOVING}
 
 
 def test_the_log_says_where_a_group_is_that_its_coordinator_has_by_an_earlier_partition_count():
     driven = start(GROWN)
-    request = driven.last(FetchGroups)
     others = frozenset(range(GROWN)) - {BEFORE}
-    nothing = CommitColumns.from_offsets({})
-    driven.give(GroupsFetched(request.id, nothing, {}, partitions=others, final=False))
-    driven.give(
-        GroupsFetched(request.id, nothing, {}, partitions=frozenset({BEFORE}), elsewhere=frozenset({MOVING}))
-    )
+    driven.respond_groups({}, partitions=others, final=False)
+    driven.respond_groups({}, partitions=frozenset({BEFORE}), elsewhere=frozenset({MOVING}))
     place = driven.last(Read).starts[BEFORE]
     assert place.offset == 0
     assert BEFORE in driven.core.logs.offsets.unread
@@ -237,16 +230,15 @@ def test_the_coordinators_are_asked_if_the_list_of_topics_lacks_the_offsets_topi
     assert not is_ready(driven)
     respond(driven, 0, 1, 2)
     driven.respond_offsets(lambda at, kind: 9)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
     assert is_ready(driven)
     assert [row.lag for row in driven.take_view().snapshot.rows()] == [2, 2, 2]
-    texts = [event.text for event in driven.core.take_events()]
-    assert texts.count("the coordinators are asked about all groups") == 1
+    assert driven.take_texts().count("the coordinators are asked about all groups") == 1
     respond(driven, 0, 1, 2)
     before = driven.last(FetchGroups)
     driven.give(None, after_s=6)
     assert driven.last(FetchGroups) is not before  # again and again
-    assert not any(isinstance(request, Read) for request in driven.sent)
+    assert driven.requests(Read) == []
 
 
 MOVED = pytest.mark.parametrize("failed", [{}, {name_in(1): "NOT_COORDINATOR"}], ids=["unlisted", "listed"])
@@ -256,12 +248,12 @@ MOVED = pytest.mark.parametrize("failed", [{}, {name_in(1): "NOT_COORDINATOR"}],
 def test_a_group_is_kept_that_may_be_moving_to_another_coordinator(failed):
     driven = Driven(start="snapshot")
     list_without_offsets_topic(driven)
-    everything = [name_in(p) for p in range(PARTITIONS)]
+    everything = EVERY
     respond_with(driven, *everything)
     part = driven.core.logs.offsets.partitions[0]
     before = part.current
     respond_with(driven, name_in(0), name_in(2), failed=failed)
-    assert driven.groups() == set(everything)
+    assert driven.groups() == everything
     assert part.stale_groups == {name_in(1): before}
     respond_with(driven, *everything)
     assert part.stale_groups == {}
@@ -291,17 +283,17 @@ def test_the_coordinators_are_asked_where_groups_are_in_other_partitions_than_by
         driven.wait_for(FetchTopics)
     respond(driven, 0, 1, 2)
     driven.respond_offsets(lambda at, kind: 9)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
     assert is_ready(driven)
     assert driven.take_view().facts.coordinators == ()
-    assert not any(isinstance(request, Read) for request in driven.sent)
+    assert driven.requests(Read) == []
 
 
 def test_a_hidden_topic_is_not_waited_for_if_the_log_is_the_source():
     driven = Driven(start="snapshot", source="log")
     list_without_offsets_topic(driven)
     assert is_ready(driven)
-    assert not any(isinstance(request, FetchGroups) for request in driven.sent)
+    assert driven.requests(FetchGroups) == []
 
 
 def test_the_offsets_topic_is_read_once_it_appears():
@@ -315,9 +307,9 @@ def test_the_offsets_topic_is_read_once_it_appears():
     assert driven.last(Read).starts.keys() == {0, 1, 2}
     assert driven.groups() == set()
     respond(driven, 0, 1, 2)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
     assert driven.core.logs.offsets.denied is None
-    assert not any(isinstance(request, ForgetSaved) for request in driven.sent)
+    assert driven.requests(ForgetSaved) == []
 
 
 def test_late_records_of_a_topic_that_was_deleted_do_not_end_the_requests_to_the_coordinators():
@@ -331,7 +323,7 @@ def test_late_records_of_a_topic_that_was_deleted_do_not_end_the_requests_to_the
     for _ in range(4):
         driven.give(None, after_s=3)
     assert driven.last(FetchGroups) is not before
-    assert not any(isinstance(request, Read) for request in driven.sent)
+    assert driven.requests(Read) == []
 
 
 # --- The topic may be read again -------------------------------------------------------------------------
@@ -368,10 +360,10 @@ def test_after_a_long_denial_partitions_begin_again_with_a_new_response(way):
     poll_partition(driven, 0, *range(5, 1000))
     assert waiting_records(driven) == 0
     answer_watermarks(driven, 1_000_000)
-    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == dict.fromkeys(range(3), 1_000_000)
+    assert driven.starts() == dict.fromkeys(range(3), 1_000_000)
     respond(driven, 0, 1, 2)
     assert {part.is_read for part in driven.core.logs.offsets.partitions.values()} == {True}
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
 
 
 def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_groups_from():
@@ -383,9 +375,9 @@ def test_after_a_denial_partitions_begin_again_that_a_response_has_removed_group
     assert driven.groups() == {name_in(0), name_in(2)}
     poll_partition(driven, 0, 5)
     answer_watermarks(driven, 6)
-    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 6}
+    assert driven.starts() == {1: 6}
     respond(driven, 1)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
 
 
 def test_after_a_denial_a_topic_that_has_grown_is_read_from_its_start():
@@ -395,15 +387,13 @@ def test_after_a_denial_a_topic_that_has_grown_is_read_from_its_start():
     deny(driven, 10)
     answer_watermarks(driven, 5)
     poll_partition(driven, 0, 5)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
     answer_watermarks(driven, 5)
-    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == dict.fromkeys(range(GROWN), 0)
+    assert driven.starts() == dict.fromkeys(range(GROWN), 0)
     assert driven.groups() == set()
 
 
 # --- koff may not DESCRIBE groups any more ---------------------------------------------------------------
-
-REVOKED = "GROUP_AUTHORIZATION_FAILED"
 
 
 def lose_log(driven: Driven) -> None:
@@ -443,15 +433,14 @@ def test_an_empty_list_after_a_full_one_is_a_loss_of_sight(source):
     driven = see_all(source)
     poll_coordinators(driven, 90)
     view = driven.take_view()
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
     assert (view.stats.rows, view.stats.withheld, view.stats.up) == (3, 3, False)
     assert view.readiness.text.endswith("none of 3 lags is current: koff may not DESCRIBE 3 groups")
-    events = [event.text for event in driven.core.take_events()]
-    assert events.count("groups may not be described any more") == 1
+    assert driven.take_texts().count("groups may not be described any more") == 1
     poll_coordinators(driven, 10, 0, 1, 2)
     assert is_ready(driven)
     assert driven.take_view().stats.withheld == 0
-    assert [e.text for e in driven.core.take_events()].count("all groups may be described again") == 1
+    assert driven.take_texts().count("all groups may be described again") == 1
 
 
 @BOTH
@@ -473,7 +462,7 @@ def test_a_group_that_no_coordinator_explains_is_kept(source):
         lose_log(driven)
         if driven.core.outbox.has(FetchGroups):
             respond(driven, 0, 1)
-    assert driven.groups() == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.groups() == EVERY
 
 
 def test_partitions_are_read_from_their_start_if_the_log_may_be_read_again_and_groups_not_described():
@@ -481,10 +470,9 @@ def test_partitions_are_read_from_their_start_if_the_log_may_be_read_again_and_g
     poll_coordinators(driven, 60)
     poll_partition(driven, 0, 5)
     answer_watermarks(driven, 1_000_000)
-    assert driven.last(FetchGroups).known == {name_in(p) for p in range(PARTITIONS)}
+    assert driven.last(FetchGroups).known == EVERY
     respond(driven, 0, failed={name_in(1): REVOKED, name_in(2): "GROUP_ID_NOT_FOUND"})
-    starts = {p: s.offset for p, s in driven.last(Read).starts.items()}
-    assert starts == {1: 0}
+    assert driven.starts() == {1: 0}
     assert driven.core.logs.offsets.partitions[1].current is None  # no group of it counts as deleted
     assert not driven.core.logs.offsets.partitions[2].is_unseeded
 
@@ -498,4 +486,4 @@ def test_the_groups_of_a_partition_that_is_lost_are_not_taken_for_deleted_if_a_r
     respond_bounds(driven)
     assert driven.last(FetchGroups).known == {name_in(1)}
     respond(driven, failed={name_in(1): REVOKED}, partitions=frozenset({1}))
-    assert {p: s.offset for p, s in driven.last(Read).starts.items()} == {1: 0}
+    assert driven.starts() == {1: 0}

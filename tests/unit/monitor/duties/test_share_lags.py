@@ -104,8 +104,8 @@ def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored()
     driven = start(lists_share_state=True)
     respond(driven, 7)
     go_on(driven, 5)
-    read = next(r for r in reversed(driven.sent) if isinstance(r, Read) and r.topic == SHARE_STATE_TOPIC)
-    attempt = read.starts[0].attempt
+    reads = [read for read in driven.requests(Read) if read.topic == SHARE_STATE_TOPIC]
+    attempt = reads[-1].starts[0].attempt
     key, value = snapshot_of("s", 95, topic_id=T_ID)
     driven.give(Polled(SHARE_STATE_TOPIC, [Records(0, attempt, [key], [value], [0])]))
     assert row(driven).lag == 7
@@ -116,13 +116,6 @@ def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored()
     go_on(driven, 5)
     assert row(driven).committed == 95
     assert driven.last(FetchShareLags) is late
-
-
-def total(driven: Driven, group: str = "s") -> int | None:
-    """The total lag of the group, as it is served."""
-    totals = driven.take_view().snapshot.totals()
-    (found,) = (each for each in totals if each.group.name == group)
-    return found.lag
 
 
 def respond_again(driven: Driven, lag: int) -> None:
@@ -151,7 +144,7 @@ def test_missing_lags_have_a_reason():
     assert "koff needs DESCRIBE on the groups" in str(why_missing(driven))
     respond_again(driven, 7)
     assert why_missing(driven) is None
-    warnings = [event.text for event in driven.core.take_events() if "share" in event.text]
+    warnings = [text for text in driven.take_texts() if "share" in text]
     assert warnings == ["lags of share groups are missing", "all lags of share groups were returned"]
 
 
