@@ -7,12 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    ElectionType,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from koff.kafkatest import LocalKafka, wait_until

@@ -6,7 +6,7 @@ OF_CLIENT = ("cluster", "coordinators", "key_hashes", "list_offsets", "multiclus
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left(request: pytest.FixtureRequest) -> None:
+def _nothing_left(request: pytest.FixtureRequest):
     name = request.module.__name__.rpartition(".test_")[2]
     if name.startswith(OF_CLIENT):
         request.getfixturevalue("nothing_left")

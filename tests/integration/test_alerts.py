@@ -174,7 +174,7 @@ def write_files(folder: Path, koffs: list[str], alertmanager: str, hook: str) ->
     (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
 
 
-def test_people_are_told_once_that_koff_was_killed(kafka: KafkaCluster, watch: Watch) -> None:
+def test_people_are_told_once_that_koff_was_killed(kafka: KafkaCluster, watch: Watch):
     with monitoring(kafka.bootstrap, "--cluster-name", "east") as monitor:
         monitor.wait_until_ready()
         alerting = watch(monitor)
@@ -188,7 +188,7 @@ def test_people_are_told_once_that_koff_was_killed(kafka: KafkaCluster, watch: W
 
 def test_people_are_told_once_that_the_cluster_is_gone_and_not_of_its_groups(
     more_kafka: Callable[..., LocalKafka], watch: Watch
-) -> None:
+):
     kafka = more_kafka()
     topic = kafka.create_topic()
     commit(kafka, "g", (topic, 0, 0))
@@ -205,7 +205,7 @@ def test_people_are_told_once_that_the_cluster_is_gone_and_not_of_its_groups(
 
 def test_a_reload_that_failed_is_told_in_the_channel_until_the_file_is_right(
     kafka: KafkaCluster, watch: Watch, tmp_path: Path
-) -> None:
+):
     file, right = tmp_path / "koff.yaml", f"clusters: [{{name: east, brokers: '{kafka.bootstrap}'}}]\n"
     file.write_text(right)
     with monitoring(None, "--config", str(file)) as monitor:
@@ -231,7 +231,7 @@ def test_a_reload_that_failed_is_told_in_the_channel_until_the_file_is_right(
 )
 def test_of_two_koffs_that_share_the_work_or_not_one_is_killed(
     options: tuple[str, ...], states: dict[str, str], kafka: KafkaCluster, watch: Watch
-) -> None:
+):
     def monitor(number: int) -> AbstractContextManager[Monitor]:
         shard = [word for option in options for word in (option, f"{number}/2")]
         return monitoring(kafka.bootstrap, "--cluster-name", "east", *shard)

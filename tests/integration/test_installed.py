@@ -42,5 +42,5 @@ def run(
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run) -> None:
+def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run):
     check(run)

@@ -7,11 +7,7 @@ import pytest
 
 from koff.kafkatest import LocalKafka, wait_until
 from tests.clusters import lend_kafka
-from tests.integration.test_start import (
-    ASKED,
-    COMMITTED,
-    wait_for_backfill,
-)
+from tests.integration.test_start import ASKED, COMMITTED, wait_for_backfill
 from tests.kafka_groups import commit
 from tests.koff_process import Monitor, monitoring, patch_koff, run_koff
 

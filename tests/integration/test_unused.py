@@ -68,7 +68,7 @@ def test_what_nobody_uses_is_named_and_its_commands_delete_that_alone(more_kafka
 
 
 @pytest.mark.parametrize("kind", ["share", "streams"])
-def test_the_tools_of_other_groups_know_the_command(kafka: KafkaCluster, kind: str) -> None:
+def test_the_tools_of_other_groups_know_the_command(kafka: KafkaCluster, kind: str):
     group = f"no such {kind} group"
     command = write_delete(
         Unused("empty_group", group, "", "", deletes=True, group_type=kind), kafka.bootstrap

@@ -6,13 +6,7 @@ from typing import Any
 import numpy as np
 
 from koff.lag import NO_TIMESTAMP, Status
-from koff.records import (
-    DecodedMessage,
-    OffsetCommit,
-    OffsetCommitValue,
-    decode,
-    encode,
-)
+from koff.records import DecodedMessage, OffsetCommit, OffsetCommitValue, decode, encode
 from koff.tracker import LaggingRow, Snapshot, Tracker
 from tests.group_records import TOPIC_ID, Consumer, assign, classic_group_record, classic_member, gone
 from tests.unit.records import decoding

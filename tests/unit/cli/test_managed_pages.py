@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("file", "sample"), list_samples())
-def test_a_sample_is_right(folder: Path, file: str, sample: str) -> None:
+def test_a_sample_is_right(folder: Path, file: str, sample: str):
     path = folder / "koff.yaml"
     local = sample.replace("/etc/koff/", f"{folder}/")
     path.write_text(re.sub(r"file:/run/secrets/\S+", f"file:{folder / 'secret'}", local))
@@ -52,5 +52,5 @@ def test_a_sample_is_right(folder: Path, file: str, sample: str) -> None:
     assert service.file == file
 
 
-def test_each_page_has_a_sample() -> None:
+def test_each_page_has_a_sample():
     assert sorted({file for file, _ in list_samples()}) == FILES

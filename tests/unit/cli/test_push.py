@@ -87,7 +87,7 @@ def url() -> Iterator[str]:
         yield served
 
 
-def test_a_receiver_gets_every_series_with_its_labels_and_its_kind(url: str, receiver: Receiver) -> None:
+def test_a_receiver_gets_every_series_with_its_labels_and_its_kind(url: str, receiver: Receiver):
     points = Pusher(MonitorClient(url), receiver.endpoint, 30.0).push(None)
     with urlopen(f"{url}/metrics") as response:
         text = response.read().decode()
@@ -110,13 +110,13 @@ def test_a_receiver_gets_every_series_with_its_labels_and_its_kind(url: str, rec
     assert about["service.instance.id"].endswith(url)
 
 
-def test_a_receiver_that_refuses_is_named_with_its_reason(url: str, receiver: Receiver) -> None:
+def test_a_receiver_that_refuses_is_named_with_its_reason(url: str, receiver: Receiver):
     receiver.status = 400
     with pytest.raises(KoffError, match=r"did not take the metrics: .*400"):
         Pusher(MonitorClient(url), receiver.endpoint, 5.0).push(None)
 
 
-def test_one_push_says_whether_it_has_worked(url: str, receiver: Receiver) -> None:
+def test_one_push_says_whether_it_has_worked(url: str, receiver: Receiver):
     done = run_koff("push", "--once", "--url", url, "--endpoint", receiver.endpoint)
     assert (done.returncode, done.stdout) == (0, "")
     assert receiver.received
@@ -125,7 +125,7 @@ def test_one_push_says_whether_it_has_worked(url: str, receiver: Receiver) -> No
     assert "koff monitor at http://127.0.0.1:9 does not respond" in failed.stderr
 
 
-def test_a_receiver_that_was_down_gets_the_numbers_when_it_is_back(url: str, receiver: Receiver) -> None:
+def test_a_receiver_that_was_down_gets_the_numbers_when_it_is_back(url: str, receiver: Receiver):
     command = [*KOFF, "push", "--interval", "1", "--url", url, "--endpoint", receiver.endpoint]
     process = spawn(command, stderr=subprocess.PIPE)
     assert process.stderr is not None

@@ -434,7 +434,7 @@ def test_a_reload_applies_webhooks_and_begins_again_with_a_cluster_that_is_resta
         assert list_events(daemon) == [("a", "blind")]
 
 
-def test_a_monitor_that_ended_with_an_error_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monitor_that_ended_with_an_error_is_let_go(monkeypatch: pytest.MonkeyPatch):
     """A reload may remove it before anybody has taken its error."""
 
     def fail(monitor: Monitor) -> None:

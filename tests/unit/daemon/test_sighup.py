@@ -22,7 +22,7 @@ def hang_up(monitor: Monitor, event: str) -> str:
     return str(monitor.events(event)[-1].get("why"))
 
 
-def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Path) -> None:
+def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Path):
     file = tmp_path / "koff.yaml"
     right = (
         f"wait: true\nclusters:\n- {{name: a, brokers: '127.0.0.1:{free_ports(1)[0]}', labels: {{b: c}}}}\n"
@@ -60,7 +60,7 @@ def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Pa
     assert len(monitor.events(WRONG)) == 10
 
 
-def test_a_reload_changes_how_koff_logs_and_names_what_waits_for_a_restart(tmp_path: Path) -> None:
+def test_a_reload_changes_how_koff_logs_and_names_what_waits_for_a_restart(tmp_path: Path):
     file = tmp_path / "koff.yaml"
     clusters = f"clusters: [{{name: a, brokers: '127.0.0.1:{free_ports(1)[0]}'}}]\n"
     applied, waiting = "the configuration was read again", "some changes take effect when koff is restarted"

@@ -21,7 +21,7 @@ time.sleep(600)
 """
 
 
-def test_a_frozen_process_does_nothing_more() -> None:
+def test_a_frozen_process_does_nothing_more():
     with spawn([sys.executable, "-c", WRITES_IN_A_THREAD], stdout=subprocess.PIPE, bufsize=0) as process:
         try:
             assert process.stdout is not None
@@ -40,7 +40,7 @@ def test_a_frozen_process_does_nothing_more() -> None:
             reap(process)
 
 
-def test_a_process_that_has_ended_is_not_waited_for() -> None:
+def test_a_process_that_has_ended_is_not_waited_for():
     process = spawn([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     freeze(process)

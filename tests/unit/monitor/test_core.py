@@ -19,16 +19,7 @@ from koff.monitor.duties.retention import FetchTopicConfigs, TopicConfigsFetched
 from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.requests import (
-    Display,
-    Failed,
-    Lost,
-    Polled,
-    Read,
-    ReadFailed,
-    Topic,
-    Watermarks,
-)
+from koff.monitor.requests import Display, Failed, Lost, Polled, Read, ReadFailed, Topic, Watermarks
 from koff.monitor.saved import Origin, Saved
 from koff.tracker import Group, Shard, Tracker
 from koff.view.cluster_view import ClusterFacts, TopicFacts

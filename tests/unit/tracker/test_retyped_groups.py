@@ -9,14 +9,7 @@ from koff.records import encode
 from koff.tracker import ShareLag, Tracker
 from tests.group_records import Consumer, Share, gone
 from tests.unit.builders import commit, committed
-from tests.unit.tracker.share_groups import (
-    NOW_MS,
-    OLD,
-    apply_home,
-    build_tracker,
-    share,
-    snapshot_of,
-)
+from tests.unit.tracker.share_groups import NOW_MS, OLD, apply_home, build_tracker, share, snapshot_of
 
 AS_SHARE, AS_CONSUMER = Share.own("s", 1), Consumer.own("s", 1)
 

@@ -4,11 +4,7 @@ import pytest
 
 from koff.lag import Status
 from koff.proto.schema import Tag
-from koff.records import (
-    OffsetCommit,
-    OffsetCommitValue,
-    encode,
-)
+from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.commit_values import decode_commit_values
 from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker

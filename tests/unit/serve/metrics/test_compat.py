@@ -63,17 +63,17 @@ def render(shown: ClusterView | None = None, **conf: Any) -> str:
     return text[text.index("# HELP kminion_") :] if "kminion_" in text else ""
 
 
-def test_every_family_as_it_is_served() -> None:
+def test_every_family_as_it_is_served():
     assert re.sub("# HELP .*\n", "", render()) == EXPECTED
 
 
-def test_without_the_setting_there_is_no_such_family() -> None:
+def test_without_the_setting_there_is_no_such_family():
     text = b"".join(Exposition(MetricsConf(families=("all",))).render_chunks(view())).decode()
     assert not re.search("^(kminion|kafka)_", text, re.MULTILINE)
     assert "kafka_" not in render(compat=("kminion",)).replace("kminion_kafka_", "")
 
 
-def test_an_exporter_that_koff_does_not_know_is_refused() -> None:
+def test_an_exporter_that_koff_does_not_know_is_refused():
     with pytest.raises(ConfigError, match="compat 'burrow' is not one of kminion, kafka_exporter"):
         MetricsConf(compat=("burrow",))
 
@@ -93,18 +93,18 @@ def test_an_exporter_that_koff_does_not_know_is_refused() -> None:
         ("kafka_topic_partition_oldest_offset", 1),
     ],
 )
-def test_what_depends_on_an_end_offset_that_is_not_current_is_absent(name: str, left: int) -> None:
+def test_what_depends_on_an_end_offset_that_is_not_current_is_absent(name: str, left: int):
     assert len(values(render(view({("g", "t", 0): Reason.END_NOT_CURRENT})), name)) == left
 
 
-def test_what_depends_on_a_commit_that_is_not_current_is_absent() -> None:
+def test_what_depends_on_a_commit_that_is_not_current_is_absent():
     text = render(view({("g", "t", 0): Reason.COMMITS_NOT_CURRENT}))
     assert len(values(text, "kafka_consumergroup_current_offset")) == 2
     for name in ("kafka_consumergroup_current_offset_sum", "kminion_kafka_consumer_group_topic_offset_sum"):
         assert list(values(text, name).values()) == [2]
 
 
-def test_of_a_group_that_is_not_current_nothing_is_served() -> None:
+def test_of_a_group_that_is_not_current_nothing_is_served():
     text = render(view(stale_groups="g"))
     served = {line for line in text.splitlines() if re.search('(group|group_id)="g"', line)}
     names = {line.partition("{")[0] for line in served}
@@ -112,14 +112,14 @@ def test_of_a_group_that_is_not_current_nothing_is_served() -> None:
     assert names == {"kafka_consumergroup_lag", "kminion_kafka_consumer_group_topic_partition_lag"}
 
 
-def test_the_size_of_a_topic_is_absent_if_that_of_a_broker_is_missing() -> None:
+def test_the_size_of_a_topic_is_absent_if_that_of_a_broker_is_missing():
     facts = replace(FACTS, log_sizes={1: SIZES[1], 2: SIZES[2]})
     text = render(replace(view(), facts=facts))
     assert values(text, "kminion_kafka_topic_log_dir_size_total_bytes") == {}
     assert len(values(text, "kminion_kafka_broker_log_dir_size_total_bytes")) == 2
 
 
-def test_partitions_of_groups_with_topic_ids_are_counted() -> None:
+def test_partitions_of_groups_with_topic_ids_are_counted():
     tracker = Tracker()
     tracker.identify_topics({"named": TOPIC_ID})
     members = {"a": (5, 0), "b": (5, 0)}
@@ -131,7 +131,7 @@ def test_partitions_of_groups_with_topic_ids_are_counted() -> None:
         assert served == {'group_id="g",topic_name="named"': 2}
 
 
-def test_names_are_escaped_and_static_labels_are_there() -> None:
+def test_names_are_escaped_and_static_labels_are_there():
     tracker = Tracker()
     apply(tracker, commit('a"\\\n', 't"', 0, 1))
     tracker.add_samples(ends={('t"', 0): 3})
@@ -140,7 +140,7 @@ def test_names_are_escaped_and_static_labels_are_there() -> None:
     assert f'kafka_consumergroup_lag{{cluster="c",region="eu",{labels}}} 2\n' in text
 
 
-def test_labels_follow_new_groups_and_another_name_of_the_cluster() -> None:
+def test_labels_follow_new_groups_and_another_name_of_the_cluster():
     tracker, exposition = fill_tracker(), Exposition(MetricsConf(families=(), compat=BOTH))
     b"".join(exposition.render_chunks(take_view(tracker))).decode()
     apply(tracker, commit("new", "v", 0, 1))
@@ -155,7 +155,7 @@ def test_labels_follow_new_groups_and_another_name_of_the_cluster() -> None:
     assert 'cluster="c",consumergroup' not in text
 
 
-def test_a_granularity_leaves_out_finer_families() -> None:
+def test_a_granularity_leaves_out_finer_families():
     everything = render().splitlines()
     for granularity, left_out in (
         ("topic", ["partition", "partition_id"]),
@@ -167,7 +167,7 @@ def test_a_granularity_leaves_out_finer_families() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 45, 200])
-def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -> None:
+def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int):
     whole = [line for line in render().splitlines() if line[0] != "#"]
     exposition = Exposition(MetricsConf(families=(), compat=BOTH, max_series=limit))
     text = b"".join(exposition.render_chunks(view())).decode()
@@ -180,7 +180,7 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
     assert (count.left_out == 0) == (limit == 200)
 
 
-def test_a_sum_that_does_not_fit_is_absent() -> None:
+def test_a_sum_that_does_not_fit_is_absent():
     tracker, largest = fill_tracker(), 2**63 - 1
     pairs = [commit("g", "t", 0, largest), commit("g", "t", 1, largest)]
     apply(tracker, *pairs, seen_at_ms=NOW_MS)
@@ -195,7 +195,7 @@ def test_a_sum_that_does_not_fit_is_absent() -> None:
     assert not re.search(r'^kafka_consumergroup_current_offset_sum{.*"g"', text, re.MULTILINE)
 
 
-def test_no_label_of_a_cluster_may_be_one_of_theirs() -> None:
+def test_no_label_of_a_cluster_may_be_one_of_theirs():
     labels = {label for line in EXPECTED.splitlines() for label in re.findall(r'[{,]([a-z_]+)="', line)}
     assert labels <= OWN_LABELS
 
@@ -206,7 +206,7 @@ def render_body(form: Format) -> bytes:
 
 
 @needs_promtool
-def test_promtool_finds_no_fault_but_names_that_end_in_sum() -> None:
+def test_promtool_finds_no_fault_but_names_that_end_in_sum():
     checked = subprocess.run(
         ["promtool", "check", "metrics"],
         input=render_body(PROMETHEUS_TEXT).decode(),
@@ -218,7 +218,7 @@ def test_promtool_finds_no_fault_but_names_that_end_in_sum() -> None:
     assert faults <= {name for name in NAMES if name.endswith("_sum")}
 
 
-def test_a_parser_of_openmetrics_finds_no_fault() -> None:
+def test_a_parser_of_openmetrics_finds_no_fault():
     families = {family.name: family.type for family in parse_openmetrics(render_body(OPENMETRICS).decode())}
     assert {name.removesuffix("_total") for name in NAMES} <= families.keys()
     assert families["kminion_kafka_consumer_group_offset_commits"] == "counter"

@@ -55,13 +55,13 @@ def find(view: ClusterView, name: str, conf: MetricsConf = CONF) -> dict[str, fl
     return members
 
 
-def test_lags_and_rates_of_partitions_are_summed_by_member() -> None:
+def test_lags_and_rates_of_partitions_are_summed_by_member():
     view = take_view(fill_tracker())
     assert find(view, LAG) == {"a": 40, "b": 250, "d": 0}
     assert find(view, RATE) == {"a": 2.0, "b": 1.5, "d": 1.0}
 
 
-def test_the_longest_lag_in_seconds_of_a_member_is_that_of_its_latest_partition() -> None:
+def test_the_longest_lag_in_seconds_of_a_member_is_that_of_its_latest_partition():
     view = take_view(fill_tracker())
     rows = {row.partition: row.time_lag_s for row in view.snapshot.rows() if row.group == "g"}
     found = find(view, SECONDS)
@@ -69,7 +69,7 @@ def test_the_longest_lag_in_seconds_of_a_member_is_that_of_its_latest_partition(
     assert found["d"] == 0
 
 
-def test_a_member_with_a_withheld_partition_has_no_number_and_the_others_have() -> None:
+def test_a_member_with_a_withheld_partition_has_no_number_and_the_others_have():
     hidden = withhold(fill_tracker(), {("g", "t", 1): Reason.END_NOT_CURRENT})
     assert find(hidden, LAG) == {"b": 250, "d": 0}
     assert set(find(hidden, RATE)) == {"b", "d"}
@@ -78,12 +78,12 @@ def test_a_member_with_a_withheld_partition_has_no_number_and_the_others_have() 
     assert set(find(stale, LAG)) == {"d"}
 
 
-def test_they_are_off_by_default() -> None:
+def test_they_are_off_by_default():
     served = text(take_view(fill_tracker()), Exposition(MetricsConf()))
     assert "koff_group_member_" not in served
 
 
-def test_the_limit_counts_each_member() -> None:
+def test_the_limit_counts_each_member():
     view = take_view(fill_tracker())
     for most, members in ((12, {"a", "b", "d"}), (11, {"a", "b"}), (9, {"a", "b"}), (8, set[str]())):
         assert set(find(view, LAG, replace(CONF, max_series=most))) == members
