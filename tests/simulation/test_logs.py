@@ -1,7 +1,6 @@
 """The logs of the model do what a broker's do, and its truth remembers what was true when."""
 
 import ast
-import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from tests.simulation.cluster import OFFSETS, SHARE_STATE, PartitionLog, PlainLo
 from tests.simulation.logs import LogRecord, Written, read_all
 from tests.simulation.placement import kafka_hash, share_key
 from tests.simulation.truth import Truth
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "golden.jsonl"
+from tests.unit.records.decoding import golden
 
 
 def written(*keys: str, value: bytes | None = b"x") -> list[Written]:
@@ -186,8 +184,7 @@ def test_a_negative_commit_counts_as_no_commit():
 
 
 def test_the_placement_hash_agrees_with_a_real_broker():
-    with GOLDEN.open(encoding="utf-8") as lines:
-        cases = [json.loads(line) for line in lines]
+    cases = golden("golden")
     for case in cases:
         text = case["group"]
         if case["topic"] == SHARE_STATE:
