@@ -68,7 +68,6 @@ class Workbench:
         self._ask("leave", name)
 
     def _ask(self, *words: str) -> tuple[int, str]:
-        assert self._java.stdin is not None
         assert self._java.stdout is not None
         self._java.stdin.write(("\t".join(words) + "\n").encode())
         self._java.stdin.flush()

@@ -178,7 +178,6 @@ def monitoring(
             process.kill()
         process.wait()
         monitor._reading.join(60)
-        assert process.stderr is not None
         process.stderr.close()
 
 

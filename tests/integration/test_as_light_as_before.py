@@ -181,7 +181,6 @@ SCRAM = log_in("admin", "right", mechanism="SCRAM-SHA-256")
 
 def list_refused_s(kafka: LocalKafka) -> list[float]:
     """When Kafka has refused a log-in, by its own clock."""
-    assert kafka.folder is not None
     (log,) = kafka.folder.rglob("kafka.log")
     times = re.findall(r"^(\S+T\S+),(\d+) .*Failed authentication", log.read_text(errors="replace"), re.M)
     return [datetime.fromisoformat(f"{at}.{ms}").timestamp() for at, ms in times]

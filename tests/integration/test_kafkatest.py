@@ -48,7 +48,6 @@ def test_stopping_leaves_no_process_and_no_folder():
     with LocalKafka() as local:
         pid, folder = local.nodes[0].pid, local.folder
         assert pid is not None
-        assert folder is not None
         assert alive(pid)
     assert not alive(pid)
     assert not folder.exists()
@@ -70,7 +69,6 @@ def test_a_parent_that_is_killed_leaves_no_process_and_no_folder():
         text=True,
     ) as parent:
         try:
-            assert parent.stdout is not None
             pid, folder = parent.stdout.readline().split()
         finally:
             parent.kill()
@@ -157,7 +155,6 @@ def test_an_archive_of_classes_is_made_beside_a_running_broker_and_used(
     (tmp_path / kafka_jars().name).symlink_to(kafka_jars())
     monkeypatch.setenv("KOFF_CACHE", str(tmp_path))
     with LocalKafka() as kafka, archive.making_archive(kafka) as dump:
-        assert dump is not None
         dump.wait(120)
         archive_file = archive_path(kafka.jars)
         assert not archive_file.exists()

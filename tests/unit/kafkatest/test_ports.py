@@ -28,8 +28,6 @@ def test_two_processes_are_given_no_port_in_common():
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
     ):
-        assert one.stdout is not None
-        assert other.stdout is not None
         given = [
             one.stdout.readline().split(),
             other.stdout.readline().split(),

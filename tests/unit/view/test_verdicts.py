@@ -132,7 +132,6 @@ def test_another_thread_never_sees_groups_without_their_verdicts_between_two_loo
 def restart(life: Life) -> Life:
     """The same life, seen by a koff that was started again with what the one before has saved."""
     state = life.activity.verdicts
-    assert state is not None
     text = json.loads(json.dumps(state.facts))  # as a file has it
     life.changes, life.activity = ClusterChanges(), RecentActivity(saved_verdicts=State(text, state.columns))
     return life
@@ -226,7 +225,6 @@ def test_a_topic_to_which_no_member_subscribes_any_more_is_told_once_and_does_no
     life.pass_s(60, commits=(), reads=dict.fromkeys(range(4), 0))  # late enough for koff to look who reads
     list_kinds(life)
     key, value = classic_group("g", {"a": assign(("u", (0,)))}, generation=9, since_ms=life.now_ms)
-    assert value is not None
     life.apply([(key, value.replace(b"\x01\x00\x01t", b"\x01\x00\x01u"))])  # what it subscribes to
     life.pass_s(300, commits=())
     assert [event.text for event in life.events if event.kind == "topic_left"] == [

@@ -234,7 +234,6 @@ def test_the_longest_lag_in_seconds_is_absent_while_one_of_a_group_is_unknown():
     assert both <= series(text(build_view(snapshot)))
     # The history of end offsets does not reach back to the record that g waits for.
     shard = snapshot.shards[0]
-    assert shard.time_lag is not None
     undated = np.array(snapshot.partitions.partition)[shard.partition] == 1
     times = shard.time_lag._replace(known=shard.time_lag.known & ~undated)
     snapshot = replace(snapshot, shards={0: replace(shard, time_lag=times)})
