@@ -8,12 +8,11 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import yaml
 from koff.kafkatest import free_ports, wait_until
 from koff.kafkatest.kafka_cluster import KafkaCluster
 from koff.kafkatest.local_kafka import LocalKafka
+from tests.http_receiver import HttpReceiver, run_receiver, send
 from tests.kafka_groups import commit
 from tests.koff_process import Monitor, monitoring
 from tests.unit.deploy.rules_file import DEPLOY, RULES
@@ -74,29 +74,18 @@ def read_json(url: str) -> Any:
         return {"data": {"result": []}} if "/query" in url else []
 
 
-@contextmanager
-def receiving(alerting: Alerting) -> Iterator[str]:
-    """The address of a web server that notes what Alertmanager sends."""
+class AlertReceiver(HttpReceiver):
+    """Notes what Alertmanager sends."""
 
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            firing = [alert["labels"] for alert in told["alerts"] if alert["status"] == "firing"]
-            (alerting.pages if told["receiver"] == "pagerduty" else alerting.told).extend(firing)
-            self.send_response(200)
-            self.end_headers()
+    def __init__(self, alerting: Alerting) -> None:
+        super().__init__()
+        self.alerting = alerting
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join(60)
+    def respond(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        told = json.loads(body)
+        firing = [alert["labels"] for alert in told["alerts"] if alert["status"] == "firing"]
+        (self.alerting.pages if told["receiver"] == "pagerduty" else self.alerting.told).extend(firing)
+        send(request, 200)
 
 
 @contextmanager
@@ -122,7 +111,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
             ports = free_ports(3)
             prometheus, alertmanager = (f"127.0.0.1:{port}" for port in ports[:2])
             alerting = Alerting(f"http://{prometheus}", f"http://{alertmanager}")
-            hook = open_.enter_context(receiving(alerting))
+            hook = f"{open_.enter_context(run_receiver(AlertReceiver(alerting))).address}/"
             koffs = [urllib.parse.urlsplit(each.url).netloc for each in monitors]
             write_files(tmp_path, koffs, alertmanager, hook)
             open_.enter_context(

@@ -7,12 +7,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from koff.kafkatest import KafkaTestError, jar_download, jars, kafka_jars, maven
+from tests.http_receiver import HttpReceiver, run_receiver
 
 CONTENTS = {
     "org/apache/kafka/kafka_2.13/1.0/kafka_2.13-1.0.jar": b"broker" * 50_000,
@@ -21,13 +22,14 @@ CONTENTS = {
 BROKER, EPOLL = CONTENTS
 
 
-class Repository:
+class Repository(HttpReceiver):
     """A Maven repository on loopback. `requests` has the path or address of each jar asked for.
 
     The connection ends in the middle of the first `cuts[path]` responses. Responses wait until `resumed`.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.contents = dict(CONTENTS)
         self.cuts: Counter[str] = Counter()
         self.knows_ranges = True
@@ -36,19 +38,9 @@ class Repository:
         self.requests: list[str] = []
         self.ranges: list[str] = []
         self.logins: set[str | None] = set()
-        repository = self
+        self.url = f"{self.address}/maven"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                repository.respond(self)
-
-            def log_message(self, *_args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/maven"
-
-    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+    def respond(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         path = handler.path.partition("/maven/")[2]
         content = self.contents.get(path)
         if content is None:
@@ -82,15 +74,10 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repo
     monkeypatch.setenv("KOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(jar_download, "_STALLED_S", 0.1)
-    repository = Repository()
-    monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", repository.url)
-    thread = threading.Thread(target=repository.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield repository
-    repository.resumed.set()
-    repository.server.shutdown()
-    thread.join()
-    repository.server.server_close()
+    with run_receiver(Repository()) as repository:
+        monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", repository.url)
+        yield repository
+        repository.resumed.set()
 
 
 def check_whole(folder: Path) -> None:
