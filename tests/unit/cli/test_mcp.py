@@ -16,7 +16,8 @@ from koff.cli.monitor_client import MonitorClient
 from koff.kafkatest import reap, spawn, wait_until
 from koff.kafkatest.ports import free_ports, is_listening
 from tests.koff_process import KOFF, run_koff
-from tests.unit.serve.page.moving import Several, build_view, serving
+from tests.unit.serve.page.moving import build_view, serving
+from tests.unit.serve.views import Source
 
 pytestmark = pytest.mark.timeout(300)
 Found = dict[str, Any]
@@ -27,7 +28,7 @@ TOKENS = f"agent {TOKEN}\n"
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     late = {"keeps-up": 0, "is-late": 900}
-    with serving(Several(build_view(late, "prod"), build_view({"other": 0}, "test"))) as served:
+    with serving(Source(build_view(late, "prod"), build_view({"other": 0}, "test"))) as served:
         yield served
 
 
@@ -118,7 +119,7 @@ def test_agents_that_come_by_http_are_known_by_their_own_token(tmp_path: Path):
     tokens = tmp_path / "tokens"
     tokens.write_text(TOKENS)
     (port,) = free_ports(1)
-    with serving(Several(build_view({"late": 0}, "prod")), tokens_file=tokens) as url:
+    with serving(Source(build_view({"late": 0}, "prod")), tokens_file=tokens) as url:
         process = spawn([*KOFF, "mcp", "--url", url, "--listen", f"127.0.0.1:{port}"])
         try:
             wait_until(lambda: is_listening(port), timeout_s=60, what="koff mcp")

@@ -17,7 +17,8 @@ from koff.errors import KoffError
 from koff.kafkatest import reap, spawn
 from tests.http_receiver import HttpReceiver, run_receiver, send
 from tests.koff_process import KOFF, run_koff
-from tests.unit.serve.page.moving import Several, build_view, serving
+from tests.unit.serve.page.moving import build_view, serving
+from tests.unit.serve.views import Source
 
 pytestmark = pytest.mark.timeout(300)
 GROUP, TOPIC, PARTITION = (
@@ -57,7 +58,7 @@ def receiver() -> Iterator[MetricsReceiver]:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with serving(Several(build_view({"is-late": 900, "keeps-up": 0}, "prod"))) as served:
+    with serving(Source(build_view({"is-late": 900, "keeps-up": 0}, "prod"))) as served:
         yield served
 
 

@@ -264,6 +264,6 @@ def test_admin_says_whether_koff_is_ready():
 
 def test_without_progress_burrows_error_says_so():
     clusters = Clusters(take_view())
-    clusters.fail("the monitor gave no view within 20 s")
+    clusters.failure = "the monitor gave no view within 20 s"
     status, found = clusters.burrow("c", "consumer", "simple", "lag")
     assert (status, found["message"]) == (503, "the monitor gave no view within 20 s")

@@ -221,7 +221,7 @@ def test_only_get_and_head_are_allowed(clusters: Clusters, method: str):
 
 def test_without_progress_the_response_says_so():
     clusters = Clusters(take_view())
-    clusters.fail("the monitor gave no view within 20 s")
+    clusters.failure = "the monitor gave no view within 20 s"
     problem = clusters.request("/api/v1/groups").problem
     assert (problem["status"], problem["detail"]) == (503, "the monitor gave no view within 20 s")
     assert clusters.request("/api").status == 200
@@ -229,7 +229,7 @@ def test_without_progress_the_response_says_so():
 
 def test_a_fault_of_koff_tells_the_client_nothing():
     clusters = Clusters(take_view())
-    clusters.fail(RuntimeError(f"in {__file__}"))
+    clusters.failure = RuntimeError(f"in {__file__}")
     for path, is_burrow in (("/api/v1/groups", False), ("/v3/kafka", True)):
         with capture_logs() as logged:
             response = clusters.request(path)
@@ -273,7 +273,7 @@ def test_a_request_that_waits_for_koff_delays_no_other():
 
 def test_burrows_health_check_does_not_wait_for_views():
     source = Clusters()
-    source.fail("no view")
+    source.failure = "no view"
     with Server(source, ServeConf("127.0.0.1:0")) as server:
         assert request(server, "/burrow/admin")[::2] == (200, b"GOOD")
         source.stall = "no progress for 31 s"
