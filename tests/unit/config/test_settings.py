@@ -13,7 +13,6 @@ from koff.config.kinds import Kind, Setting
 from koff.config.koff_yaml import KoffYaml, read_koff_yaml
 from koff.config.monitors import list_monitors, list_webhooks
 from koff.config.settings import CLUSTER_SETTINGS, NAMING_SETTINGS, PROCESS_SETTINGS, SETTINGS, build_schema
-from tests.unit.config.configuration_page import PAGE, fill_page
 from tests.unit.config.examples import build_example, build_examples
 
 CLUSTERS = [{"name": "a", "brokers": "b:1"}]
@@ -25,11 +24,6 @@ def read(path: Path, **values: Any) -> KoffYaml:
     file = path / "koff.yaml"
     file.write_text(json.dumps({"clusters": CLUSTERS, "webhooks": WEBHOOKS, **values}))
     return read_koff_yaml(file, {})
-
-
-def test_the_page_has_the_settings_of_the_code():
-    """Otherwise run `python -m tests.unit.config.configuration_page`."""
-    assert PAGE.read_text() == fill_page(PAGE.read_text())
 
 
 def test_the_schema_has_every_key_and_allows_the_examples():

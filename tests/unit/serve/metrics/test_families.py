@@ -23,7 +23,7 @@ from koff.view.cluster_view import (
     TopicFacts,
 )
 from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit, note_records
-from tests.unit.serve.metrics.metrics_page import BLOCK, PAGE, SIZES, fill_page
+from tests.unit.serve.metrics.metrics_page import BLOCK, PAGE, SIZES
 from tests.unit.serve.views import EVERYTHING, NOW_MS, READY, Source, judge
 
 needs_promtool = pytest.mark.skipif(
@@ -36,11 +36,10 @@ def test_each_family_is_declared_once_and_has_a_text():
     assert [family.name for family in FAMILIES if not family.text or "\n" in family.text] == []
 
 
-def test_the_page_says_what_the_code_says():
+def test_the_page_has_each_table_once():
     page = PAGE.read_text()
     assert [found[2] for found in BLOCK.finditer(page)] == ["partition", "topic", "group", "cluster"]
     assert len(SIZES.findall(page)) == 1
-    assert page == fill_page(page), "run python -m tests.unit.serve.metrics.metrics_page"
 
 
 def test_the_page_names_no_family_that_there_is_not():
