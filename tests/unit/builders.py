@@ -7,7 +7,7 @@ import numpy as np
 
 from koff.lag import NO_TIMESTAMP, Status
 from koff.records import DecodedMessage, OffsetCommit, OffsetCommitValue, decode, encode
-from koff.tracker import LaggingRow, Snapshot, Tracker
+from koff.tracker import LaggingRow, Snapshot, State, Tracker
 from tests.group_records import TOPIC_ID, Consumer, assign, classic_group_record, classic_member, gone
 from tests.unit.records import decoding
 
@@ -36,6 +36,13 @@ def apply(
 ) -> None:
     """The tracker applies these records of a partition of the offsets topic."""
     tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs], **more)
+
+
+def save(tracker: Tracker, partition: int = 0) -> State:
+    """What the tracker saves of that partition, of which it knows something."""
+    state = tracker.save_partition(partition)
+    assert state is not None
+    return state
 
 
 def committed(tracker: Tracker) -> dict[tuple[str, str, int], int | None]:

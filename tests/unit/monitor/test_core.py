@@ -23,7 +23,7 @@ from koff.monitor.requests import Display, Failed, Lost, Polled, Read, ReadFaile
 from koff.monitor.saved import Origin, Saved
 from koff.tracker import Group, Shard, Tracker
 from koff.view.cluster_view import ClusterFacts, TopicFacts
-from tests.unit.builders import commit
+from tests.unit.builders import apply, commit, save
 from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 
 
@@ -309,10 +309,8 @@ def resume(driven: Driven, stamp: Moment) -> Saved:
     """koff has saved a commit of group a at `stamp`, and loads it. delete.retention.ms is one minute."""
     driven.list_topics(**{OFFSETS: 1})
     tracker = Tracker()
-    tracker.apply(0, *([part] for part in commit("a", "t", 0, 1)))
-    state = tracker.save_partition(0)
-    assert state is not None
-    saved = Saved(0, 5, -1, stamp, state)
+    apply(tracker, commit("a", "t", 0, 1))
+    saved = Saved(0, 5, -1, stamp, save(tracker))
     driven.give(Loaded(driven.last(Load).id, {0: saved}, "nothing was saved"))
     driven.give(
         TopicConfigsFetched(driven.last(FetchTopicConfigs).id, {OFFSETS: {"delete.retention.ms": "60000"}})

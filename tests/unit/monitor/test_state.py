@@ -32,7 +32,7 @@ from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
 from koff.tracker.saved_ends import save_ends
-from tests.unit.builders import apply, classic_group, commit
+from tests.unit.builders import apply, classic_group, commit, save
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
 HOUR_S = 3600
@@ -50,9 +50,7 @@ def a_state(size: int = 3, seed: int = 0) -> State:
     pairs = [commit(f"g{seed}", "größer", p, p + seed) for p in range(size)]
     pairs.append(classic_group(f"g{seed}", {"client": b""}))
     apply(tracker, *pairs)
-    state = tracker.save_partition(0)
-    assert state is not None
-    return state
+    return save(tracker)
 
 
 def same(one: State, other: State) -> bool:
@@ -359,7 +357,7 @@ def test_an_index_that_makes_no_sense_gives_one_line(tmp_path, known):
 
 def some_ends() -> State:
     tracker = Tracker()
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    apply(tracker, commit("g", "t", 0, 1))
     tracker.add_samples(ends={("t", 0): 5}, at_ms=NOW.wall_ms)
     return save_ends(tracker.partitions)
 

@@ -9,6 +9,7 @@ from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView
+from tests.group_records import assign
 from tests.unit.builders import apply, classic_group, commit, note_records
 from tests.unit.serve.metrics.served import text, values
 from tests.unit.serve.views import NOW_MS, take_view, withhold
@@ -21,17 +22,11 @@ LAG, SECONDS, RATE = (
 CONF = MetricsConf(families=(LAG, SECONDS, RATE))
 
 
-def assign(*partitions: int) -> bytes:
-    """An assignment of partitions of t."""
-    count = len(partitions).to_bytes(4)
-    return b"\0\0\0\0\0\1\0\1t" + count + b"".join(each.to_bytes(4) for each in partitions) + b"\0\0\0\0"
-
-
 def fill_tracker() -> Tracker:
     """Group g, whose members a and b read two partitions each, c none; d of group h reads one."""
     tracker = Tracker()
-    members = {"a": assign(0, 1), "b": assign(2, 3), "c": assign()}
-    apply(tracker, classic_group("g", members), classic_group("h", {"d": assign(0)}))
+    members = {name: assign(("t", held)) for name, held in (("a", (0, 1)), ("b", (2, 3)), ("c", ()))}
+    apply(tracker, classic_group("g", members), classic_group("h", {"d": assign(("t", (0,)))}))
     for second in range(0, 110, 10):
         at_ms = NOW_MS - 100_000 + second * 1000
         tracker.add_samples(ends={("t", each): 100 + second for each in range(4)}, at_ms=at_ms)
