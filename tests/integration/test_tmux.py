@@ -143,26 +143,6 @@ def test_the_list_fits_each_size_with_wide_names_and_200_groups(
     check_list(terminal, width, height)
 
 
-def test_the_keys_do_what_the_help_promises(terminal: Tmux, cluster: LocalKafka):
-    watch(terminal)
-    terminal.press("j", "j", "Down", "k")
-    terminal.wait_until(lambda: re.search(rf"> [A-Z]+ +{LATE[2]} ", terminal.text), what="the third group")
-    assert "order paused" in terminal.text
-    terminal.press("s")
-    terminal.wait_for("by lag")
-    terminal.press("p")
-    terminal.wait_for("order paused, by lag")
-    terminal.press("/", "1", "9", "3", "Enter")
-    terminal.wait_for("filter: 193  |")
-    assert len(find_rows(terminal.lines)) == 1
-    terminal.press("?")
-    terminal.wait_for("pause the order")
-    terminal.press("Escape")
-    terminal.wait_for("filter: 193  |")
-    terminal.press("Enter")
-    terminal.wait_for("group     group-193")
-
-
 def test_the_screen_does_not_flicker(terminal: Tmux, cluster: LocalKafka, tmp_path: Path):
     """After the first picture, koff writes over what has changed, and never erases the screen or a line."""
     watch(terminal)

@@ -32,17 +32,10 @@ def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Pa
         wait_until(lambda: monitor.events("waiting"), what="the first attempt to connect")
         for wrong, told in (
             ("webhooks: [{}]\n", "line 4: webhooks[0] has no url"),
-            ("webhooks: [null]\n", "line 4: webhooks[0] must be a mapping"),
-            ("defaults: {groups: 'a{99999999999999999999}'}\n", "line 4: defaults.groups is not a regular"),
             ("state_dir: /dev/null/x\n", "cannot use --state-dir /dev/null/x/cluster-a"),
-            ('listen: "\\UFFFFFFFF"\n', "line 4: the file is not YAML"),
-            ("listen: " + "[" * 1000, "line 4: the file has values that are nested too deeply"),
-            ("defaults: {properties: {ssl.ca.pem: 'file:/nowhere'}}", "line 4: defaults.properties.ssl.ca"),
         ):
             file.write_text(right + wrong)
             assert told in hang_up(monitor, WRONG)
-        file.write_bytes(b"\xff\0" * 1000)
-        assert "line 1: the file is not text in UTF-8" in hang_up(monitor, WRONG)
         file.unlink()
         assert "No such file" in hang_up(monitor, WRONG)
         file.mkdir()
@@ -57,7 +50,7 @@ def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Pa
         assert monitor.stop() == 0, monitor.text
     # Each error was one line of the log.
     assert all(json.loads(line) for line in monitor.text.splitlines())
-    assert len(monitor.events(WRONG)) == 10
+    assert len(monitor.events(WRONG)) == 4
 
 
 def test_a_reload_changes_how_koff_logs_and_names_what_waits_for_a_restart(tmp_path: Path):
