@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from koff.spark.job.cluster_state import ClusterState, split_records
+from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.lag_rows import build_lag_rows
 from koff.spark.job.samples import Sample
-from koff.spark.rows.newest import keep_newest
+from koff.spark.rows.newest import keep_newest, split_records
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import Plan
 from koff.tracker import ShareLag, Tracker

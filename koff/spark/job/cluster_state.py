@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from koff.lag import Reason
 from koff.monitor.past_ends import OLDEST_MS
@@ -21,7 +20,6 @@ from koff.monitor.state_file import decode_state, encode_state
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.spark.job.samples import Sample, Slot
 from koff.spark.rows.commit_bytes import encode_commits
-from koff.spark.rows.decoding import COMMITS
 from koff.tracker import Group, Objective, ShareLag, ShownNames, Snapshot, State, Tracker
 from koff.tracker.commit_rows import DESCRIBED
 from koff.tracker.saved_ends import restore_ends, save_ends
@@ -236,10 +234,3 @@ def describe_group(group: Group | None, topic_names: Mapping[str, str]) -> Group
         ],
         "gone": False,
     }
-
-
-def split_records(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The commits among rows of `records`, and the records about groups."""
-    is_commit = pc.is_in(rows.column("kind"), pa.array(COMMITS))
-    is_other = pc.is_in(rows.column("kind"), pa.array(("Undecodable", "Unknown")))
-    return rows.filter(is_commit), rows.filter(pc.invert(pc.or_(is_commit, is_other)))

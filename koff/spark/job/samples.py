@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import ipc
 
 from koff.spark.job.past_ends import PastOffsets, Place
+from koff.spark.rows.arrow_bytes import decode_table, encode_table
 
 OFFSETS = pa.schema(
     [
@@ -73,16 +73,12 @@ class Sample:
                 for past_ms, offsets in self.past.items()
             ],
         }
-        rows, sink = self.rows.replace_schema_metadata({"facts": json.dumps(facts)}), pa.BufferOutputStream()
-        with ipc.new_stream(sink, rows.schema, options=ipc.IpcWriteOptions(compression="zstd")) as stream:
-            stream.write_table(rows)
-        encoded: bytes = sink.getvalue().to_pybytes()
-        return encoded
+        return encode_table(self.rows.replace_schema_metadata({"facts": json.dumps(facts)}))
 
     @classmethod
     def decode(cls, encoded: bytes) -> Sample:
         """The sample that `encode` made bytes of."""
-        rows = ipc.open_stream(encoded).read_all()
+        rows = decode_table(encoded)
         facts: dict[str, Any] = json.loads(rows.schema.metadata[b"facts"])
         shares = {group: [tuple(row) for row in own] for group, own in facts["shares"].items()}
         unknown = frozenset(tuple(slot) for slot in facts["unknown_shares"])
