@@ -93,7 +93,7 @@ def classic_group(
     return encode(record if members is not None else gone(record))
 
 
-ASSIGNED_T_0_1 = assign(("t", (0, 1)))
+ASSIGNED_T_0_1, NOTHING_ASSIGNED = assign(("t", (0, 1))), assign()
 
 
 def consumer_group(

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from koff.serve.events.event import Severity
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, consumer_group
-from tests.unit.serve.events.watched import NOTHING_ASSIGNED
+from tests.unit.builders import ASSIGNED_T_0_1, NOTHING_ASSIGNED, classic_group, consumer_group
 
 
 def test_a_committed_offset_that_goes_back(watched):

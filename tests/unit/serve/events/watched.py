@@ -15,7 +15,6 @@ from tests.unit.serve.views import NOW_MS, READY
 
 NOT_READY = Readiness(False, "not ready: the cluster does not respond")
 NO_VIEW = ClusterView("c", Tracker().take_snapshot(0), NOT_READY, MonitorStats(up=False))
-NOTHING_ASSIGNED = bytes.fromhex("0000 00000000 ffffffff")
 BLIND = Reason.COMMITS_NOT_CURRENT | Reason.END_NOT_CURRENT
 
 

@@ -20,7 +20,7 @@ from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
 from tests.group_records import TOPIC_ID
-from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit, consumer_group
+from tests.unit.builders import ASSIGNED_T_0_1, NOTHING_ASSIGNED, apply, classic_group, commit, consumer_group
 from tests.unit.records.decoding import GOLDEN
 from tests.unit.serve.metrics.served import values
 from tests.unit.serve.metrics.test_families import needs_promtool
@@ -28,7 +28,6 @@ from tests.unit.serve.views import NOW_MS, Row, Source, take_view, withhold
 
 BOTH = ("kminion", "kafka_exporter")
 NAMES = {family.name for exporter in BOTH for family in COMPAT_FAMILIES[exporter]}
-NOTHING_ASSIGNED = bytes.fromhex("0000 00000000 ffffffff")
 
 EXPECTED = (GOLDEN / "compat_metrics.prom").read_text()
 """Of topic u, koff samples one of two partitions, so that there is no sum. Its log start is not known."""

@@ -10,11 +10,9 @@ from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
-from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, NOTHING_ASSIGNED, apply, classic_group, commit
 from tests.unit.serve.metrics.served import text, values
 from tests.unit.serve.views import EVERYTHING, NOW_MS, take_view, withhold
-
-NOTHING = bytes.fromhex("0000 00000000 ffffffff")
 
 
 def two_partitions(committed: tuple[int, int], *, start: int = 0, end: int = 100) -> Tracker:
@@ -108,7 +106,7 @@ def test_members_without_partitions_are_counted_where_assignments_are_known():
     tracker = Tracker()
     apply(
         tracker,
-        classic_group("g", {"a": ASSIGNED_T_0_1, "b": NOTHING, "c": NOTHING}),
+        classic_group("g", {"a": ASSIGNED_T_0_1, "b": NOTHING_ASSIGNED, "c": NOTHING_ASSIGNED}),
         classic_group("connect", {"a": b"unknown"}, protocol_type="connect"),
         commit("simple", "t", 0, 1),
     )
