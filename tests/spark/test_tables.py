@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyarrow.parquet import ParquetFile
 
 from koff.spark.tables import delta_tables as module
@@ -177,6 +179,20 @@ def test_a_table_takes_each_number_of_a_cluster_once_and_none_that_is_lower(tabl
     numbers = sorted(row.number for row in tables.frame("groups").collect())
     assert numbers == [1, 5, 5, 6]
     assert [tables.find_number("groups", cluster) for cluster in ("c", "d", "e")] == [6, 5, 0]
+
+
+def test_a_cluster_may_have_any_name(tables: Tables) -> None:
+    name = "a/b %41=c+d:é'\\"
+    rows = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()
+    assert tables.write_batch("groups", rows, name, 1)
+    assert tables.cluster_frame("groups", name).count() == 1
+    state = pa.table({"key": ["k"], "saved": [b"x"]})
+    for number in (1, 2):
+        assert tables.write_batch("state", state, name, number, replace=True)
+        assert tables.write_batch("state", state, "other", number, replace=True)
+    assert tables.cluster_frame("state", name).select("number").collect() == [(2,)]
+    read = DeltaTable(tables.path("state")).to_pyarrow_table()
+    assert sorted(read["cluster"].to_pylist()) == [name, "other"]
 
 
 def test_every_key_and_every_filtered_column_exists() -> None:

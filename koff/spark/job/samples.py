@@ -38,7 +38,8 @@ class Sample:
     `topic_ids` has the id of each topic, by name; None: as in the sample before. `offsets_partitions` is the
     partition count of the offsets topic, and `held` has those of its partitions whose newest commits are not
     known. `shares` has the lags of share groups, by group; `unknown_shares` are slots without a known lag.
-    `past` has offsets by time (see `PastOffsets`).
+    `past` has offsets by time (see `PastOffsets`). `retention_s` is how long topics keep records; None: as
+    in the sample before.
     """
 
     at_ms: int
@@ -49,6 +50,7 @@ class Sample:
     shares: Mapping[str, list[ShareOffsets]] = field(default_factory=dict)
     unknown_shares: frozenset[Slot] = frozenset()
     past: PastOffsets = field(default_factory=dict)
+    retention_s: Mapping[str, float] | None = None
 
     @property
     def ends(self) -> dict[Place, int]:
@@ -68,6 +70,7 @@ class Sample:
             "held": self.held,
             "shares": self.shares,
             "unknown_shares": sorted(self.unknown_shares),
+            "retention_s": self.retention_s,
             "past": [
                 [past_ms, [[*at, offset] for at, offset in offsets.items()]]
                 for past_ms, offsets in self.past.items()
@@ -91,4 +94,5 @@ class Sample:
             shares,
             unknown,
             {past_ms: {(topic, p): offset for topic, p, offset in rows} for past_ms, rows in facts["past"]},
+            facts["retention_s"],
         )
