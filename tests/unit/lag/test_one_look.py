@@ -1,7 +1,5 @@
 """Verdicts on rows by themselves, from one look."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
