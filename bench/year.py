@@ -23,6 +23,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from bench.lag_rows import read_usage
+from koff.cli.pipeline_session import SHORT_JAVA
 from koff.spark import session
 from koff.spark.report import report
 from koff.spark.tables.delta_tables import Tables
@@ -143,7 +144,8 @@ def main(
     folder: Path | None,
 ) -> None:
     """Prints the figures."""
-    spark = session("bench", master="local[2]", settings={"spark.ui.showConsoleProgress": "false"})
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.driver.extraJavaOptions": SHORT_JAVA}
+    spark = session("bench", master="local[2]", settings=settings)
     spark.sparkContext.setLogLevel("OFF")
     java = int(spark.sparkContext._jvm.ProcessHandle.current().pid())
     figures: dict[str, Any] = {}

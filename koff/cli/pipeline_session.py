@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from koff.spark.tables.delta_tables import Tables
 
 log = get_logger("cli.pipeline")
-_SHORT_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+SHORT_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """A command that ends after a minute does not gain what Java's second compiler costs."""
 
 
@@ -89,7 +89,7 @@ class ChosenTables:
     @contextmanager
     def open_existing(self, *, write: bool = False) -> Iterator[Tables]:
         """Checks what can be checked, and opens tables that are there."""
-        settings = {"spark.driver.extraJavaOptions": _SHORT_JAVA} | self.check(create=False, write=write)
+        settings = {"spark.driver.extraJavaOptions": SHORT_JAVA} | self.check(create=False, write=write)
         with self.open(settings) as tables:
             tables.check_tables()
             yield tables
