@@ -38,11 +38,6 @@ class Reason(IntFlag):
     """The end offset was not returned lately."""
 
     @property
-    def null(self) -> bool:
-        """Whether the lag is null for this reason."""
-        return bool(self & NULL)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The names in JSON, such as `no_commit`, in the order of the bits."""
         return tuple(str(bit.name).lower() for bit in type(self) if bit & self)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
 
 import structlog
 
 from koff.errors import ConnectError, KoffError, lacks_right
+from koff.monitor.means import Means
 from koff.monitor.requests import Failed, Request, Result
 from koff.monitor.worker_thread import Post, WorkerThread
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 log = structlog.get_logger(component="monitor.in_order")
 HANG_S = 60.0

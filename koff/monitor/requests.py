@@ -10,15 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.proto.buffers import Binary
 from koff.tracker import Objective, ShownNames
 from koff.view.owners import Owners
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 TopicPartition = tuple[str, int]
 OffsetKind = Literal["end", "stable", "start"] | int

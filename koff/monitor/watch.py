@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from koff.client.cluster import Cluster
@@ -61,9 +60,7 @@ class Watch:
                     raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._workers.close()
 
     def run(self, is_done: Callable[[], bool]) -> None:

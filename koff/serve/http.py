@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import TracebackType
 from typing import Self
 
 from koff.logs import get_logger
@@ -68,9 +67,7 @@ class Server:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._events is not None:
             self._events.close()
         self._uvicorn.should_exit = True

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koff.errors import ConnectError
+from koff.monitor.means import Means
 from koff.monitor.requests import Request, Result
 from koff.records.placement import group_partition
 from koff.tracker import Commits, Described
@@ -16,7 +17,6 @@ from koff.tracker.commit_columns import CommitColumns
 
 if TYPE_CHECKING:
     from koff.client.groups.responses import FetchedGroups
-    from koff.monitor.means import Means
 
 FETCH_S = 15.0
 """How long coordinators are waited for: less than the core waits for the result."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from koff.errors import KoffError
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
@@ -18,7 +19,6 @@ from koff.tracker.saved_ends import restore_ends
 from koff.view.activity import RecentActivity
 
 if TYPE_CHECKING:
-    from koff.monitor.means import Means
     from koff.monitor.state import StateDir
 
 TIMEOUT_S = 30.0

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 
 if TYPE_CHECKING:
     from koff.client.metadata import Node
-    from koff.monitor.means import Means
 
 TIMEOUT_S, FETCH_S = 30.0, 20.0
 """How long the core waits, and a broker is waited for: so the core learns why there are no sizes."""

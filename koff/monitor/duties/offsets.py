@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from koff.monitor.means import Means
 from koff.monitor.requests import OffsetKind, Request, Result, TopicPartition
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 CHUNK = 2_000
 """So many partitions in one request to a leader: the results come piece by piece."""

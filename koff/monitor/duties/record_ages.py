@@ -17,6 +17,7 @@ import numpy as np
 
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
@@ -25,7 +26,6 @@ from koff.tracker.row_index import Ints
 
 if TYPE_CHECKING:
     from koff.client.record_times import FirstRecordResult
-    from koff.monitor.means import Means
 
 AT_ONCE = 2_000
 """The most places in one request."""

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import Tracker
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 SETTINGS = ("cleanup.policy", "retention.ms")
 AT_ONCE = 1_000

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
@@ -19,7 +20,6 @@ from koff.tracker import State, Tracker
 from koff.tracker.saved_ends import save_ends
 
 if TYPE_CHECKING:
-    from koff.monitor.means import Means
     from koff.monitor.state import StateDir
 
 TIMEOUT_S = 120.0

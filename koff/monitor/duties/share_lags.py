@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from koff.monitor.duties.groups import FETCH_S, PATIENCE_S
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import ShareLag, Tracker
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 TIMEOUT_S = 30.0
 _NO_LAG = "the coordinator returned no lag, as brokers before Kafka 4.2 do"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import Group, Tracker
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 SHARD = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""

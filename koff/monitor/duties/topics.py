@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result, Topic, TopicPartition
@@ -25,7 +26,6 @@ from koff.view.cluster_view import ClusterFacts, TopicFacts
 
 if TYPE_CHECKING:
     from koff.client.metadata import Metadata
-    from koff.monitor.means import Means
 
 TIMEOUT_S = 10.0
 RETRY_S = 1.0

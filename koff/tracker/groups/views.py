@@ -98,16 +98,6 @@ class Topology:
     subtopologies: Mapping[str, GroupSubtopology]
 
     @property
-    def source_topics(self) -> tuple[str, ...]:
-        return tuple(sorted({topic for part in self.subtopologies.values() for topic in part.source_topics}))
-
-    @property
-    def repartition_source_topics(self) -> tuple[str, ...]:
-        """The internal topics that the application both writes and reads."""
-        topics = {topic for part in self.subtopologies.values() for topic in part.repartition_source_topics}
-        return tuple(sorted(topics))
-
-    @property
     def topics(self) -> tuple[str, ...]:
         return tuple(sorted({topic for part in self.subtopologies.values() for topic in part.topics}))
 
