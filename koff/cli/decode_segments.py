@@ -209,7 +209,6 @@ def _decode_log(
     read_committed: bool,
     check_crc: bool,
 ) -> None:
-    """Prints the records of one partition."""
     outcomes = None
     if read_committed:  # read the files twice: the marker of a transaction comes after its records
         outcomes = TransactionOutcomes()

@@ -202,7 +202,6 @@ def _check_rights(conf: MonitorConf, rights: Rights | None) -> Iterator[Check]:
 
 
 def _format_acls(conf: ClusterConf, resource: str, operations: Iterable[str]) -> str:
-    """The command that grants the operations."""
     words = "".join(
         f" --operation {''.join(word.title() for word in name.split('_'))}" for name in operations
     )

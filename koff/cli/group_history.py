@@ -57,7 +57,6 @@ class GroupHistory:
                     self._add_epoch(timestamp_ms, "epoch", value.epoch if value else None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The history as JSON can have it."""
         return {
             "commits": self.commits,
             "first_commit_ms": self.first_commit_ms,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
-from koff.view.severity import CALM, WORST_FIRST
+from koff.view.verdicts import CALM, WORST_FIRST
 
 Sort = Literal["worst", "lag", "time", "name"]
 SORTS: tuple[Sort, ...] = ("worst", "lag", "time", "name")

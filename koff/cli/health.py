@@ -15,7 +15,7 @@ import click
 from click import option
 
 from koff.cli.listening_process import find_listen_address
-from koff.config.kinds import checked, number
+from koff.config.kinds import FILE, checked, number
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 
 if TYPE_CHECKING:
@@ -43,16 +43,10 @@ _LONGEST_BYTES = 10_000
 @option("--tls", is_flag=True, help="Connect with TLS. The certificate is not checked: no secret is sent.")
 @option(
     "--client-cert",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
+    type=FILE,
     help="A client certificate in PEM, if koff monitor requires one. Connects with TLS.",
 )
-@option(
-    "--client-key",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Its key, if that is not in the same file.",
-)
+@option("--client-key", type=FILE, help="Its key, if that is not in the same file.")
 @option("--timeout", "timeout_s", default=4.0, type=number("SECONDS", 0.1), help="Deadline.")
 def health(
     listen: str,

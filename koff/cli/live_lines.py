@@ -11,7 +11,7 @@ from koff.cli.live_state import LiveState
 from koff.cli.text_table import shorten_middle
 from koff.cli.view_facts import WITHHELD_TOTALS
 from koff.tracker import GroupTotal
-from koff.view.severity import WORST_FIRST
+from koff.view.verdicts import WORST_FIRST
 from koff.view.wording import count, show_duration
 
 _PLAIN = str.maketrans({"…": "~", **dict(zip(BARS, "_.-=+*#@", strict=True))})

@@ -32,12 +32,12 @@ from koff.client.resets import (
     make_plan,
     make_undo,
 )
+from koff.config.kinds import FILE
 from koff.config.settings import NAME
 from koff.errors import ConfigError, KoffError
 from koff.view.wording import count, show
 
 EXIT_CODES: dict[type[KoffError], int] = {NothingFound: 3, MembersAlive: 4, Moved: 5}
-_plan_file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -68,8 +68,8 @@ def offsets() -> None:
     help="Only this topic, or these partitions of it, also those without a commit; repeatable. By default, "
     "all partitions that the group has committed.",
 )
-@option("--undo", type=_plan_file, metavar="PLAN", help="Go back to what was committed before PLAN.")
-@option("--file", type=_plan_file, metavar="FILE", help="Write the plan to FILE, which must not exist.")
+@option("--undo", type=FILE, metavar="PLAN", help="Go back to what was committed before PLAN.")
+@option("--file", type=FILE, metavar="FILE", help="Write the plan to FILE, which must not exist.")
 @cluster_options
 def plan(
     group: str | None,
@@ -124,7 +124,7 @@ def _plan_undo(plan: OffsetPlan, cluster: Cluster) -> tuple[GroupNow, OffsetPlan
 
 
 @offsets.command()
-@click.argument("file", type=_plan_file, metavar="PLAN")
+@click.argument("file", type=FILE, metavar="PLAN")
 @cluster_options
 def apply(file: Path, **_: Any) -> None:
     """Do what PLAN says, unless something has moved since: committed offsets, members, topics, the log.

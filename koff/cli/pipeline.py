@@ -326,7 +326,6 @@ def _describe_backfill(tables: str) -> str:
 
 
 def _suggest_queries() -> str:
-    """The queries to try first."""
     from koff.spark.tables.views import FIRST_QUERIES
 
     opened = "in DuckDB or Spark SQL (docs/tables.md says how to open the tables there)"

@@ -17,6 +17,7 @@ from koff.cli.log_lines import set_up_logs
 from koff.cli.looks import take_looks
 from koff.cli.options import SECONDS, connection_options, group_options, read_cluster, timeout_option
 from koff.config.first_file import FirstFile
+from koff.config.kinds import FILE
 from koff.config.monitors import build_look
 from koff.config.properties import PROPERTY_PREFIX, is_secret
 from koff.config.settings import SETTINGS
@@ -35,13 +36,7 @@ _MOST_NAMED = 5
 @connection_options
 @SETTINGS["name"].build_option(default=_NAME)
 @group_options
-@option(
-    "--output",
-    default="koff.yaml",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write.",
-)
+@option("--output", default="koff.yaml", type=FILE, help="The file to write.")
 @option("--force", is_flag=True, help="Overwrite the file if it is there.")
 @option(
     "--seconds", "seconds_s", default=15.0, type=SECONDS, help="How long to look at the lags of the groups."

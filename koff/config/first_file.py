@@ -33,7 +33,6 @@ class FirstFile:
     seen_for_s: float = 0.0
 
     def format(self) -> str:
-        """The text of the file."""
         lines = [
             *_comment("koff.yaml, written by `koff quickstart`. `koff config check` checks it."),
             *_comment(

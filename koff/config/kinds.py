@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -20,6 +21,8 @@ MOST, LONGEST_S = 1_000_000_000, 86_400.0
 """The largest whole number, and the longest interval."""
 SHORT_NUMBER = re.compile(r"[0-9]{1,10}")
 """Python refuses to convert a text of thousands of digits."""
+FILE = click.Path(dir_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 TEXT_SCHEMA: Mapping[str, Any] = {"type": "string", "minLength": 1}
 
 
@@ -142,7 +145,6 @@ class Texts:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON schema."""
         return {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 
 
@@ -209,7 +211,6 @@ class Setting:
         return click.option(name, self.name, **arguments)
 
     def build_schema(self) -> dict[str, Any]:
-        """The JSON schema of the value."""
         if isinstance(self.kind, tuple):
             schema: dict[str, Any] = build_object(self.kind)
             if self.many:

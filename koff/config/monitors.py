@@ -49,7 +49,6 @@ def build_metrics_conf(file: KoffYaml) -> MetricsConf:
 
 
 def build_serve_conf(file: KoffYaml) -> ServeConf:
-    """Where to serve, and who may connect."""
     return ServeConf(file.settings["listen"], fill(AccessConf, file.settings))
 
 

@@ -26,7 +26,7 @@ from koff.serve.events.standby import check_first_url
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 from koff.serve.metrics.conf import check_families
 from koff.tracker import compile_expression
-from koff.view.runbooks import check_runbook_template
+from koff.view.owners import check_runbook_template
 
 
 def _check_zookeeper(given: str) -> None:

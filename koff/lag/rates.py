@@ -28,7 +28,6 @@ class Rates(NamedTuple):
 
     @classmethod
     def build_unknown(cls, rows: int) -> Self:
-        """Rates of which none is known."""
         return cls(np.zeros(rows), np.zeros(rows, np.bool_))
 
     def hide(self, rows: NDArray[np.bool_]) -> Rates:

@@ -30,7 +30,6 @@ class TimeLags(NamedTuple):
         return np.zeros(len(self.known), np.bool_) if self.exact is None else self.exact & (self.seconds == 0)
 
     def select(self, rows: NDArray[np.intp]) -> TimeLags:
-        """Those of some rows."""
         exact = None if self.exact is None else self.exact[rows]
         return TimeLags(self.seconds[rows], self.known[rows], self.at_least[rows], exact)
 
@@ -136,7 +135,6 @@ class FirstRecords(NamedTuple):
         return valid & (self.offset >= 0)
 
     def select(self, rows: NDArray[np.intp]) -> FirstRecords:
-        """Those of some rows."""
         return FirstRecords(*(column[rows] for column in self))
 
 

@@ -45,11 +45,9 @@ class _Histograms:
 
     @property
     def groups(self) -> NDArray[np.int64]:
-        """The groups that have one."""
         return np.flatnonzero(self._slot >= 0)
 
     def read(self, groups: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """The histograms of these groups, which have one (N, CLASSES)."""
         counts: NDArray[np.float32] = self._counts[self._slot[groups]]
         return counts
 
@@ -62,7 +60,6 @@ class _Histograms:
         self._counts[self._slot[groups]] += counts
 
     def drop(self, groups: NDArray[np.integer[Any]]) -> None:
-        """Forgets the histograms of these groups."""
         self._slot[groups] = -1
         kept = self.groups
         self._counts = self._counts[self._slot[kept]]

@@ -53,7 +53,6 @@ class Features(NamedTuple):
     """The sum of the forward steps between commits: a step back (an offset reset) does not reduce it."""
 
     def slice_rows(self, rows: slice | NDArray[np.int64]) -> Features:
-        """The features of these rows."""
         return Features(
             self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows], self.consumed[rows]
         )

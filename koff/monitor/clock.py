@@ -22,7 +22,6 @@ def read_moment() -> Moment:
 
 
 def read_at_s() -> float:
-    """The `at_s` of the present moment."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if _read_boot() else time.monotonic()
 
 

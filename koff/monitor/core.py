@@ -270,7 +270,6 @@ class Core:
             raise
 
     def _give_up(self, pending: Pending[Any], why: str, now: Moment, *, denied: bool = False) -> None:
-        """A request failed, or had no result in time."""
         if not denied:
             self._note_outcome(pending, why, now)
         pending.requester.give_up(pending, why, now)

@@ -10,7 +10,7 @@ from koff.monitor.requests import Display
 from koff.records.topics import OFFSETS_TOPIC
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConf:
     """How the core of a monitor works.
 

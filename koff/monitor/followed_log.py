@@ -80,7 +80,6 @@ class FollowedLog:
         return lost
 
     def _forget_partitions(self) -> list[int]:
-        """Forgets all partitions, and returns them."""
         lost = list(self.partitions)
         # Late records and responses are of earlier attempts and resets than those of the new topic.
         newest = [max(part.attempt, part.resets) for part in self.partitions.values()]

@@ -87,7 +87,6 @@ class InternalLogs:
         self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, outbox)
 
     def find(self, topic: str) -> FollowedLog:
-        """The log of that topic."""
         return self.share if topic == self.share.topic else self.offsets
 
     @property
@@ -244,7 +243,6 @@ class InternalLogs:
             self._savings.set_origin(self.start.saved.origin)
 
     def receive(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
-        """Takes bounds of an internal topic."""
         pending.waiting.difference_update(given.offsets)
         for (topic, number), offset in given.offsets.items():
             if isinstance(offset, int):
@@ -254,7 +252,6 @@ class InternalLogs:
         """The bounds are requested again."""
 
     def receive_polled(self, given: Polled, now: Moment) -> None:
-        """Takes what a reader has read."""
         log = self.find(given.topic)
         if log.denied is not None and not log.is_hidden:
             self._outbox.note(now, "topic may be read again", topic=log.topic)

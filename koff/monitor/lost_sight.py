@@ -23,7 +23,6 @@ class DeniedGroups:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return sum(map(len, self._names.values()))
 
     def clear(self) -> None:

@@ -250,7 +250,6 @@ class OffsetsStart:
         self._stop_asking(unusable, now)
 
     def give_up(self, pending: Pending[FetchGroups], why: str, now: Moment) -> None:
-        """There is no response of the coordinators."""
         self._stop_asking(dict.fromkeys(self._find_not_reset(pending), why), now)
 
     def _report_groups(self, given: GroupsFetched, pending: Pending[FetchGroups], now: Moment) -> None:

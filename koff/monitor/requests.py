@@ -187,7 +187,7 @@ class Display:
 
     `group_labels` give labels from the names of groups (`ClusterView.find_labels`).
     `objectives` are the lags in seconds that their owners accept. `runbook` is a template of
-    `koff.view.runbooks`.
+    `koff.view.owners`.
     An input too: the configuration may be changed while the monitor runs.
     """
 

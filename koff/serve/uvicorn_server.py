@@ -89,7 +89,6 @@ class _ToStructlog(logging.Handler):
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Logs the record."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, Exception):
             log.error("a request failed", why=record.getMessage().strip(), exc_info=error)

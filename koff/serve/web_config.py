@@ -80,7 +80,6 @@ class _WebConfigParser:
         self._path = path
 
     def parse_file(self, document: yaml.Node | None) -> WebConfig:
-        """What the file says."""
         nodes = self._parse_mapping(document, "the file")
         known = ("tls_server_config", "http_server_config", "basic_auth_users")
         self._check_keys(nodes, "the file", known)

@@ -44,7 +44,6 @@ class ColumnTable:
             setattr(self, name, declared.build(0))
 
     def reserve(self, rows: int) -> None:
-        """Makes room for `rows` rows."""
         if rows <= self.room:
             return
         # At least an eighth more, so that many small batches seldom copy the columns.
@@ -85,7 +84,6 @@ class LateColumn:
         return self._values[..., rows]
 
     def clear(self, rows: Ints) -> None:
-        """Sets `rows` to `fill`."""
         self._values[..., rows[rows < self._values.shape[-1]]] = self._declared.fill
 
     def _reserve(self, rows: Ints) -> None:

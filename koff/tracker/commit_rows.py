@@ -167,7 +167,6 @@ class CommitRows(ColumnTable):
         self.arrangement += 1
 
     def remove(self, rows: Ints) -> None:
-        """Removes these rows."""
         if rows.size:
             self.note_change()
             self.live[rows] = False

@@ -23,7 +23,7 @@ from koff.tracker.commit_rows import CommitRows
 from koff.tracker.given_commits import remove_commits, remove_share_commits, set_commits, set_share_lags
 from koff.tracker.log_batch import BytesColumn
 from koff.tracker.registry import Registry
-from koff.tracker.shards import Shards
+from koff.tracker.shard import Shards
 from koff.tracker.share_progress import SharePartition, ShareProgress
 from koff.tracker.topic_id_names import TopicNames
 from koff.tracker.topic_ids import fold_topic_id

@@ -255,7 +255,6 @@ class PartitionTable:
         return ends
 
     def produce_rates(self) -> Rates:
-        """The produce rate of each partition."""
         rates = Rates.build_unknown(self.numbers.room)
         rows = self.list_in_history()
         rates.per_s[rows], rates.known[rows] = produce_rates(self.history, rows)

@@ -74,7 +74,6 @@ def find_shard_causes(view: ClusterView, number: int) -> ShardCauses:
 
 
 def explain_shard(snapshot: Snapshot, shard: ShardSnapshot, activity: ClusterActivity) -> ShardCauses:
-    """The causes of the groups of a shard."""
     whole = ~snapshot.withheld_groups(shard)
     lag = snapshot.record_lags(shard)
     return ShardCauses(snapshot, shard, activity, lag, snapshot.find_verdicts(shard), whole)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.group_verdicts import Judgement
 from koff.lag.late_causes import Cause
-from koff.lag.verdict import IncidentChange, Judgement, Verdict
+from koff.lag.verdict import IncidentChange, Verdict
 from koff.lag.verdict_sample import Floats
 from koff.tracker import Group
 
@@ -71,7 +72,6 @@ class Incident:
             del self.steps[1]
 
     def save(self) -> dict[str, Any]:
-        """The incident as JSON can have it."""
         return asdict(self)
 
     @classmethod

@@ -8,7 +8,7 @@ from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
 from koff.view.cause_texts import Finding
-from koff.view.severity import CALM
+from koff.view.verdicts import CALM
 from koff.view.wording import count, show_duration
 
 _HEADS: dict[Cause, str] = {

@@ -34,7 +34,6 @@ class Confirmations:
 
     @property
     def is_open(self) -> bool:
-        """Whether a request is open."""
         return bool(self._requested)
 
     def partitions(self) -> set[TopicPartition]:

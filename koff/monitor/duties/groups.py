@@ -70,7 +70,6 @@ class FetchGroups(Request):
     patience_s: float = PATIENCE_S
 
     def carry_out(self, means: Means) -> None:
-        """Fetches the groups from each coordinator."""
         parts = [self.partitions]
         if not self.together:
             parts = means.leaders.split_by_coordinator(self.partitions, self.partition_count)

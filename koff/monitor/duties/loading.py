@@ -45,7 +45,6 @@ class Load(Request):
     origin: Origin
 
     def carry_out(self, means: Means) -> Result:
-        """Loads all that can be read."""
         return self.load(means.state_dir)
 
     def load(self, state_dir: StateDir) -> Loaded:
@@ -90,7 +89,6 @@ class SavedState:
             self._outbox.note(now, "another cluster is there", warn=True, id=cluster_id, before=before)
 
     def request(self, now: Moment) -> None:
-        """Sends the request, once the topic is known."""
         if self.partitions is None and (origin := self.origin) is not None and not self._outbox.has(Load):
             self._outbox.send(Load(self._outbox.next_id(), origin), self, now, TIMEOUT_S)
 
@@ -100,7 +98,6 @@ class SavedState:
             self.partitions.pop(partition, None)
 
     def receive(self, given: Loaded, pending: Pending[Load], now: Moment) -> None:
-        """Takes what was saved."""
         self._activity.saved_verdicts = given.verdicts
         if pending.request.origin != self.origin:
             self.give_up(pending, "the offsets topic has changed", now)

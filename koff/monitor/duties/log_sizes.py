@@ -30,7 +30,6 @@ class LogSizesFetched(Result):
 
     @property
     def failure(self) -> str:
-        """The error of that broker."""
         return self.sizes if isinstance(self.sizes, str) else ""
 
 
@@ -41,7 +40,6 @@ class FetchLogSizes(Request):
     metric = "log_sizes"
 
     def carry_out(self, means: Means) -> Result | None:
-        """Fetches the sizes from each broker of the newest list of topics."""
         nodes = means.leaders.nodes
         if not nodes:
             return LogSizesFetched(self.id, None, "")
@@ -68,7 +66,6 @@ class LogSizes:
         self._responded: set[int] = set()  # the brokers of the open request that have responded, or failed
 
     def request(self, now: Moment) -> None:
-        """Requests the sizes if they are due."""
         if self._interval_s is not None and now.at_s >= self.due_s:
             self.due_s = now.at_s + self._interval_s
             if not self._outbox.has(FetchLogSizes):

@@ -39,7 +39,6 @@ class FetchOffsets(Request):
     partitions: frozenset[TopicPartition]
 
     def carry_out(self, means: Means) -> Result | None:
-        """Fetches the offsets from each leader."""
         by_leader = means.leaders.split_by_leader(self.partitions)
         chunks = [[led[first : first + CHUNK] for first in range(0, len(led), CHUNK)] for led in by_leader]
         if not chunks:

@@ -78,7 +78,6 @@ class ReadFirstRecords(Request):
     places: frozenset[RecordPlace]
 
     def carry_out(self, means: Means) -> Result:
-        """Reads the records."""
         from koff.client.record_times import ReadPlace, Unread, read_record_times
 
         places = [ReadPlace(*place) for place in self.places]
@@ -190,7 +189,6 @@ class RecordAges:
             self._defer(rows, now)
 
     def _find_rows(self, now: Moment) -> list[LaggingRow]:
-        """The rows to read now."""
         self._denied = {t: due_s for t, due_s in self._denied.items() if now.at_s < due_s + _FORGET_S}
         denied = {topic for topic, due_s in self._denied.items() if now.at_s < due_s}
         at_most = min(self._at_most, self._left)
@@ -256,5 +254,4 @@ class _Queue:
         self._since[np.isin(self._keys, np.fromiter(keys, np.int64, len(keys)))] = now_s
 
     def defer(self, keys: Iterable[int], until_s: float) -> None:
-        """Leaves these keys out until then."""
         self._not_before.update(dict.fromkeys(keys, until_s))

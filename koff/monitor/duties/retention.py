@@ -50,7 +50,6 @@ class FetchTopicConfigs(Request):
     names: tuple[str, ...]
 
     def carry_out(self, means: Means) -> Result:
-        """Fetches the settings from any broker."""
         from koff.client.configs import fetch_topic_configs
 
         configs = fetch_topic_configs(means.brokers, self.topics, self.names, timeout_s=means.timeout_s)
@@ -77,7 +76,6 @@ class RecordRetention:
         return self.due_s > float("-inf") and all(pending.requester is not self for pending in open_requests)
 
     def request(self, now: Moment) -> None:
-        """Requests the retention of topics if that is due."""
         if now.at_s < self.due_s:
             return
         topics = self._find_topics()
@@ -132,7 +130,6 @@ class TombstoneRetention:
         return self._requests == 1 and any(pending.requester is self for pending in open_requests)
 
     def request(self, now: Moment) -> None:
-        """Sends the request if it is due."""
         if now.at_s >= self.due_s:
             self._sent_s, self.due_s = now.at_s, now.at_s + TOMBSTONE_RETRY_S
             self._requests += 1

@@ -45,7 +45,6 @@ class WriteRequest(Request):
     thread = "disk"
 
     def carry_out(self, means: Means) -> Result:
-        """Writes. Raises `KoffError`."""
         self.write(means.state_dir)
         return Done(self.id, is_emptied=means.state_dir.take_emptied())
 

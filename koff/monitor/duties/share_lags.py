@@ -36,7 +36,6 @@ class ShareLagsFetched(Result):
 
     @property
     def failure(self) -> str:
-        """The error."""
         return self.why
 
 
@@ -52,7 +51,6 @@ class FetchShareLags(Request):
     partition_count: int
 
     def carry_out(self, means: Means) -> None:
-        """Fetches the lags from each coordinator."""
         parts = means.leaders.split_by_coordinator(self.partitions, self.partition_count)
         means.fetch_parts([[part] for part in parts], partial(self._fetch, means), self._fail)
 
@@ -168,7 +166,6 @@ class ShareLags:
         return not is_due and not self._outbox.has(FetchShareLags)
 
     def receive(self, given: ShareLagsFetched, pending: Pending[FetchShareLags], now: Moment) -> None:
-        """Takes the response of a coordinator."""
         if self._is_source:  # else the log is the source again
             requested_ms = self._steady_ms(pending.requested)
             self._tracker.shares.describe(given.lags, given.partial, requested_ms=requested_ms)

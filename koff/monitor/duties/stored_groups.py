@@ -40,7 +40,6 @@ class FetchStoredGroups(Request):
     thread = "zookeeper"
 
     def carry_out(self, means: Means) -> Result:
-        """Fetches the groups. Raises `ConnectError`."""
         return StoredGroupsFetched(self.id, *means.zookeeper.fetch_groups())
 
 
@@ -75,7 +74,6 @@ class StoredGroups:
         return self._interval_s is None or self.current is not None
 
     def request(self, now: Moment) -> None:
-        """Sends the request if it is due."""
         if now.at_s >= self.due_s and not self._outbox.has(FetchStoredGroups):
             self._outbox.send(FetchStoredGroups(self._outbox.next_id()), self, now, TIMEOUT_S)
             self.due_s = float("inf")
@@ -117,7 +115,6 @@ class StoredGroups:
                 self._outbox.note(now, "all groups of ZooKeeper may be read")
 
     def give_up(self, pending: Pending[FetchStoredGroups], why: str, now: Moment) -> None:
-        """ZooKeeper did not respond."""
         if not self._is_failing:
             self._is_failing = True
             self._outbox.note(now, "ZooKeeper lost", warn=True, why=why)

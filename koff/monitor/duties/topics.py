@@ -145,14 +145,12 @@ class TopicLists:
         self._due_s = min(self._due_s, at_s)
 
     def request(self, now: Moment) -> None:
-        """Sends the request if it is due."""
         if now.at_s >= self.due_s:
             self.sent_s, self._due_s = now.at_s, now.at_s + self._interval_s
             request = FetchTopics(self._outbox.next_id(), self._find_wanted())
             self._outbox.send(request, self, now, TIMEOUT_S)
 
     def receive(self, given: TopicsFetched, pending: Pending[FetchTopics], now: Moment) -> None:
-        """Takes a list."""
         if self._may_hide:
             given = given.hide_misplaced_groups()
         self._listed, self._listed_s = given.facts, pending.requested.at_s
@@ -160,7 +158,6 @@ class TopicLists:
         self._due_s = now.at_s + self._on_listed(given, pending.requested, now)
 
     def give_up(self, pending: Pending[FetchTopics], why: str, now: Moment) -> None:
-        """The list is requested again soon."""
         self.hurry(now.at_s + RETRY_S)
 
     def show(self, names: ShownNames) -> None:

@@ -79,7 +79,6 @@ class Burrow:
         return BurrowResponse(status, {"error": False, "message": message, **content, "request": about})
 
     def build_error(self, message: str, segments: list[str]) -> Object:
-        """An error."""
         return {"error": True, "message": message, "request": self._build_request(segments)}
 
     def _build_request(self, segments: list[str]) -> Object:
@@ -87,7 +86,6 @@ class Burrow:
 
 
 def _find_content(segments: list[str]) -> Callable[[Views], Found] | None:
-    """What finds the content for this path."""
     match segments:
         case ["v3", "kafka"]:
             return _list_clusters

@@ -22,7 +22,7 @@ from koff.view.causes import find_shard_causes
 from koff.view.cluster_view import ClusterView
 from koff.view.group_sums import Column, find_longest_time_lags, sum_lags
 from koff.view.lag_history import find_last_known, shorten
-from koff.view.severity import CALM, WORST_FIRST
+from koff.view.verdicts import CALM, WORST_FIRST
 
 Mask = NDArray[np.bool_]
 MOST_LABELS = 1000
@@ -37,7 +37,6 @@ class GroupPlace(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the group."""
         return self.view.snapshot.shards[self.shard].groups[self.number].name
 
 
@@ -72,7 +71,6 @@ class GroupColumns:
         self._firsts = np.cumsum([0, *sizes])
 
     def find_page(self, query: Query) -> GroupPage:
-        """The groups that the query asks for."""
         mask, chosen, unknown = self._filter(query), self._choose(query), 0
         if (lowest := query["min_lag"]) is not None:
             unknown = int(np.count_nonzero(mask & chosen & np.isnan(self._lags)))
@@ -110,7 +108,6 @@ class GroupColumns:
         return mask
 
     def _are_of(self, cluster: str | None) -> Mask:
-        """A mask of the groups of this cluster."""
         of_shards = [np.full(len(shard.groups), view.cluster == cluster) for view, _, shard in self._shards]
         return self._join(of_shards) > 0
 
@@ -210,7 +207,6 @@ def select_places(places: Sequence[GroupPlace], partitions: Mask | None = None) 
 
 
 def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
-    """The totals of these groups, in this order."""
     by_view: dict[int, list[GroupPlace]] = defaultdict(list)
     for place in places:
         by_view[id(place.view)].append(place)

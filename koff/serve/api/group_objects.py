@@ -21,6 +21,7 @@ from koff.serve.api.shapes import (
     nullable,
     object_of,
     one_of,
+    told,
 )
 from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
@@ -174,7 +175,7 @@ LAST_KNOWN = nullable(
         {
             "lag": NUMBER,
             "time_lag_s": _RATE,
-            "age_s": {**COUNT, "description": "Its age: 15 s less, or not as much."},
+            "age_s": told(COUNT, "Its age: 15 s less, or not as much."),
         }
     )
 )
@@ -253,7 +254,7 @@ ROW: JsonObject[Row] = JsonObject(
         "reasons",
         list_of(one_of(REASONS)),
         "Why `lag` is null, or is not what it seems.",
-        lambda r: list(r.row.reasons.names),
+        "row.reasons.names",
     ),
     JsonField("client_id", nullable(STRING), "Of the member.", "row.member?.client_id"),
     JsonField("client_host", nullable(STRING), "Of the member.", "row.member?.client_host"),
@@ -268,7 +269,7 @@ ROW: JsonObject[Row] = JsonObject(
 ASSIGNED: JsonObject[AssignedTopic] = JsonObject(
     JsonField("topic", nullable(STRING), "Null: the name is not known yet."),
     JsonField("topic_id", nullable(STRING), "Null: the assignment has names."),
-    JsonField("partitions", list_of(COUNT), "The partitions.", lambda a: list(a.partitions)),
+    JsonField("partitions", list_of(COUNT), "The partitions."),
 )
 
 
@@ -307,7 +308,6 @@ def build_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def build_members(snapshot: Snapshot, group: Group) -> list[dict[str, Any]]:
-    """The members of a group."""
 
     def name_topics(assignment: Assignment) -> list[AssignedTopic]:
         if group.assigned_by_id:

@@ -36,7 +36,6 @@ _ERRORS = {
 
 
 def build_openapi() -> dict[str, Any]:
-    """The OpenAPI 3.1 document."""
     return {
         "openapi": "3.1.0",
         "info": {

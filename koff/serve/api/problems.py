@@ -21,7 +21,6 @@ class Problem(Exception):
         self.status, self.detail, self.members = status, detail, members
 
     def build(self) -> dict[str, Any]:
-        """The JSON object."""
         title = HTTPStatus(self.status).phrase
         return {
             "type": "about:blank",

@@ -101,7 +101,6 @@ class KnownShard:
         self.judge = before.judge.select(*self._find_before(before, moved))
 
     def find_verdict(self, group: int) -> Verdict:
-        """The last verdict on a group."""
         return Verdict(self.judge.groups["verdict"][group])
 
     def _find_before(self, before: Self, moved: Ints | None) -> tuple[Ints, Ints]:

@@ -74,7 +74,6 @@ class Filter(NamedTuple):
         return cls(frozenset(query.getlist("cluster")), groups, kinds, severity)
 
     def fits(self, event: ClusterEvent) -> bool:
-        """Whether the client gets the event."""
         return (
             event.reaches(self.min_severity)
             and (not self.clusters or event.cluster in self.clusters)
@@ -84,7 +83,6 @@ class Filter(NamedTuple):
 
 
 def build_event_routes(events: EventLog) -> list[Route]:
-    """The routes of the events."""
     streams: dict[str, int] = {}
 
     async def send_events(request: Request) -> Response:

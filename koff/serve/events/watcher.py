@@ -51,7 +51,6 @@ class EventWatcher:
         self._thread = threading.Thread(target=self._run, name="koff-events", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -29,12 +29,10 @@ class WebhookCounts:
         self.dropped = 0
 
     def add_request(self, result: Result) -> None:
-        """Counts a request."""
         with self._lock:
             self.requests[result] += 1
 
     def add_dropped(self, events: int) -> None:
-        """Counts events that were dropped."""
         with self._lock:
             self.dropped += events
 

@@ -70,7 +70,6 @@ class ShardNumbers:
 
     @cached_property
     def lags(self) -> Lags:
-        """The lag of each row."""
         return self.snapshot.lags(self.shard)
 
     @cached_property
@@ -80,7 +79,6 @@ class ShardNumbers:
 
     @cached_property
     def committed(self) -> Ints:
-        """The committed offset of each row."""
         return self.snapshot.committed(self.shard)
 
     @cached_property
@@ -90,7 +88,6 @@ class ShardNumbers:
 
     @cached_property
     def reasons(self) -> NDArray[np.uint8]:
-        """The `Reason` bits of each row."""
         return self.snapshot.reasons(self.shard)
 
     @cached_property

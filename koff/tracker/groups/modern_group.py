@@ -290,7 +290,6 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
     # --- The saved form ----------------------------------------------------------------------------------
 
     def save(self) -> dict[str, Any]:
-        """The state of the group, for `load`."""
         members = self._profiles.keys() | self._current.keys() | self._targets.keys()
         return {
             "epoch": self.epoch,
@@ -310,7 +309,6 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
-        """The group from `save`."""
         group = cls()
         group.epoch, group.assignment_epoch = saved["epoch"], saved["assignment_epoch"]
         for id_, (profile, current, target) in saved["members"].items():

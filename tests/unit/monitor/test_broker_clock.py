@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koff.monitor.broker_clock import RISE_MS, TOLERANCE_MS, BrokerClock
+from koff.monitor.duties.end_times import RISE_MS, TOLERANCE_MS, BrokerClock
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koff.monitor.repeated_failure import RepeatedFailure
+from koff.monitor.run import RepeatedFailure
 
 
 def test_a_failure_is_logged_at_once_then_each_minute_and_after_ten_minutes_each_ten_minutes():
