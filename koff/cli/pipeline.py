@@ -32,7 +32,6 @@ from koff.logs import get_logger
 
 if TYPE_CHECKING:
     from koff.spark.tables.delta_tables import Tables
-    from koff.spark.tables.maintenance import Maintained
 
 log = get_logger("cli.pipeline")
 
@@ -244,7 +243,8 @@ def maintain(keep: str, **_: Any) -> None:
             results = maintain_tables(tables, conf)
             for result, text in zip(results, [*texts[1:], "maintain: done"], strict=True):
                 show("")
-                click.echo(f"{result.table}: {_describe_maintenance(result)}")
+                files = f"{result.files_before:,} files before and {result.files:,} after"
+                click.echo(f"{result.table}: {result.deleted:,} rows deleted, {files}")
                 show(text)
             show("")
             click.echo(f"{len(TABLES)} tables in {time.monotonic() - began:,.1f} s")
@@ -335,8 +335,3 @@ def _suggest_queries() -> str:
 def _prepare_tables(tables: Tables) -> None:
     tables.create_tables()
     log.info("the tables are ready", folder=tables.root, created=len(tables.new_tables))
-
-
-def _describe_maintenance(result: Maintained) -> str:
-    files = f"{result.files_before:,} files before and {result.files:,} after"
-    return f"{result.deleted:,} rows deleted, {files}"

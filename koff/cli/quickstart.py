@@ -11,8 +11,7 @@ from typing import Any
 import click
 from click import option
 
-from koff.cli.doctor import print_checks
-from koff.cli.doctor_checks import Level, run_checks
+from koff.cli.doctor import Level, print_checks, run_checks
 from koff.cli.log_lines import set_up_logs
 from koff.cli.looks import take_looks
 from koff.cli.options import SECONDS, connection_options, group_options, read_cluster, timeout_option
@@ -55,7 +54,8 @@ def quickstart(output: Path, force: bool, seconds_s: float, timeout_s: float, **
       koff quickstart --brokers kafka:9093 --property-file client.properties --output europe.yaml
     """
     set_up_logs()
-    _check_absent(output, force)
+    if output.exists() and not force:
+        raise ConfigError(f"{output} is there already: give --force to overwrite it, or another --output")
     ctx = click.get_current_context()
     if not ctx.params["brokers"]:
         raise click.UsageError("give --brokers", ctx)
@@ -72,11 +72,6 @@ def quickstart(output: Path, force: bool, seconds_s: float, timeout_s: float, **
     cluster = _list_given({**chosen.settings, "name": ctx.params["name"], "properties": properties})
     _write(output, FirstFile(cluster, found, late_s, seconds_s).format(), force=force)
     click.echo(_describe_next(output, properties))
-
-
-def _check_absent(output: Path, force: bool) -> None:
-    if output.exists() and not force:
-        raise ConfigError(f"{output} is there already: give --force to overwrite it, or another --output")
 
 
 def _watch_groups(

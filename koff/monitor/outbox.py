@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Command, Read, Request, Result, StopReading, TopicPartition
+from koff.tracker import Tracker
 
 _Kind = TypeVar("_Kind", bound=Request)
 NAMED = 20
 """So many groups are named in an event."""
 LOST_S = 2.0
 """When there is no response for so long, that is an event: a change of leaders is shorter."""
+
+
+class Shared(NamedTuple):
+    """What duties share. `steady_ms` gives a time by the tracker's clock: the wall clock when koff began."""
+
+    tracker: Tracker
+    outbox: Outbox
+    steady_ms: Callable[[Moment], int]
 
 
 class Requester(Protocol):

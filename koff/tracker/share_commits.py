@@ -112,7 +112,7 @@ class ShareCommits:
         requested at `requested_ms`, by the clock of `Tracker.apply`. Groups that are share groups no more are
         forgotten.
         """
-        kept = lags.keys() | self._find_share_groups()
+        kept = set(lags).union(*(shard.shown.find_share_groups() for shard in self._shards.values()))
         self._forget(self.described_ms.keys() - kept)
         for group, described in lags.items():
             before = self._described.get(group, {})
@@ -218,9 +218,6 @@ class ShareCommits:
     def find_groups_of(self, topic_ids: Iterable[str]) -> set[str]:
         """The groups that lack rows of these topics, because no list of topics has had them."""
         return {key[0] for topic_id in topic_ids for key in self._unlisted.get(topic_id, ())}
-
-    def _find_share_groups(self) -> set[str]:
-        return set[str]().union(*(shard.shown.find_share_groups() for shard in self._shards.values()))
 
     def _find_home(self, group: str) -> int:
         return group_partition(group, self._partition_count)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from koff.monitor.duties.confirmations import Confirmations
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.past_ends import NO_RECORD, OLDEST_MS, PastEnds
 from koff.monitor.requests import TopicPartition
-from koff.tracker import Tracker
 
 TOLERANCE_MS = 3_000
 """A smaller difference is not corrected: a commit may take that long until koff sees it."""
@@ -112,26 +111,18 @@ class EndTimes:
     `gap_ms` is the longest usual time between two samples of end offsets.
     """
 
-    def __init__(
-        self,
-        tracker: Tracker,
-        ends: EndOffsets,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
-        *,
-        gap_ms: int,
-    ) -> None:
-        """`steady_ms` gives a time by the tracker's clock."""
+    def __init__(self, shared: Shared, ends: EndOffsets, *, gap_ms: int) -> None:
         self.clock = BrokerClock()
-        self._tracker, self._ends, self._outbox, self._steady_ms = tracker, ends, outbox, steady_ms
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._ends = ends
         self._plan = PastEnds()
         self._open: dict[int, _Open] = {}  # by id of the request
-        self._confirmations = Confirmations(outbox, ends)
+        self._confirmations = Confirmations(shared.outbox, ends)
         self._topic_ids: dict[str, str] = {}
         # Partitions with records of unknown age, as of the last look at all rows, and the offsets of these.
         self._undated: dict[TopicPartition, list[int]] = {}
         self._rows, self._partitions = _Pace(), _Pace()
-        tracker.partitions.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
+        shared.tracker.partitions.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
 
     @property
     def is_settled(self) -> bool:

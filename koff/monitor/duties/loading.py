@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,11 @@ from koff.errors import KoffError
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.saved import Origin, Saved
-from koff.tracker import State, Tracker
+from koff.tracker import State
 from koff.tracker.saved_ends import restore_ends
 from koff.view.activity import RecentActivity
 
@@ -63,15 +63,13 @@ class SavedState:
         self,
         log: FollowedLog,
         cluster_id: str,
-        tracker: Tracker,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
+        shared: Shared,
         activity: RecentActivity,
         *,
         is_wanted: bool,
     ) -> None:
-        self._log, self.cluster_id, self._tracker, self._outbox = log, cluster_id, tracker, outbox
-        self._steady_ms, self._activity = steady_ms, activity
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._log, self.cluster_id, self._activity = log, cluster_id, activity
         self.partitions: dict[int, Saved | str] | None = None if is_wanted else {}
         """The state of each partition, or why it is of no use; None before it is loaded."""
 

@@ -9,7 +9,7 @@ second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,9 +19,9 @@ from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
-from koff.tracker import LaggingRow, Tracker
+from koff.tracker import LaggingRow
 from koff.tracker.row_index import Ints
 
 if TYPE_CHECKING:
@@ -110,18 +110,11 @@ class RecordAges:
     `steady_ms` gives a time by the clock of the end offsets.
     """
 
-    def __init__(
-        self,
-        per_s: int | None,
-        tracker: Tracker,
-        ends: EndOffsets,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
-    ) -> None:
-        self._per_s, self._steady_ms = per_s, steady_ms
+    def __init__(self, per_s: int | None, shared: Shared, ends: EndOffsets) -> None:
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._per_s, self._ends = per_s, ends
         self._at_most = AT_ONCE if per_s is None else min(max(per_s, 1), AT_ONCE)
         self._left = MOST_AT_ONE_LOOK
-        self._tracker, self._ends, self._outbox = tracker, ends, outbox
         self._queue = _Queue()
         self._requested: dict[RecordPlace, list[LaggingRow]] = {}
         # When the topics that may not be read are asked again.

@@ -13,10 +13,10 @@ from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
 from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
 from koff.monitor.saved import Origin, Saved, StateFile
-from koff.tracker import State, Tracker
+from koff.tracker import State
 from koff.tracker.saved_ends import save_ends
 
 if TYPE_CHECKING:
@@ -120,16 +120,13 @@ class Savings:
     def __init__(
         self,
         now: Moment,
-        tracker: Tracker,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
+        shared: Shared,
         *,
         saves: bool,
         read_log: Callable[[], FollowedLog],
         read_verdicts: Callable[[], State | None],
     ) -> None:
-        """`steady_ms` gives a time by the clock of the tracker's end offsets."""
-        self._tracker, self._outbox, self._steady_ms = tracker, outbox, steady_ms
+        self._tracker, self._outbox, self._steady_ms = shared
         self._saves, self._read_log, self._read_verdicts = saves, read_log, read_verdicts
         self._due_s = now.at_s + INTERVAL_S
         self._ends_due_s = now.at_s + INTERVAL_S

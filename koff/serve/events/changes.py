@@ -19,9 +19,8 @@ from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Verdict
 from koff.lag.verdict_sample import sum_rows
 from koff.serve.events.event import ClusterEvent, Severity
-from koff.serve.events.known import UNKNOWN, KnownShard
+from koff.serve.events.known import UNKNOWN, KnownShard, restore_verdicts, save_verdicts
 from koff.serve.events.known_topics import KnownTopics
-from koff.serve.events.saved_verdicts import restore_verdicts, save_verdicts
 from koff.serve.events.sentences import (
     Drafts,
     add_end,

@@ -171,7 +171,8 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
         # The group has changed since the target assignment was computed.
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        if all(self._is_reconciled(self._current_of(member)) for member in members):
+        currents = map(self._current_of, members)
+        if all(each.state == STABLE and each.epoch == self.assignment_epoch for each in currents):
             return STABLE
         return "Reconciling"
 
@@ -253,9 +254,6 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
     def _current_of(self, member: str) -> Current[AssignmentT]:
         # A member without a record of its current assignment has joined, but was assigned nothing yet.
         return self._current.get(member) or Current(0, STABLE, self.join(), self.join())
-
-    def _is_reconciled(self, current: Current[AssignmentT]) -> bool:
-        return current.state == STABLE and current.epoch == self.assignment_epoch
 
     def _set_profile(self, member: str, profile: Profile | None) -> None:
         """Sets the metadata of a member. None removes the member."""

@@ -19,7 +19,7 @@ from koff.monitor.duties.savings import (
 )
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Outbox, Pending, Shared
 from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import Topic
 from koff.monitor.saved import Origin
@@ -42,9 +42,7 @@ class Saved:
         self.outbox, self.verdicts = Outbox(), cast("State | None", None)
         self.savings = Savings(
             at(0),
-            self.tracker,
-            self.outbox,
-            lambda now: 77,
+            Shared(self.tracker, self.outbox, lambda now: 77),
             saves=True,
             read_log=lambda: self.log,
             read_verdicts=lambda: self.verdicts,
