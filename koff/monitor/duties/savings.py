@@ -58,21 +58,10 @@ class Save(WriteRequest):
     """Write the state of a partition of the offsets topic."""
 
     origin: Origin
-    partition: int
-    position: int
-    leader_epoch: int
-    stamp: Moment
-    state: State
+    saved: Saved
 
     def write(self, state_dir: StateDir) -> None:
-        state_dir.save(
-            self.origin,
-            self.partition,
-            self.state,
-            position=self.position,
-            stamp=self.stamp,
-            leader_epoch=self.leader_epoch,
-        )
+        state_dir.save(self.origin, self.saved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +190,8 @@ class Savings:
             state = tracker.save_partition(number)
             if state is None:
                 continue
-            request = Save(next_id(), self._origin, number, part.position, part.leader_epoch, stamp, state)
+            saved = Saved(number, part.position, part.leader_epoch, stamp, state)
+            request = Save(next_id(), self._origin, saved)
             self._in_flight[request.id] = number, version, part.position
             yield request
         if index:

@@ -605,7 +605,7 @@ def make_state() -> State:
 
 
 def save(request_id: int = 1, partition: int = 1, position: int = 5) -> Save:
-    return Save(request_id, ORIGIN, partition, position, 3, NOW, make_state())
+    return Save(request_id, ORIGIN, Saved(partition, position, 3, NOW, make_state()))
 
 
 def load(state_dir: StateDir) -> Loaded:

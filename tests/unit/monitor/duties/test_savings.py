@@ -98,7 +98,7 @@ def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved):
     saved.log.partitions[0].current = at(50)
     save, index = (ask.request for ask in saved.collect(2 * INTERVAL_S))
     assert isinstance(save, Save)
-    assert save.partition == 1
+    assert save.saved.partition == 1
     assert isinstance(index, SaveIndex)
     assert index.positions == {0: (7, at(50))}
 
