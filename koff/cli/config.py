@@ -1,7 +1,5 @@
 """`koff config`: checks koff.yaml, shows what koff makes of it, and prints its schema."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

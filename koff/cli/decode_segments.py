@@ -1,7 +1,5 @@
 """`koff decode segments`: decodes log segments from the disk of a broker that is down."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import re

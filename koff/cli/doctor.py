@@ -1,7 +1,5 @@
 """`koff doctor`: checks a connection step by step, and says what to do."""
 
-from __future__ import annotations
-
 import shlex
 import socket
 import sys
@@ -58,7 +56,7 @@ def doctor(timeout_s: float, **_: Any) -> None:
     sys.exit(1 if Level.FAILURE in levels else WARNED if Level.WARNING in levels else 0)
 
 
-def print_checks(checks: Iterable[Check]) -> set[Level]:
+def print_checks(checks: "Iterable[Check]") -> "set[Level]":
     """Prints each check when it is done, with its cure. Returns the levels."""
     levels = set()
     for check in checks:

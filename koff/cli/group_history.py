@@ -1,7 +1,5 @@
 """What a group did lately, from the records of its partition of the offsets topic."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Which groups are shown, and in which order: the worst first, and quiet while somebody reads. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Literal

@@ -3,8 +3,6 @@
 A probe runs every few seconds. So this command imports next to nothing: not numpy, no log, no http.client.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import sys
@@ -79,7 +77,7 @@ def health(
     sys.exit(0 if status == 200 else 1)
 
 
-def _build_context(client_cert: Path | None, client_key: Path | None) -> ssl.SSLContext:
+def _build_context(client_cert: Path | None, client_key: Path | None) -> "ssl.SSLContext":
     """TLS with this certificate of the client. Raises `OSError` if it cannot be used."""
     import ssl  # takes 4 MiB
 
@@ -92,7 +90,7 @@ def _build_context(client_cert: Path | None, client_key: Path | None) -> ssl.SSL
     return context
 
 
-def _fetch(listen: str, path: str, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, str]:
+def _fetch(listen: str, path: str, context: "ssl.SSLContext | None", timeout_s: float) -> tuple[int, str]:
     """Status and text of the response. If there is none, the status is 0, and the text says why."""
     host, port = parse_listen_address(listen)
     if host in _ANY:

@@ -1,7 +1,5 @@
 """`koff lag`: prints the lag of all consumer groups."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

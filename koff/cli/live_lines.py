@@ -1,7 +1,5 @@
 """The lines around the list of the live view, as text. No I/O, no clock."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple

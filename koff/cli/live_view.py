@@ -1,7 +1,5 @@
 """The live view of `koff lag --watch` and `koff demo`: a screen of textual. Imported only when it starts."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

@@ -1,7 +1,5 @@
 """`koff mcp`: lets agents ask a running `koff monitor`, by the Model Context Protocol. It reads only."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

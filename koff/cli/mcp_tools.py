@@ -1,7 +1,5 @@
 """The tools of `koff mcp`: each is one request to the JSON API of koff monitor, shortened for an agent."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal
 from urllib.parse import urlencode

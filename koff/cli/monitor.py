@@ -1,7 +1,5 @@
 """`koff monitor`: watches a cluster and serves the lag of its groups."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

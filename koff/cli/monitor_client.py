@@ -1,7 +1,5 @@
 """What a running `koff monitor` responds to other commands."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from pathlib import Path

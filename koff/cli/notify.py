@@ -1,7 +1,5 @@
 """`koff notify`: shows and sends what webhooks get, to see whether it arrives."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

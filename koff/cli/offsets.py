@@ -1,7 +1,5 @@
 """`koff offsets`: the targets of a reset of a group's committed offsets; plans it, and carries it out."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Options that several commands share, and what the options say of clusters."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

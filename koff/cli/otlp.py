@@ -4,8 +4,6 @@ OpenTelemetry has no names of its own for the lag of consumer groups. Its names 
 `messaging.consumer.group.name`, `messaging.destination.name` and `messaging.destination.partition.id`.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import socket

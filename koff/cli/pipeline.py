@@ -1,7 +1,5 @@
 """`koff pipeline`: the history of groups in tables, through Spark."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import nullcontext
@@ -332,6 +330,6 @@ def _suggest_queries() -> str:
     return "\n".join([f"try {opened}:", *(f"  {query};" for query in FIRST_QUERIES)])
 
 
-def _prepare_tables(tables: Tables) -> None:
+def _prepare_tables(tables: "Tables") -> None:
     tables.create_tables()
     log.info("the tables are ready", folder=tables.root, created=len(tables.new_tables))

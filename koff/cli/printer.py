@@ -1,7 +1,5 @@
 """`koff printer`: prints the decoded records of `__consumer_offsets`."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time

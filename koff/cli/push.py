@@ -1,7 +1,5 @@
 """`koff push`: sends the metrics of a running `koff monitor` to a receiver of OTLP, where nothing scrapes."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`koff quickstart`: checks a connection, and writes a first koff.yaml with what it found."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """`koff rules`: rules for Prometheus, and the objectives of koff.yaml for sloth and pyrra."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

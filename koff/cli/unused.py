@@ -1,7 +1,5 @@
 """`koff unused`: groups and topics that nobody uses, and what deleting them would lose. Deletes nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """The text of a first koff.yaml: what was found, and what else there is, as comments. Pure."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Mapping

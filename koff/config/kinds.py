@@ -3,8 +3,6 @@
 This module imports nothing of koff but its errors: `koff health` uses it, too.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +165,7 @@ class Setting:
     """
 
     name: str
-    kind: Kind | Texts | tuple[Setting, ...]
+    kind: "Kind | Texts | tuple[Setting, ...]"
     help: str
     default: Any = None
     default_text: str = ""

@@ -16,8 +16,6 @@ listen: :9850
 `koff.config.settings` has all keys.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -139,7 +137,7 @@ class _Parser:
         self._nodes: dict[str, Any] = {}
         self._warnings: list[str] = []
 
-    def parse_file(self, document: yaml.Node | None) -> KoffYaml:
+    def parse_file(self, document: "yaml.Node | None") -> KoffYaml:
         """What the file says; of no use to the caller if `errors` is not empty."""
         values = self._parse_object(document, "", FILE_SETTINGS)
         defaults, listed = values.pop("defaults", {}), values.pop("clusters", ())
@@ -174,7 +172,7 @@ class _Parser:
                 self._note_error(self._nodes[place], f"{what} {name!r}")
 
     def _check_owners(
-        self, place: str, owners: Sequence[Values], webhooks: Sequence[Values], owned: Collection[str]
+        self, place: str, owners: "Sequence[Values]", webhooks: "Sequence[Values]", owned: Collection[str]
     ) -> None:
         """Notes what is wrong with `owners`. `owned` are the webhooks that any owner of the file names."""
         if f"{place}.owners" not in self._nodes:  # it is an error of `defaults`

@@ -3,8 +3,6 @@
 A field of these classes has the value of the setting with its name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

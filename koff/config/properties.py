@@ -1,7 +1,5 @@
 """librdkafka properties, collected from the command line, the environment and a file; secrets in files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ the row in docs/configuration.md, and what `koff config show` prints. The classe
 values by the names of their fields (`koff.config.monitors`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

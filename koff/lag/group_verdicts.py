@@ -1,7 +1,5 @@
 """The verdicts on the groups of a shard, by groups and rows: what is shown of them, and all that is found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -53,7 +51,7 @@ class GroupVerdicts:
     row_cause: NDArray[np.uint8]
 
     @classmethod
-    def build(cls, judged: Judgement) -> Self:
+    def build(cls, judged: "Judgement") -> Self:
         """What is shown of a judgement."""
         return cls(**{name: getattr(judged, name) for name in (*_OF_GROUPS, *_OF_ROWS)})
 

@@ -22,8 +22,6 @@ Rows that do not count (of a topic to which no live member subscribes) change no
 experiment, with labelled lives of groups: `python -m bench.verdicts` measures it.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,7 +123,7 @@ class Judge:
         """Whether a group was not judged yet: then rates of consumption are wanted."""
         return bool(np.isnan(self.groups["known_at_s"]).any())
 
-    def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> Judge:
+    def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> "Judge":
         """A copy for other groups and rows: for each its number in this one, -1 for a new one."""
         copy = Judge(len(groups), len(rows))
         copy.groups[groups >= 0] = self.groups[groups[groups >= 0]]

@@ -1,7 +1,5 @@
 """The reasons why a lag is null, or is not what its number suggests."""
 
-from __future__ import annotations
-
 from enum import IntFlag
 from typing import Any
 

@@ -15,8 +15,6 @@ is missing, the group keeps its members. So it does while it rebalances often.
 L is the lag that more members can cure, p how fast records come, m the members, P the partitions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

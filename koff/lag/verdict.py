@@ -1,7 +1,5 @@
 """What is said of a group: the verdict, where its allowance comes from, and what became of its incident."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

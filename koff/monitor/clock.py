@@ -1,7 +1,5 @@
 """Reads the clocks of this machine. The only module of the monitor that makes a `Moment`."""
 
-from __future__ import annotations
-
 import time
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The configuration of a monitor: that of its core, and of what it is connected by."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -8,8 +8,6 @@ Times: `Moment.at_s` never steps, and every interval here is measured by it. The
 that count on from the wall clock at the start, and do not step either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain

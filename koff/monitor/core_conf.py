@@ -1,7 +1,5 @@
 """How the core of a monitor works: what it requests, how often, and how old an offset may be."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from koff.monitor.chosen_partitions import ChosenPartitions

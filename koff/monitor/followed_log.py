@@ -1,7 +1,5 @@
 """An internal topic that is being read: its partitions, from their bounds to records applied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 from koff.monitor.chosen_partitions import ChosenPartitions

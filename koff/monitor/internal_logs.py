@@ -4,8 +4,6 @@ Both are followed alike. Their records go to the tracker; what is known of a par
 turns out to be another one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 

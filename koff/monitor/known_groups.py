@@ -1,7 +1,5 @@
 """The groups of the offsets topic that koff knows, which a response lacks, and what koff lost sight of."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ One thread writes. Others may read at any time, each with a connection of its ow
 20 to 40 bytes. Without the file, koff shows no comparison with other days: nothing else depends on it.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

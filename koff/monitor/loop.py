@@ -3,8 +3,6 @@
 Only the thread that calls `run` touches the core. Everything else reaches it through the queue.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable

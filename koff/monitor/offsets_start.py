@@ -1,7 +1,5 @@
 """How the partitions of the offsets topic begin, and are completed: saved state, coordinators, history."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """What leaves the core: requests, of which the open ones are kept with their deadlines, and events."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -23,17 +21,17 @@ class Shared(NamedTuple):
     """What duties share. `steady_ms` gives a time by the tracker's clock: the wall clock when koff began."""
 
     tracker: Tracker
-    outbox: Outbox
+    outbox: "Outbox"
     steady_ms: Callable[[Moment], int]
 
 
 class Requester(Protocol):
     """A duty that sends requests, and takes their results and failures."""
 
-    def receive(self, given: Any, pending: Pending[Any], now: Moment) -> None:
+    def receive(self, given: Any, pending: "Pending[Any]", now: Moment) -> None:
         """Takes a result of a request."""
 
-    def give_up(self, pending: Pending[Any], why: str, now: Moment) -> None:
+    def give_up(self, pending: "Pending[Any]", why: str, now: Moment) -> None:
         """The request failed, or had no final result in time."""
 
 

@@ -5,8 +5,6 @@ the result as an input. Every result has the id of its request. A request that h
 deadline is given up: the core sends another one with another id, and ignores a late result.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +44,7 @@ class Request:
     is_to_any_broker: ClassVar[bool] = False
     """Whether any broker could respond: then an error says best why no broker can be reached."""
 
-    def carry_out(self, means: Means) -> Result | None:
+    def carry_out(self, means: Means) -> "Result | None":
         """Returns the result; None if the request posts its results itself. The only method that does I/O.
 
         Raises `KoffError`, which becomes `Failed`.

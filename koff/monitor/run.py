@@ -1,7 +1,5 @@
 """One monitor: connects to its cluster, watches it, and stops."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import ExitStack, suppress

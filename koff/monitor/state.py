@@ -6,8 +6,6 @@ process that is killed, or a machine that loses its power, leaves the old file o
 Names of groups may be confidential: only the user of koff can read the files.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import math

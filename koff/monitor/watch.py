@@ -1,7 +1,5 @@
 """One cluster that is watched: its core, the loop that owns it, and the workers. And views for `koff lag`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ Requests have a thread each, or one for each broker. The state directory, ZooKee
 records of rows have one thread each, which works in order. Each thread starts with its first request.
 """
 
-from __future__ import annotations
-
 import contextvars
 import threading
 import time

@@ -4,8 +4,6 @@ A `kafka_line` equals the line of Kafka's formatters byte for byte. Record types
 formatters do not print get the same shape.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -4,8 +4,6 @@
 had and logs why.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import threading

@@ -1,7 +1,5 @@
 """The paths that are served, as a starlette application. No request of a client causes a request to Kafka."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@
 - uvicorn and starlette are imported when a server is created: most commands of koff have none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Self

@@ -1,7 +1,5 @@
 """uvicorn's server, set up for koff: its log is koff's log, and its connections are guarded."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

@@ -1,7 +1,5 @@
 """Tables of numpy columns. A table declares each column once; it is made, grown and reset from that."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np

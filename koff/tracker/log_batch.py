@@ -1,7 +1,5 @@
 """A batch of records of one partition of `__consumer_offsets`, applied to the rows and groups of a shard."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ All records of a group are in one partition, so a partition is rebuilt by replac
 Offsets are kept apart from groups: only its own tombstone removes an offset (docs/records-format.md 4.3).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -151,7 +149,7 @@ class Shard:
         possible = {name: group for name, group in groups.items() if self._registry.is_possible_key(name)}
         self.groups.replace_all(possible, keep=keep)
 
-    def inherit(self, before: Shard) -> None:
+    def inherit(self, before: "Shard") -> None:
         """Takes over what stays valid of an earlier shard of the same partition.
 
         First records that were read stay valid as long as the committed offset is the same.

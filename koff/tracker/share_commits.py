@@ -7,8 +7,6 @@ A row of (group, topic name, partition) belongs to the topic that has the name n
 that name, which have other topic ids, makes no row and removes none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Which groups and topics a tracker shows. It keeps the state of all of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

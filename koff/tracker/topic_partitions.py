@@ -1,7 +1,5 @@
 """The sampled offsets of topic partitions, and the history of their end offsets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """All groups of one cluster: a shard for each partition of `__consumer_offsets`, and the sampled offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 

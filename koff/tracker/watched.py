@@ -1,7 +1,5 @@
 """The topic partitions whose offsets are to be sampled, as a list that is kept up to date."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What groups did lately: rebalances, members that came and left, resets. One view alone cannot show it."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field

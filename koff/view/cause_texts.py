@@ -1,7 +1,5 @@
 """The causes of a group's lag in sentences for people, with the numbers that they follow from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

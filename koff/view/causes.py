@@ -1,7 +1,5 @@
 """Why the groups of a view are late: the causes of their rows, and how much of a lag each explains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """What the server needs from an engine: from `koff monitor`, or from the Spark pipeline."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

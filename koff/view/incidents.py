@@ -1,7 +1,5 @@
 """The incidents of a cluster: what became of each group that was late, from the beginning to the end."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

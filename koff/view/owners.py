@@ -1,7 +1,5 @@
 """Who owns a group: by `owners` of koff.yaml, the first whose pattern is found in the group's name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlsplit

@@ -1,7 +1,5 @@
 """The one sentence about a group: what is wrong, since when, and how much waits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from koff.lag.late_causes import Cause

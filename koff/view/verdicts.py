@@ -4,8 +4,6 @@ Verdicts follow from one look to the next, a few seconds apart (`koff.serve.even
 is taken in between may have other groups and rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol

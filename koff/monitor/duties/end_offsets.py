@@ -1,7 +1,5 @@
 """The topic partitions that groups commit to or are assigned, and when their offsets are requested."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """The requests for offsets by time, from which the history of end offsets learns the time before koff."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

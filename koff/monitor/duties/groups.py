@@ -1,7 +1,5 @@
 """All groups and their committed offsets, as the coordinators return them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -113,7 +111,7 @@ def _is_wanted(partition_count: int, partitions: Collection[int], group: str) ->
     return not partition_count or group_partition(group, partition_count) in partitions
 
 
-def _find_topic_ids(means: Means, fetched: FetchedGroups) -> dict[str, str]:
+def _find_topic_ids(means: Means, fetched: "FetchedGroups") -> dict[str, str]:
     """The ids of all topics that are assigned to members by id. Some coordinators return only names."""
     ids = {name: id_ for group in fetched.groups for name, id_ in group.topic_ids.items()}
     unknown = {

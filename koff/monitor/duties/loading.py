@@ -1,7 +1,5 @@
 """What was saved by the process before: loaded once, when the topic that it is of is known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,7 +45,7 @@ class Load(Request):
     def carry_out(self, means: Means) -> Result:
         return self.load(means.state_dir)
 
-    def load(self, state_dir: StateDir) -> Loaded:
+    def load(self, state_dir: "StateDir") -> Loaded:
         """All that can be read. Raises `KoffError`."""
         ends = state_dir.load_file("ends", self.origin)
         state, stamp = (ends, None) if isinstance(ends, str) else ends

@@ -1,7 +1,5 @@
 """The sizes of logs: requested of each broker now and then."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -46,12 +44,12 @@ class FetchLogSizes(Request):
         means.fetch_parts([[node] for node in nodes], partial(self._fetch, means), self._fail)
         return None
 
-    def _fetch(self, means: Means, node: Node) -> LogSizesFetched:
+    def _fetch(self, means: Means, node: "Node") -> LogSizesFetched:
         from koff.client.offsets.log_sizes import fetch_log_sizes
 
         return LogSizesFetched(self.id, node.id, fetch_log_sizes(means.brokers, node, timeout_s=FETCH_S))
 
-    def _fail(self, node: Node, why: str) -> LogSizesFetched:
+    def _fail(self, node: "Node", why: str) -> LogSizesFetched:
         return LogSizesFetched(self.id, node.id, why)
 
 

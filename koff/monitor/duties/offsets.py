@@ -1,7 +1,5 @@
 """One offset of each of many partitions, from their leaders. Several duties request such offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

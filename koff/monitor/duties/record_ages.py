@@ -7,8 +7,6 @@ and is not late. So koff reads the first record of rows that are late or were la
 second.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -88,7 +86,7 @@ class ReadFirstRecords(Request):
         return FirstRecordsRead(self.id, records, denied)
 
 
-def _convert(response: FirstRecordResult) -> FirstRecord | str:
+def _convert(response: "FirstRecordResult") -> FirstRecord | str:
     from koff.client.record_times import EndReached, Unread
 
     match response:

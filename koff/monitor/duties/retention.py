@@ -4,8 +4,6 @@ Needs DESCRIBE_CONFIGS on the topics; without it, nothing is known, and brokers 
 and hour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 

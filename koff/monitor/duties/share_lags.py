@@ -1,7 +1,5 @@
 """The lags of share groups from their coordinators, while `__share_group_state` may not be read."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

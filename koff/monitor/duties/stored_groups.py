@@ -1,7 +1,5 @@
 """Groups that keep their offsets in ZooKeeper, as Kafka's first consumers do: what the core knows of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -9,8 +9,6 @@ A topic that koff may not DESCRIBE any more is missing in the list too. Brokers 
 name. Such a topic stays what it was, and is `denied`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -49,7 +47,7 @@ class TopicsFetched(Result):
     may not describe."""
     cluster_id: str = ""
 
-    def hide_misplaced_groups(self) -> TopicsFetched:
+    def hide_misplaced_groups(self) -> "TopicsFetched":
         """Without the offsets topic, if the cluster has groups in other partitions of it than Kafka has.
 
         The coordinators are then asked about all groups at once, and no partition is taken for a group's.
@@ -93,7 +91,7 @@ class FetchTopics(Request):
         return TopicsFetched(self.id, topics, facts, metadata.cluster_id)
 
 
-def _gather_facts(metadata: Metadata) -> dict[str, TopicFacts]:
+def _gather_facts(metadata: "Metadata") -> dict[str, TopicFacts]:
     return {
         name: TopicFacts(
             len(partitions),

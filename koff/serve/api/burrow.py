@@ -11,8 +11,6 @@ What differs, because koff serves no number that it does not know:
 - The offsets of a topic are all or none: their places are the partitions.
 """
 
-from __future__ import annotations
-
 import socket
 from collections import defaultdict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The JSON objects of clusters and topics, and of what nobody uses (`koff unused` prints the same)."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The commands of Kafka's own tools that help with a group, or delete what nobody uses."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any

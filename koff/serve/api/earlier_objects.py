@@ -1,7 +1,5 @@
 """The JSON objects of what is kept of a group for longer than an hour: other days, and its error budget."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from koff.serve.api.group_columns import list_known

@@ -1,7 +1,5 @@
 """The endpoints of the API: one table for requests, for OpenAPI and for the page at /api."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

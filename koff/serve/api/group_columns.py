@@ -1,7 +1,5 @@
 """The groups of some clusters as columns, to filter and sort them. Objects are built for one page only."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The JSON objects of groups, members and rows. `koff lag` uses the same names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

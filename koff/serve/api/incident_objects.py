@@ -1,7 +1,5 @@
 """The JSON object of an incident."""
 
-from __future__ import annotations
-
 from koff.lag.verdict import Verdict
 from koff.serve.api.group_objects import CAUSES
 from koff.serve.api.shapes import (

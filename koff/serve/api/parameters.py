@@ -1,7 +1,5 @@
 """The query parameters of an endpoint: parsed, checked, and described for OpenAPI."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

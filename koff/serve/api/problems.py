@@ -1,7 +1,5 @@
 """Errors of the API as problem details (RFC 9457)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any

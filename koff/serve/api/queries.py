@@ -1,7 +1,5 @@
 """What each endpoint returns, from the views of the clusters."""
 
-from __future__ import annotations
-
 import math
 import resource
 from collections.abc import Mapping, Sequence

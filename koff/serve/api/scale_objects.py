@@ -1,7 +1,5 @@
 """The JSON object for autoscalers: how many members a group should have."""
 
-from __future__ import annotations
-
 from koff.lag.scaling import ScaleReason
 from koff.serve.api.group_objects import CAUSES
 from koff.serve.api.shapes import COUNT, NUMBER, STRING, JsonField, JsonObject, list_of, nullable, one_of

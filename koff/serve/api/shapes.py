@@ -1,7 +1,5 @@
 """Shapes of JSON objects: one table makes both the object and its JSON Schema."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter

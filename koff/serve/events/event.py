@@ -1,7 +1,5 @@
 """An event: something that changed in a cluster, and that people want to know."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

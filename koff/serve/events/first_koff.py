@@ -1,7 +1,5 @@
 """The koff of which this one is the standby. It is asked in a thread of its own, so it delays nothing."""
 
-from __future__ import annotations
-
 import http.client
 import ssl
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 What verdicts depend on is saved, and restored: then a restart of koff opens and closes no incident.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
@@ -31,7 +29,7 @@ class Places(NamedTuple):
     topics: list[str]
     partitions: list[int]
 
-    def match(self, others: Places) -> Ints | None:
+    def match(self, others: "Places") -> Ints | None:
         """The number that each of these has among the others, -1 for none. None: all have the same number."""
         size = len(self.topics)
         if self.topics == others.topics[:size] and self.partitions == others.partitions[:size]:
@@ -79,7 +77,7 @@ class KnownShard:
         judge = Judge(len(shard.groups), len(shard.group))
         return cls(shard.layout, places, list(shard.groups), shard.group, shard.partition, judge)
 
-    def carry_over(self, before: Self, moved: Ints | None) -> Difference:
+    def carry_over(self, before: Self, moved: Ints | None) -> "Difference":
         """Takes over what was known before, by group, topic and partition. Returns what is different.
 
         `moved` is what `before.places.match` returns for the places of this shard.

@@ -3,8 +3,6 @@
 Times are in seconds: `now_s` is monotonic, `at_s` is since 1970.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Hands events to webhooks: at once, or as the standby of another koff."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence

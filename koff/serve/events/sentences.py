@@ -1,7 +1,5 @@
 """The events of one look at a cluster, with their sentences for people."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -182,7 +180,7 @@ class GroupRows(NamedTuple):
     rows: NDArray[np.intp]
     offsets: NDArray[np.int64]
 
-    def split(self) -> Iterator[GroupRows]:
+    def split(self) -> "Iterator[GroupRows]":
         """The rows of each group."""
         rows = self.rows[np.argsort(self.shard.group[self.rows], kind="stable")]
         firsts = np.flatnonzero(np.diff(self.shard.group[rows], prepend=-1)).tolist()

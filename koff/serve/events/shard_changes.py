@@ -1,7 +1,5 @@
 """Compares one shard of a view with the view before, and adds an event for each change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

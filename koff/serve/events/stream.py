@@ -4,8 +4,6 @@ A stream reads the event log at the pace of its client, and keeps no queue: what
 dropped by the event log, and the client is told how many events it missed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

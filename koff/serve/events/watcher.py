@@ -1,7 +1,5 @@
 """The thread that compares views, and sends what has changed to the log, the event log and webhooks."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

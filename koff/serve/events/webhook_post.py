@@ -1,7 +1,5 @@
 """One request to a webhook. Follows no redirect."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

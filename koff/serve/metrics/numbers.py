@@ -1,7 +1,5 @@
 """What the functions of families get: the numbers of a cluster at one scrape."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self

@@ -1,7 +1,5 @@
 """Classic groups: one record holds the whole group (docs/records-format.md 4.5)."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ The records of a member are its metadata (types 5, 10, 19), its target assignmen
 assignment (8, 14, 22). After compaction they may come in any order, and before the group's own record.
 """
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter

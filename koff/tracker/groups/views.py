@@ -1,7 +1,5 @@
 """A group at one moment, in Kafka's terms: the immutable objects that a `GroupTable` returns."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
