@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from koff.lag import Reason
 from koff.monitor.past_ends import OLDEST_MS
@@ -21,7 +20,6 @@ from koff.monitor.state_file import decode_state, encode_state
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.spark.job.samples import Sample, Slot
 from koff.spark.rows.commit_bytes import encode_commits
-from koff.spark.rows.decoding import COMMITS
 from koff.tracker import Group, Objective, ShareLag, ShownNames, Snapshot, State, Tracker
 from koff.tracker.commit_rows import DESCRIBED
 from koff.tracker.saved_ends import restore_ends, save_ends
@@ -53,7 +51,8 @@ class ClusterState:
         self._shown, self._objectives = shown or ShownNames(), tuple(objectives)
         self.tracker.show(self._shown)
         self._activity, self._changes = RecentActivity(), ClusterChanges()
-        self._topic_ids: dict[str, str] = {}
+        self.topic_ids: dict[str, str] = {}
+        """By name, the ids of topics as of the last sample."""
         self._described: dict[tuple[int, str], GroupRow] = {}
         """By partition of the offsets topic and group, the last row of `groups`."""
 
@@ -100,15 +99,15 @@ class ClusterState:
 
     @property
     def _topic_names(self) -> dict[str, str]:
-        return {topic_id: name for name, topic_id in self._topic_ids.items()}
+        return {topic_id: name for name, topic_id in self.topic_ids.items()}
 
     # --- Samples -----------------------------------------------------------------------------------------
 
     def note_topics(self, topic_ids: Mapping[str, str] | None) -> None:
         """Sets the present ids of topics, by name; None: as they are. Call it before records are applied."""
         if topic_ids is not None:
-            self._topic_ids = dict(topic_ids)
-            self.tracker.identify_topics(self._topic_ids)
+            self.topic_ids = dict(topic_ids)
+            self.tracker.identify_topics(self.topic_ids)
 
     def apply_sample(self, sample: Sample) -> ClusterView:
         """Applies the sample, after the records up to it. Returns the view of that moment, with verdicts."""
@@ -130,6 +129,8 @@ class ClusterState:
         tracker.add_samples(ends=known["end"], starts=known["start"], stables=known["stable"], at_ms=at_ms)
         for past_ms, offsets in sample.past.items():
             tracker.partitions.add_past_ends(offsets, past_ms)
+        if sample.retention_s is not None:
+            tracker.partitions.retention_s = sample.retention_s
         snapshot = _withhold(tracker.take_snapshot(at_ms), sample)
         view = ClusterView(
             self.cluster,
@@ -144,7 +145,7 @@ class ClusterState:
 
     def _is_unlisted(self, topic: str) -> bool:
         """Whether the cluster has no such topic. Brokers before Kafka 2.8 list no ids."""
-        return bool(self._topic_ids) and topic not in self._topic_ids
+        return bool(self.topic_ids) and topic not in self.topic_ids
 
     # --- Saved -------------------------------------------------------------------------------------------
 
@@ -153,13 +154,17 @@ class ClusterState:
         states = {f"offsets/{number}": self.tracker.save_partition(number) for number in self.tracker.shards}
         states["ends"] = save_ends(self.tracker.partitions)
         states["verdicts"] = self._changes.save()
-        states["topics"] = State({"ids": self._topic_ids}, {})
+        states["topics"] = State(
+            {"ids": self.topic_ids, "retention_s": self.tracker.partitions.retention_s}, {}
+        )
         return {key: _encode(state) for key, state in states.items() if state is not None}
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
         """Takes over what `save` returned. Call it before all else."""
         states = {key: decode_state(data)[1] for key, data in saved.items()}
-        self.note_topics(states["topics"].facts["ids"])
+        topics = states["topics"].facts
+        self.note_topics(topics["ids"])
+        self.tracker.partitions.retention_s = topics["retention_s"]
         for key, state in states.items():
             if key.startswith("offsets/"):
                 self.tracker.restore_partition(int(key.removeprefix("offsets/")), state)
@@ -236,10 +241,3 @@ def describe_group(group: Group | None, topic_names: Mapping[str, str]) -> Group
         ],
         "gone": False,
     }
-
-
-def split_records(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The commits among rows of `records`, and the records about groups."""
-    is_commit = pc.is_in(rows.column("kind"), pa.array(COMMITS))
-    is_other = pc.is_in(rows.column("kind"), pa.array(("Undecodable", "Unknown")))
-    return rows.filter(is_commit), rows.filter(pc.invert(pc.or_(is_commit, is_other)))
