@@ -118,7 +118,7 @@ _GROUP_LIST = object_of(
         "labels": told(
             list_of(STRING), f"The labels of all groups, as `label` takes them: {MOST_LABELS} at most."
         ),
-        "groups": list_of(CLUSTER_GROUP.schema),
+        "groups": list_of(CLUSTER_GROUP),
     }
 )
 _COURSE = object_of(

@@ -1,7 +1,7 @@
 """The JSON objects of groups, members and rows. `koff lag` uses the same names."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from koff.lag import Reason
 from koff.lag.late_causes import Cause
@@ -24,7 +24,6 @@ from koff.serve.api.shapes import (
 from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 from koff.view.cause_texts import ADVICE, Finding
-from koff.view.lag_history import LastKnown
 from koff.view.owners import Owner
 from koff.view.sentences import describe_verdict
 
@@ -39,33 +38,26 @@ _RATE = nullable(NUMBER)
 _FLAG = nullable(BOOLEAN)
 
 
-class ExplainedTotal(NamedTuple):
-    """The totals of a group, why it lags, and who owns it."""
+CAUSE: JsonObject[Finding] = JsonObject(
+    JsonField("cause", one_of(CAUSES), "The name.", "cause.label"),
+    JsonField("text", STRING, "A sentence, with the numbers that show the cause."),
+    JsonField("advice", STRING, "What helps.", lambda f: ADVICE[f.cause]),
+    JsonField("offsets", COUNT, "The offsets of the lag that it explains."),
+    JsonField("share", SHARE, "The same as a share of the group's lag."),
+    JsonField("partitions", COUNT, "In how many partitions."),
+    JsonField("topic", STRING, "Where it explains most."),
+    JsonField("partition", COUNT, "Where it explains most."),
+    JsonField("member_id", nullable(STRING), "The member with that partition.", "member?.id"),
+    JsonField("client_id", nullable(STRING), "Of the member.", "member?.client_id"),
+    JsonField("client_host", nullable(STRING), "Of the member.", "member?.client_host"),
+)
 
-    total: GroupTotal
-    causes: list[Finding] | None
-    owner: Owner | None
+OWNER: JsonObject[Owner] = JsonObject(
+    JsonField("team", STRING, "The team."),
+    JsonField("contact", nullable(STRING), "How to reach it."),
+)
 
-
-class ClusterTotal(NamedTuple):
-    """The totals of a group, its cluster, the course of its lag, and the newest lag in it."""
-
-    cluster: str
-    total: ExplainedTotal
-    trend: list[float | None]
-    last_known: LastKnown | None = None
-
-
-class GroupDetails(NamedTuple):
-    """A group, with what is known of the shard that it is in."""
-
-    group: Group
-    current: bool
-    coordinator: int | None
-    held_back: bool
-
-
-_TOTAL: JsonObject[GroupTotal] = JsonObject(
+GROUP: JsonObject[GroupTotal] = JsonObject(
     JsonField("group", STRING, "The name.", "group.name"),
     JsonField("type", nullable(one_of(GROUP_TYPES)), "Null: not current.", lambda t: t.group.type or None),
     JsonField("state", nullable(STRING), "As Kafka names it. Null: not current."),
@@ -94,48 +86,29 @@ _TOTAL: JsonObject[GroupTotal] = JsonObject(
     JsonField("consume_per_s", _RATE, "Offsets per second.", "pace.consume_per_s"),
     JsonField("catch_up_s", _RATE, "When it will have caught up.", "pace.catch_up_s"),
     JsonField("never_catches_up", _FLAG, "At these rates, it never does.", "pace.never"),
-)
-
-CAUSE: JsonObject[Finding] = JsonObject(
-    JsonField("cause", one_of(CAUSES), "The name.", "cause.label"),
-    JsonField("text", STRING, "A sentence, with the numbers that show the cause."),
-    JsonField("advice", STRING, "What helps.", lambda f: ADVICE[f.cause]),
-    JsonField("offsets", COUNT, "The offsets of the lag that it explains."),
-    JsonField("share", SHARE, "The same as a share of the group's lag."),
-    JsonField("partitions", COUNT, "In how many partitions."),
-    JsonField("topic", STRING, "Where it explains most."),
-    JsonField("partition", COUNT, "Where it explains most."),
-    JsonField("member_id", nullable(STRING), "The member with that partition.", "member?.id"),
-    JsonField("client_id", nullable(STRING), "Of the member.", "member?.client_id"),
-    JsonField("client_host", nullable(STRING), "Of the member.", "member?.client_host"),
-)
-
-OWNER: JsonObject[Owner] = JsonObject(
-    JsonField("team", STRING, "The team."),
-    JsonField("contact", nullable(STRING), "How to reach it."),
-)
-
-GROUP: JsonObject[ExplainedTotal] = JsonObject(
-    *_TOTAL.lift("total"),
-    JsonField(
-        "sentence",
-        STRING,
-        "What is wrong, since when, and how much waits.",
-        lambda t: describe_verdict(t.total, t.causes),
-    ),
+    JsonField("sentence", STRING, "What is wrong, since when, and how much waits."),
     JsonField(
         "causes",
         nullable(list_of(CAUSE.schema)),
         "Why it lags, the cause that explains most first. Null: its lag is withheld.",
-        lambda t: None if t.causes is None else [CAUSE.build(cause) for cause in t.causes],
     ),
     JsonField(
         "owner",
         nullable(OWNER.schema),
         "Who owns it, by `owners` of koff.yaml: `team`, and `contact` or null. Null: nobody.",
-        lambda t: OWNER.build(t.owner) if t.owner else None,
     ),
 )
+
+
+def build_group(total: GroupTotal, causes: list[Finding] | None, owner: Owner | None) -> dict[str, Any]:
+    """The object of a group, with the causes of its lag (None: withheld)."""
+    return GROUP.build(
+        total,
+        sentence=describe_verdict(total, causes),
+        causes=None if causes is None else [CAUSE.build(cause) for cause in causes],
+        owner=OWNER.build(owner) if owner else None,
+    )
+
 
 LAST_KNOWN = nullable(
     object_of(
@@ -147,42 +120,38 @@ LAST_KNOWN = nullable(
     )
 )
 
-CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(
-    JsonField("cluster", STRING, "The cluster."),
-    *GROUP.lift("total"),
-    JsonField(
-        "trend",
-        list_of(nullable(NUMBER)),
-        "The largest lag of each two minutes of the last hour. Empty: nothing is kept.",
-    ),
-    JsonField(
-        "last_known",
-        LAST_KNOWN,
-        "If `lag` is null: the newest lag of the last hour. Null: none is known.",
-        lambda t: t.last_known._asdict() if t.last_known else None,
-    ),
+CLUSTER_GROUP = object_of(
+    {
+        "cluster": told(STRING, "The cluster."),
+        **GROUP.schema["properties"],
+        "trend": told(
+            list_of(nullable(NUMBER)),
+            "The largest lag of each two minutes of the last hour. Empty: nothing is kept.",
+        ),
+        "last_known": told(
+            LAST_KNOWN, "If `lag` is null: the newest lag of the last hour. Null: none is known."
+        ),
+    }
 )
 
-DETAILS: JsonObject[GroupDetails] = JsonObject(
+DETAILS: JsonObject[GroupTotal] = JsonObject(
     JsonField(
-        "protocol_type", nullable(STRING), "Of a classic group.", lambda d: _text(d, d.group.protocol_type)
+        "protocol_type", nullable(STRING), "Of a classic group.", lambda t: _text(t, t.group.protocol_type)
     ),
-    JsonField("protocol", nullable(STRING), "The assignor.", lambda d: _text(d, d.group.protocol)),
+    JsonField("protocol", nullable(STRING), "The assignor.", lambda t: _text(t, t.group.protocol)),
     JsonField(
         "epoch",
         nullable(COUNT),
         "The group epoch; the generation of a classic group.",
-        lambda d: d.group.epoch if d.current and d.group.epoch >= 0 else None,
+        lambda t: t.group.epoch if t.current and t.group.epoch >= 0 else None,
     ),
     JsonField("coordinator", nullable(COUNT), "The id of the broker."),
-    JsonField(
-        "commits_held_back", BOOLEAN, "An open transaction may hold back commits of this group.", "held_back"
-    ),
+    JsonField("commits_held_back", BOOLEAN, "An open transaction may hold back commits of this group."),
 )
 
 
-def _text(details: GroupDetails, text: str) -> str | None:
-    return text or None if details.current else None
+def _text(total: GroupTotal, text: str) -> str | None:
+    return text or None if total.current else None
 
 
 # Without `lag_to_stable`: `koff monitor` samples the last stable offsets once a minute, which is too old.

@@ -19,15 +19,13 @@ from koff.serve.api.earlier_objects import build_budget, build_earlier
 from koff.serve.api.group_columns import (
     GroupColumns,
     GroupPlace,
-    explain_total,
+    build_last_known,
+    build_place,
     list_known,
     select_places,
 )
 from koff.serve.api.group_objects import (
-    CLUSTER_GROUP,
     DETAILS,
-    GROUP,
-    GroupDetails,
     build_members,
     build_rows,
 )
@@ -39,7 +37,7 @@ from koff.serve.api.scale_objects import SCALE
 from koff.serve.api.topic_columns import TopicColumns
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.incidents import Incident
-from koff.view.lag_history import STEP_S, Course, find_last_known
+from koff.view.lag_history import STEP_S, Course
 from koff.view.scaling import NoScale, scale_group
 from koff.view.unused import Limits, list_unused_groups
 
@@ -102,7 +100,7 @@ def list_all_groups(views: Views, _names: Names, query: Query) -> dict[str, Any]
         "unknown": page.unknown,
         "counts": [{"cluster": cluster, **counts} for cluster, counts in page.counts.items()],
         "labels": page.labels,
-        "groups": [CLUSTER_GROUP.build(group) for group in page.groups],
+        "groups": page.groups,
     }
 
 
@@ -150,20 +148,18 @@ def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
     (total,) = selected.totals()
     coordinators = place.view.facts.coordinators
     leader = coordinators[place.shard] if 0 <= place.shard < len(coordinators) else -1
-    details = GroupDetails(
-        total.group,
-        total.current,
-        leader if leader >= 0 else None,
-        place.shard in place.view.stats.held_back_partitions,
+    details = DETAILS.build(
+        total,
+        coordinator=leader if leader >= 0 else None,
+        commits_held_back=place.shard in place.view.stats.held_back_partitions,
     )
     members = build_members(selected, total.group) if total.current else None
     course = place.view.activity.history.find(place.name)
-    last_known = find_last_known(course) if total.lag is None else None
     found = {
         "cluster": place.view.cluster,
-        "group": {**GROUP.build(explain_total(place, total)), **DETAILS.build(details)},
+        "group": {**build_place(place, total), **details},
         "last_hour": _build_last_hour(course),
-        "last_known": last_known._asdict() if last_known else None,
+        "last_known": build_last_known(course, total),
         "earlier": build_earlier(place.view.activity.archive, place.name, course),
         "budget": build_budget(place.view.activity.archive, place.name, place.view.snapshot.now_ms),
         "members": members,

@@ -1,7 +1,7 @@
 """Shapes of JSON objects: one table makes both the object and its JSON Schema."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -80,16 +80,6 @@ class JsonObject(Generic[T]):
     def schema(self) -> Schema:
         """The schema of the object: all members are always there, and no others."""
         return object_of({field.name: told(field.schema, field.text) for field in self.fields})
-
-    def lift(self, path: str) -> list[JsonField[Any]]:
-        """The fields, for an object that describes what has a T at this path."""
-        find = _find_getter(path)
-
-        def lift_one(field: JsonField[T]) -> JsonField[Any]:
-            get = field.get
-            return replace(field, path=lambda value: get(find(value)))
-
-        return [lift_one(field) for field in self.fields]
 
 
 def _find_getter(path: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
