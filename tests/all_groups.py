@@ -1,7 +1,5 @@
 """All groups of a cluster, over connections that are closed afterwards."""
 
-from __future__ import annotations
-
 from koff.client.cluster_conf import ClusterConf
 from koff.client.groups.coordinators import fetch_from_coordinators
 from koff.client.groups.fetch_options import FetchOptions

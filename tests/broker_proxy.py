@@ -1,7 +1,5 @@
 """A proxy before a Kafka of one broker that reads each request and response, and may change them."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import socket

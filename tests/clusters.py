@@ -1,7 +1,5 @@
 """Clusters of this process: each is started when a test first wants one, and lent to one test at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Wheel and sdist, and what koff must do where one of them is installed."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

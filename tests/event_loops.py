@@ -1,7 +1,5 @@
 """Tests that are coroutines, and waits in them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager

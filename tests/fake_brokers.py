@@ -1,7 +1,5 @@
 """Brokers on loopback that answer a few requests as a test tells them. kio encodes all but Fetch."""
 
-from __future__ import annotations
-
 import io
 import socket
 import struct
@@ -277,7 +275,6 @@ def _respond_offsets(broker: FakeBroker, topics: dict[str, FakeTopic], version: 
             error = topic.errors.get(number, ErrorCode.none)
         if error:
             return kinds.ListOffsetsPartitionResponse(partition_index=number, error_code=error)
-        assert topic is not None
         offset = topic.ends.get(number, 1000 + number) - request.isolation_level
         if timestamp == -2:
             offset = number

@@ -1,7 +1,5 @@
 """A Kafka of three brokers behind fault proxies, with groups whose lags the test knows at every moment."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -9,12 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    ElectionType,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, ElectionType, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from koff.kafkatest import LocalKafka, wait_until

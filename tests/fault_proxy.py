@@ -1,7 +1,5 @@
 """A TCP proxy before a broker that stalls, delays or cuts its connections, while they are open."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A broker that names no brokers in its metadata for a while, as one may that is starting or stopping."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -146,7 +146,6 @@ def java_consuming(
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert java.stdout is not None
         for _ in range(count):
             assert java.stdout.readline(), "the console consumer ended early"
         yield java
@@ -168,7 +167,6 @@ def sharing(kafka: LocalKafka, group: str, topic: str, *, count: int) -> Iterato
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert java.stdout is not None
         for _ in range(count):
             assert java.stdout.readline(), "the share consumer ended early"
         yield
@@ -254,7 +252,6 @@ def streaming(kafka: KafkaCluster, group: str, topic: str, *, count: int) -> Ite
             stderr=subprocess.DEVNULL,
         )
         try:
-            assert java.stdout is not None
             for _ in range(count):
                 assert java.stdout.readline(), "the Streams application ended early"
             yield

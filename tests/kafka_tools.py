@@ -3,8 +3,6 @@
 A `Picture` is flat: a line of text per fact, so that two of them differ in lines that people can read.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -70,7 +68,6 @@ class Workbench:
         self._ask("leave", name)
 
     def _ask(self, *words: str) -> tuple[int, str]:
-        assert self._java.stdin is not None
         assert self._java.stdout is not None
         self._java.stdin.write(("\t".join(words) + "\n").encode())
         self._java.stdin.flush()

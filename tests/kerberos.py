@@ -1,7 +1,5 @@
 """A key distribution center of Kerberos on loopback, with its principals and their keytabs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """koff as its users run it: a process with a command line, an exit code and two streams."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -180,7 +178,6 @@ def monitoring(
             process.kill()
         process.wait()
         monitor._reading.join(60)
-        assert process.stderr is not None
         process.stderr.close()
 
 

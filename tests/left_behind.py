@@ -6,8 +6,6 @@ files of a `Popen` that nobody waited for when it collects it, so it collects at
 started a process. A command that runs within a test may set handlers of signals: they are put back.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

@@ -1,7 +1,5 @@
 """A real S3 server on loopback: versitygw over a folder, and Spark's settings for it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

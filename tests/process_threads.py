@@ -1,7 +1,5 @@
 """The threads of this process, those of librdkafka too."""
 
-from __future__ import annotations
-
 import os
 
 from koff.kafkatest import wait_until

@@ -1,7 +1,5 @@
 """Record batches of format 2, as tests want them."""
 
-from __future__ import annotations
-
 import struct
 
 from koff.proto.primitives import write_varint

@@ -1,7 +1,5 @@
 """The rest of the life of scripted_life.py: transactions, what administrators do, what brokers suffer."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -80,7 +78,6 @@ def a_transaction_is_left_open(life: Life) -> None:
 
 
 def the_open_transaction_commits(life: Life) -> None:
-    assert life.open is not None
     life.open.commit_transaction(60)
     life.open, life.held_back = None, {}
     wait_until(lambda: stable(life), what="the end of the transaction")

@@ -1,25 +1,13 @@
 """A life of dozens of real groups of every kind, step by step: how members come, go and change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaException,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 
 from koff.kafkatest import KafkaTestError, LocalKafka, wait_until
 from tests.kafka_groups import Member, member, produce, streaming
-from tests.kafka_tools import (
-    CONFIGS,
-    Picture,
-    Workbench,
-    kafkas_picture,
-)
+from tests.kafka_tools import CONFIGS, Picture, Workbench, kafkas_picture
 
 OFFSETS_TOPIC, OFFSETS_PARTITIONS = "__consumer_offsets", 4
 CONFIG = {

@@ -1,7 +1,5 @@
 """How the workers of pytest-xdist share the tests."""
 
-from __future__ import annotations
-
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 

@@ -1,7 +1,5 @@
 """koff in a terminal of its own, as a person has it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

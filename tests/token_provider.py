@@ -1,55 +1,35 @@
 """A provider of bearer tokens on loopback, as OpenID Connect has it."""
 
-from __future__ import annotations
-
 import json
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from koff.client.wire import oidc
+from tests.http_receiver import HttpReceiver, run_receiver, send
 
 
-class Provider(ThreadingHTTPServer):
+class Provider(HttpReceiver):
     """A token endpoint on loopback. It notes the requests.
 
     When `answers` are used up, it gives `always`, or what `make` returns, with `status`.
     """
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.requests: list[tuple[str, dict[str, list[str]]]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.always = make_answer("token")
         self.make: Callable[[], bytes] = lambda: self.always
         self.status = 200
-        self.url = f"http://127.0.0.1:{self.server_address[1]}/token"
+        self.url = f"{self.address}/token"
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Provider
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self.server.requests.append((self.headers["Authorization"], urllib.parse.parse_qs(body)))
-        server = self.server
-        status, answer = server.answers.pop(0) if server.answers else (server.status, server.make())
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", self.server.url)
-        self.send_header("Content-Type", "application/json")  # librdkafka insists on it
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    do_GET = do_POST
-
-    def log_message(self, *_: object) -> None:
-        """Nothing: standard error is for failures."""
+    def respond(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        self.requests.append((request.headers["Authorization"], urllib.parse.parse_qs(body.decode())))
+        status, answer = self.answers.pop(0) if self.answers else (self.status, self.make())
+        more = {"Location": self.url} if status == 302 else {}
+        send(request, status, answer, Content_Type="application/json", **more)  # librdkafka wants the type
 
 
 def make_answer(token: str, life_s: float = 3600) -> bytes:
@@ -59,12 +39,6 @@ def make_answer(token: str, life_s: float = 3600) -> bytes:
 @contextmanager
 def providing_tokens() -> Iterator[Provider]:
     """A provider that runs until the end of the block."""
-    with Provider() as provider:
-        thread = threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield provider
-        finally:
-            provider.shutdown()
-            thread.join()
-            oidc._find_source.cache_clear()
+    with run_receiver(Provider()) as provider:
+        yield provider
+    oidc._find_source.cache_clear()

@@ -1,7 +1,5 @@
 """Threads, open files and connections of this process: after a test they are what they were before it."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator

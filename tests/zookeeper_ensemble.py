@@ -1,7 +1,5 @@
 """Three real ZooKeeper servers on loopback; the connection of a follower to the leader can be stalled."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 import subprocess

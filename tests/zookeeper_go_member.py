@@ -1,7 +1,5 @@
 """A member of a group on ZooKeeper that does what the Go library's members do: a script without messages."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Sequence

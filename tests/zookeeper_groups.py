@@ -1,7 +1,5 @@
 """Members of groups on ZooKeeper that leave at the end of a test, also of one that failed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Each benchmark runs at its smallest size and prints its figures as JSON."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -36,14 +34,14 @@ SMALLEST = {
 }
 
 
-def test_no_benchmark_is_missing() -> None:
+def test_no_benchmark_is_missing():
     folder = Path(__file__).parents[2] / "bench"
     found = [*folder.glob("[a-z]*.py"), *(path.parent for path in folder.glob("*/__main__.py"))]
     assert {path.stem for path in found} == SMALLEST.keys()
 
 
 @pytest.mark.parametrize("name", SMALLEST)
-def test_a_benchmark_prints_figures(name: str) -> None:
+def test_a_benchmark_prints_figures(name: str):
     if name == "page" and not found():
         pytest.skip("needs Chromium: apt-get install chromium")
     command = [sys.executable, "-m", f"bench.{name}", *SMALLEST[name]]

@@ -1,7 +1,5 @@
 """Starts services of deploy/compose/compose.yaml through the engine: docker compose is not needed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A container engine, the images, a Kafka in a container, and koff beside it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

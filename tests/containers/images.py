@@ -1,7 +1,5 @@
 """The images of the tests: pulled, or built as stand-ins under the same names where they cannot be pulled."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Containers as this machine sees them: commits to a broker, responses over HTTP."""
 
-from __future__ import annotations
-
 import urllib.error
 import urllib.request
 

@@ -1,7 +1,5 @@
 """The compose file: Kafka, koff and Prometheus started from it, and a lag queried from Prometheus."""
 
-from __future__ import annotations
-
 import json
 import urllib.parse
 from collections.abc import Iterator
@@ -59,7 +57,7 @@ def query(prometheus: str, expression: str) -> list[dict[str, Any]]:
     return json.loads(body)["data"]["result"] if status == 200 else []
 
 
-def test_prometheus_of_the_compose_file_has_the_lags_of_koff(stack: Stack) -> None:
+def test_prometheus_of_the_compose_file_has_the_lags_of_koff(stack: Stack):
     topic = stack.cluster.create_topic(timeout_s=LONGEST_S)
     produce(stack.cluster, topic, 10)
     commit(stack.cluster, topic, 4)
@@ -72,7 +70,7 @@ def test_prometheus_of_the_compose_file_has_the_lags_of_koff(stack: Stack) -> No
     assert [up["value"][1] for up in query(stack.prometheus, 'up{job="koff"}')] == ["1"]
 
 
-def test_the_traffic_of_the_compose_file_is_in_prometheus(stack: Stack) -> None:
+def test_the_traffic_of_the_compose_file_is_in_prometheus(stack: Stack):
     lags = 'max(koff_group_lag{group="falls-behind"}) > 5'
     wait_until(
         lambda: query(stack.prometheus, lags),
@@ -81,7 +79,7 @@ def test_the_traffic_of_the_compose_file_is_in_prometheus(stack: Stack) -> None:
     )
 
 
-def test_prometheus_of_the_compose_file_evaluates_the_rules(stack: Stack) -> None:
+def test_prometheus_of_the_compose_file_evaluates_the_rules(stack: Stack):
     groups = yaml.safe_load(RULES.read_text())["groups"]
     names = {rule.get("alert") or rule["record"] for group in groups for rule in group["rules"]}
 

@@ -1,7 +1,5 @@
 """koff's image beside a Kafka, joined to its network namespace as a sidecar is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import docker
@@ -42,7 +40,7 @@ def url(kafka: DockerContainer) -> str:
 
 def test_koff_in_a_container_follows_a_lag_up_and_down(
     koff: DockerContainer, url: str, cluster: KafkaCluster
-) -> None:
+):
     wait_until(lambda: get(f"{url}/readyz")[0] == 200, timeout_s=LONGEST_S, what="koff to be ready")
     topic = cluster.create_topic(timeout_s=LONGEST_S)
 
@@ -60,7 +58,7 @@ def test_koff_in_a_container_follows_a_lag_up_and_down(
     wait_for_lag(0)
 
 
-def test_koff_is_no_root_and_stops_when_told(koff: DockerContainer) -> None:
+def test_koff_is_no_root_and_stops_when_told(koff: DockerContainer):
     container = koff.get_wrapped_container()
     assert container.exec_run(["id", "-u"]).output.decode().strip() == "65532"
     assert container.exec_run(["touch", "/opt/koff/x"]).exit_code != 0
@@ -68,7 +66,7 @@ def test_koff_is_no_root_and_stops_when_told(koff: DockerContainer) -> None:
     assert container.wait(timeout=60)["StatusCode"] == 0
 
 
-def test_the_image_is_small_and_says_what_it_is(koff_image: str, engine: docker.DockerClient) -> None:
+def test_the_image_is_small_and_says_what_it_is(koff_image: str, engine: docker.DockerClient):
     image, base = engine.images.get(koff_image), engine.images.get(BASE)
     assert image.attrs["Size"] - base.attrs["Size"] < 200e6
     config = image.attrs["Config"]

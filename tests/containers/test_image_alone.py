@@ -1,7 +1,5 @@
 """koff's image without another container: address, health and user, and each log-in of docs/security.md."""
 
-from __future__ import annotations
-
 import base64
 import re
 import urllib.parse
@@ -58,7 +56,7 @@ def run(engine: docker.DockerClient, koff_image: str) -> Run:
 @pytest.mark.parametrize("how", ["default", "option", "variable", "file"])
 def test_koff_is_healthy_and_serves_wherever_it_is_told_to_listen(
     how: str, engine: docker.DockerClient, koff_image: str, tmp_path: Path
-) -> None:
+):
     """No Kafka is there, and koff is healthy all the same."""
     port = 9850 if how == "default" else free_ports(1)[0]
     (tmp_path / "koff.yaml").write_text(
@@ -123,14 +121,14 @@ def check_log_in(run: Run, brokers: str, properties: dict[str, str], folder: Pat
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_the_image_logs_in_with_a_password(run: Run, kafka: LocalKafka, mechanism: str) -> None:
+def test_the_image_logs_in_with_a_password(run: Run, kafka: LocalKafka, mechanism: str):
     password = "" if mechanism == "PLAIN" else "right"
     check_log_in(run, kafka.sasl_bootstrap, log_in("admin", password, mechanism=mechanism))
 
 
 def test_the_image_connects_by_tls_with_a_certificate(
     run: Run, kafka: LocalKafka, authority: trustme.CA, tmp_path: Path
-) -> None:
+):
     (tmp_path / "ca.pem").write_bytes(kafka.ca_pem.read_bytes())
     authority.issue_cert("koff").private_key_and_cert_chain_pem.write_to_path(tmp_path / "koff.pem")
     tmp_path.chmod(0o755)
@@ -142,7 +140,7 @@ def test_the_image_connects_by_tls_with_a_certificate(
     check_log_in(run, kafka.ssl_bootstrap, properties, tmp_path)
 
 
-def test_the_image_logs_in_with_a_token_of_a_provider(run: Run, kafka: LocalKafka) -> None:
+def test_the_image_logs_in_with_a_token_of_a_provider(run: Run, kafka: LocalKafka):
     with providing_tokens() as provider:
         provider.always = make_answer(make_token())
         properties = {
@@ -157,7 +155,7 @@ def test_the_image_logs_in_with_a_token_of_a_provider(run: Run, kafka: LocalKafk
         assert provider.requests
 
 
-def test_the_image_signs_a_token_for_msk(run: Run) -> None:
+def test_the_image_signs_a_token_for_msk(run: Run):
     """There is no MSK to test with: the broker is a stand-in, and the token is what AWS documents."""
     with SaslBroker(mechanism="OAUTHBEARER") as broker:
         properties = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "AWS_MSK_IAM"}
@@ -181,7 +179,7 @@ def test_the_image_signs_a_token_for_msk(run: Run) -> None:
     assert query["X-Amz-Signature"]
 
 
-def test_the_image_has_the_licences_of_what_it_has(engine: docker.DockerClient, koff_image: str) -> None:
+def test_the_image_has_the_licences_of_what_it_has(engine: docker.DockerClient, koff_image: str):
     listed = engine.containers.run(
         koff_image,
         ["-c", "ls -d /opt/koff/lib/python3*/site-packages/*.dist-info/licenses"],

@@ -1,7 +1,5 @@
 """koff's image with Spark: `koff pipeline` writes tables and a report, and downloads nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 
@@ -51,7 +49,7 @@ def run(engine: docker.DockerClient, image: str, tables: str, *command: str, net
 
 def test_the_image_with_spark_writes_tables_and_reports(
     spark_image: str, tables: str, engine: docker.DockerClient, kafka: DockerContainer, cluster: KafkaCluster
-) -> None:
+):
     topic = cluster.create_topic(timeout_s=LONGEST_S)
     produce(cluster, topic, 10)
     commit(cluster, topic, 4, group="spark-billing")

@@ -1,7 +1,5 @@
 """Wheel and sdist, each installed into an empty environment of Debian's Python in a container."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterator
@@ -62,10 +60,10 @@ def run(request: pytest.FixtureRequest, container, distributions: Distributions)
     return run
 
 
-def test_python_is_newer_than_the_oldest_that_koff_supports(container) -> None:
+def test_python_is_newer_than_the_oldest_that_koff_supports(container):
     assert container.exec_run(["python3", "--version"]).output.decode().startswith(PYTHON)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run) -> None:
+def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run):
     check(run)

@@ -34,11 +34,11 @@ TYPE_9 = b"\0\x09"  # of 4.0 only: Kafka 4.3 does not know it any more
 Answer = dict[str, Any]
 
 
-def test_golden_records() -> None:
+def test_golden_records():
     assert_same(golden())
 
 
-def test_mutated_records(request: pytest.FixtureRequest) -> None:
+def test_mutated_records(request: pytest.FixtureRequest):
     asked = request.config.getoption("--fuzz-cases", default=None) or os.environ.get(
         "KOFF_FUZZ_CASES", "20000"
     )

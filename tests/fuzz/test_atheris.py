@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("target", ["scalar", "columns", "segments"])
-def test_atheris_finds_nothing(target: str, seconds: int, tmp_path: Path) -> None:
+def test_atheris_finds_nothing(target: str, seconds: int, tmp_path: Path):
     pytest.importorskip("atheris")
     command = [sys.executable, "-m", "tests.fuzz.atheris_decoders", target, str(seconds), str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -26,7 +26,7 @@ CASES = [
 ]
 
 
-def test_no_record_makes_a_decoder_or_a_printer_raise() -> None:
+def test_no_record_makes_a_decoder_or_a_printer_raise():
     for case in CASES:
         message = (
             decode_share_state(case.key, case.value) if case.mode == "share" else decode(case.key, case.value)
@@ -36,7 +36,7 @@ def test_no_record_makes_a_decoder_or_a_printer_raise() -> None:
         assert as_dict(message)
 
 
-def test_what_is_decoded_can_be_encoded_and_decoded_to_the_same() -> None:
+def test_what_is_decoded_can_be_encoded_and_decoded_to_the_same():
     decoded = 0
     for case in CASES:
         read = decode_share_state if case.mode == "share" else decode
@@ -53,7 +53,7 @@ def longer_in_utf_8(case: Case) -> bool:
     return len(case.key) + len(case.value or b"") > 10_000
 
 
-def test_columns_agree_with_records() -> None:
+def test_columns_agree_with_records():
     cases = [case for case in CASES if case.mode == "offsets"]
     columns = decode_columns(
         Binary.from_values([case.key for case in cases]), Binary.from_values([case.value for case in cases])

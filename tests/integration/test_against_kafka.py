@@ -1,7 +1,5 @@
 """What koff says of real groups, against what Kafka's own tool says of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

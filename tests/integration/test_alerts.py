@@ -3,19 +3,16 @@
 The rules are those of deploy/, with patience of a second: `tests/unit/deploy/test_rules.py` has their times.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import signal
 import subprocess
-import threading
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ import yaml
 from koff.kafkatest import free_ports, wait_until
 from koff.kafkatest.kafka_cluster import KafkaCluster
 from koff.kafkatest.local_kafka import LocalKafka
+from tests.http_receiver import HttpReceiver, run_receiver, send
 from tests.kafka_groups import commit
 from tests.koff_process import Monitor, monitoring
 from tests.unit.deploy.rules_file import DEPLOY, RULES
@@ -76,29 +74,18 @@ def read_json(url: str) -> Any:
         return {"data": {"result": []}} if "/query" in url else []
 
 
-@contextmanager
-def receiving(alerting: Alerting) -> Iterator[str]:
-    """The address of a web server that notes what Alertmanager sends."""
+class AlertReceiver(HttpReceiver):
+    """Notes what Alertmanager sends."""
 
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            firing = [alert["labels"] for alert in told["alerts"] if alert["status"] == "firing"]
-            (alerting.pages if told["receiver"] == "pagerduty" else alerting.told).extend(firing)
-            self.send_response(200)
-            self.end_headers()
+    def __init__(self, alerting: Alerting) -> None:
+        super().__init__()
+        self.alerting = alerting
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join(60)
+    def respond(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        told = json.loads(body)
+        firing = [alert["labels"] for alert in told["alerts"] if alert["status"] == "firing"]
+        (self.alerting.pages if told["receiver"] == "pagerduty" else self.alerting.told).extend(firing)
+        send(request, 200)
 
 
 @contextmanager
@@ -124,7 +111,7 @@ def watch(tmp_path: Path) -> Iterator[Watch]:
             ports = free_ports(3)
             prometheus, alertmanager = (f"127.0.0.1:{port}" for port in ports[:2])
             alerting = Alerting(f"http://{prometheus}", f"http://{alertmanager}")
-            hook = open_.enter_context(receiving(alerting))
+            hook = f"{open_.enter_context(run_receiver(AlertReceiver(alerting))).address}/"
             koffs = [urllib.parse.urlsplit(each.url).netloc for each in monitors]
             write_files(tmp_path, koffs, alertmanager, hook)
             open_.enter_context(
@@ -176,7 +163,7 @@ def write_files(folder: Path, koffs: list[str], alertmanager: str, hook: str) ->
     (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
 
 
-def test_people_are_told_once_that_koff_was_killed(kafka: KafkaCluster, watch: Watch) -> None:
+def test_people_are_told_once_that_koff_was_killed(kafka: KafkaCluster, watch: Watch):
     with monitoring(kafka.bootstrap, "--cluster-name", "east") as monitor:
         monitor.wait_until_ready()
         alerting = watch(monitor)
@@ -190,7 +177,7 @@ def test_people_are_told_once_that_koff_was_killed(kafka: KafkaCluster, watch: W
 
 def test_people_are_told_once_that_the_cluster_is_gone_and_not_of_its_groups(
     more_kafka: Callable[..., LocalKafka], watch: Watch
-) -> None:
+):
     kafka = more_kafka()
     topic = kafka.create_topic()
     commit(kafka, "g", (topic, 0, 0))
@@ -207,7 +194,7 @@ def test_people_are_told_once_that_the_cluster_is_gone_and_not_of_its_groups(
 
 def test_a_reload_that_failed_is_told_in_the_channel_until_the_file_is_right(
     kafka: KafkaCluster, watch: Watch, tmp_path: Path
-) -> None:
+):
     file, right = tmp_path / "koff.yaml", f"clusters: [{{name: east, brokers: '{kafka.bootstrap}'}}]\n"
     file.write_text(right)
     with monitoring(None, "--config", str(file)) as monitor:
@@ -233,7 +220,7 @@ def test_a_reload_that_failed_is_told_in_the_channel_until_the_file_is_right(
 )
 def test_of_two_koffs_that_share_the_work_or_not_one_is_killed(
     options: tuple[str, ...], states: dict[str, str], kafka: KafkaCluster, watch: Watch
-) -> None:
+):
     def monitor(number: int) -> AbstractContextManager[Monitor]:
         shard = [word for option in options for word in (option, f"{number}/2")]
         return monitoring(kafka.bootstrap, "--cluster-name", "east", *shard)

@@ -1,7 +1,5 @@
 """The API of `koff monitor` on a real Kafka: the groups of `koff lag`, and Burrow's paths."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import quote
@@ -23,7 +21,7 @@ def get(monitor: Monitor, *names: str, query: str = "") -> Any:
     return json.loads(body)
 
 
-def test_the_api_has_the_groups_of_koff_lag_and_burrow_the_same_lags(kafka: KafkaCluster) -> None:
+def test_the_api_has_the_groups_of_koff_lag_and_burrow_the_same_lags(kafka: KafkaCluster):
     topic = kafka.create_topic(partitions=2)
     live, odd = f"live-{topic}", f"odd/{topic}%2F é?#"
     for partition in range(2):

@@ -181,7 +181,6 @@ SCRAM = log_in("admin", "right", mechanism="SCRAM-SHA-256")
 
 def list_refused_s(kafka: LocalKafka) -> list[float]:
     """When Kafka has refused a log-in, by its own clock."""
-    assert kafka.folder is not None
     (log,) = kafka.folder.rglob("kafka.log")
     times = re.findall(r"^(\S+T\S+),(\d+) .*Failed authentication", log.read_text(errors="replace"), re.M)
     return [datetime.fromisoformat(f"{at}.{ms}").timestamp() for at, ms in times]
@@ -203,7 +202,7 @@ def refusing(kafka: LocalKafka) -> Iterator[None]:
     assert attempts <= 5 + (time.monotonic() - began) / 10  # several threads try before the first one knew
 
 
-def test_a_refused_log_in(kafka: LocalKafka) -> None:
+def test_a_refused_log_in(kafka: LocalKafka):
     @contextmanager
     def refuse() -> Iterator[None]:
         set_password(kafka, "another")
@@ -216,7 +215,7 @@ def test_a_refused_log_in(kafka: LocalKafka) -> None:
     check_weight(kafka, kafka.sasl_bootstrap, SCRAM, refuse)
 
 
-def test_an_expired_certificate(kafka: LocalKafka, authority: trustme.CA, tmp_path: Path) -> None:
+def test_an_expired_certificate(kafka: LocalKafka, authority: trustme.CA, tmp_path: Path):
     def issue(until: datetime) -> None:
         issued = authority.issue_cert("admin", not_after=until)
         issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
@@ -244,7 +243,7 @@ def test_an_expired_certificate(kafka: LocalKafka, authority: trustme.CA, tmp_pa
     check_weight(kafka, kafka.ssl_bootstrap, properties, expire)
 
 
-def test_rights_that_are_revoked(kafka: LocalKafka) -> None:
+def test_rights_that_are_revoked(kafka: LocalKafka):
     rights = (
         ("koff", ResourceType.GROUP, "*", AclOperation.DESCRIBE),
         ("koff", ResourceType.TOPIC, "*", AclOperation.DESCRIBE),
@@ -263,7 +262,7 @@ def test_rights_that_are_revoked(kafka: LocalKafka) -> None:
     check_weight(kafka, kafka.sasl_bootstrap, log_in("koff"), deny)
 
 
-def test_brokers_that_are_stopped(kafka: LocalKafka) -> None:
+def test_brokers_that_are_stopped(kafka: LocalKafka):
     @contextmanager
     def stop() -> Iterator[None]:
         kafka.kill()
@@ -277,11 +276,11 @@ def test_brokers_that_are_stopped(kafka: LocalKafka) -> None:
     check_weight(kafka, kafka.sasl_bootstrap, SCRAM, stop)
 
 
-def test_brokers_that_hang(kafka: LocalKafka) -> None:
+def test_brokers_that_hang(kafka: LocalKafka):
     check_weight(kafka, kafka.sasl_bootstrap, SCRAM, kafka.paused)
 
 
-def test_brokers_that_cannot_be_reached(three: FaultCluster) -> None:
+def test_brokers_that_cannot_be_reached(three: FaultCluster):
     @contextmanager
     def cut() -> Iterator[None]:
         for proxy in three.proxies:
@@ -295,7 +294,7 @@ def test_brokers_that_cannot_be_reached(three: FaultCluster) -> None:
     check_weight(three.kafka, three.kafka.proxied_bootstrap, {}, cut)
 
 
-def test_rolling_restarts(three: FaultCluster) -> None:
+def test_rolling_restarts(three: FaultCluster):
     @contextmanager
     def restart() -> Iterator[None]:
         for _ in range(5 if FAULT_S else 1):
@@ -309,7 +308,7 @@ def test_rolling_restarts(three: FaultCluster) -> None:
 
 
 @pytest.mark.parametrize("fails", ["endpoint", "token"])
-def test_tokens_that_cannot_be_had_or_are_refused(kafka: LocalKafka, fails: str) -> None:
+def test_tokens_that_cannot_be_had_or_are_refused(kafka: LocalKafka, fails: str):
     def make(lives_s: float) -> Callable[[], bytes]:
         return lambda: make_answer(make_token(lives_s=lives_s), life_s=10)
 

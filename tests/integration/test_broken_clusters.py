@@ -1,7 +1,5 @@
 """`koff monitor` and `koff lag` where partitions of internal topics have no leader."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Why groups of a real cluster lag: each of the groups of the demo is named rightly, and no other."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

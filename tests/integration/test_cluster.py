@@ -1,7 +1,5 @@
 """`koff.client.cluster.Cluster` against a real Kafka."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.client import ClusterConf
@@ -24,7 +22,6 @@ def test_topic_ids_are_spelt_as_kafka_spells_them(kafka):
     with Cluster(ClusterConf(kafka.bootstrap)).connect() as cluster:
         described = [cluster.fetch_topic(name) for name in names]
     for topic in described:
-        assert topic is not None
         assert f"Topic: {topic.name}\tTopicId: {topic.topic_id}\t" in printed
 
 

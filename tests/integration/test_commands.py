@@ -1,7 +1,5 @@
 """The commands that koff offers to copy do what they say, run by Kafka's own tools."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import Any
@@ -33,7 +31,7 @@ def list_all(kind: str, group: str, topic: str, brokers: str) -> list[str]:
     return list_commands({"group": about, "partitions": rows}, brokers)
 
 
-def test_kafka_runs_each_command_for_a_group_that_stands_still(kafka: KafkaCluster) -> None:
+def test_kafka_runs_each_command_for_a_group_that_stands_still(kafka: KafkaCluster):
     topic = kafka.create_topic()
     group = f"it's {topic}"
     produce(kafka, topic, 10)
@@ -58,7 +56,7 @@ def test_kafka_runs_each_command_for_a_group_that_stands_still(kafka: KafkaClust
 
 
 @pytest.mark.parametrize("kind", ["share", "streams"])
-def test_the_tools_of_other_groups_know_the_options(kafka: KafkaCluster, kind: str) -> None:
+def test_the_tools_of_other_groups_know_the_options(kafka: KafkaCluster, kind: str):
     topic = kafka.create_topic()
     describe, *_ = list_all(kind, f"none-{topic}", topic, kafka.bootstrap)
     script, *args = shlex.split(describe)

@@ -1,7 +1,5 @@
 """Coordinators asked for all groups at once."""
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

@@ -1,7 +1,5 @@
 """The queries of the dashboards and of the rules, in a real Prometheus that scrapes koff on live groups."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil
@@ -30,7 +28,7 @@ scrape_configs:
 @pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus: apt-get install prometheus")
 def test_each_query_of_the_dashboards_and_each_recording_rule_returns_data(
     kafka: KafkaCluster, tmp_path: Path
-) -> None:
+):
     topic = kafka.create_topic(partitions=2)
     group = f"g-{topic}"
     for partition in range(2):

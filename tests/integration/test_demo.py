@@ -75,7 +75,7 @@ def shows_who_falls_behind(output: str) -> bool:
     )
 
 
-def test_the_demo_shows_who_falls_behind_and_leaves_nothing(demo: Demo) -> None:
+def test_the_demo_shows_who_falls_behind_and_leaves_nothing(demo: Demo):
     output = ""
     with demo.start("--rate", "300") as running:
         assert running.stdout is not None
@@ -94,7 +94,7 @@ def test_the_demo_shows_who_falls_behind_and_leaves_nothing(demo: Demo) -> None:
 
 
 @pytest.mark.thorough
-def test_the_demo_ends_after_the_seconds_that_it_is_given(demo: Demo) -> None:
+def test_the_demo_ends_after_the_seconds_that_it_is_given(demo: Demo):
     with demo.start("--seconds", "3") as running:
         output, _ = running.communicate(timeout=240)
     assert running.returncode == 0, output
@@ -107,7 +107,7 @@ def test_the_demo_ends_after_the_seconds_that_it_is_given(demo: Demo) -> None:
     ("at", "number"),
     [("starting Apache Kafka", signal.SIGINT), ("\\w+ +falls-behind .* \\d", signal.SIGTERM)],
 )
-def test_a_signal_ends_the_demo_at_any_time(demo: Demo, at: str, number: signal.Signals) -> None:
+def test_a_signal_ends_the_demo_at_any_time(demo: Demo, at: str, number: signal.Signals):
     with demo.start() as running:
         assert running.stdout is not None
         seen = []
@@ -122,16 +122,15 @@ def test_a_signal_ends_the_demo_at_any_time(demo: Demo, at: str, number: signal.
     demo.check_nothing_is_left()
 
 
-def test_a_demo_that_is_killed_leaves_nothing(demo: Demo) -> None:
+def test_a_demo_that_is_killed_leaves_nothing(demo: Demo):
     with demo.start() as running:
-        assert running.stdout is not None
         wait_until(lambda: "starting koff monitor" in (running.stdout.readline() if running.stdout else ""))
         running.kill()
     demo.check_nothing_is_left()
 
 
 @pytest.mark.thorough
-def test_in_a_terminal_the_demo_is_the_live_view_with_the_address_of_the_page(demo: Demo) -> None:
+def test_in_a_terminal_the_demo_is_the_live_view_with_the_address_of_the_page(demo: Demo):
     name, value = demo.mark.split("=")
     with koff_in_terminal("demo", env={name: value, "TMPDIR": str(demo.folder)}) as terminal:
         terminal.wait_for("page: http://127.0.0.1:")

@@ -1,7 +1,5 @@
 """`koff doctor` and `koff quickstart` on a real Kafka: what is right, what is missing, what grants it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What goes wrong between koff and a cluster is said in one line, soon, with an exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 

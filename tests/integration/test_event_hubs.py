@@ -1,7 +1,5 @@
 """A broker that supports what Azure Event Hubs does, by its documentation."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from collections import Counter
@@ -47,7 +45,7 @@ class Older(BrokerProxy):
         return dataclasses.replace(each, max_version=type(each.max_version)(min(each.max_version, newest)))
 
 
-def test_koff_asks_the_coordinators_with_versions_that_it_has() -> None:
+def test_koff_asks_the_coordinators_with_versions_that_it_has():
     with lend_kafka() as kafka:
         orders = kafka.create_topic("orders", partitions=2)
         for partition in range(2):

@@ -1,7 +1,5 @@
 """Events of a real cluster: a group that is consumed, reset and deleted, with its topic."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import threading

@@ -4,8 +4,6 @@ A fault hides the rows that depend on the broker, and no other row. No served la
 which is five end-offset intervals. When the fault ends, all rows are served again within a minute.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """`koff monitor` and `koff lag` while `__consumer_offsets` gets more partitions, on a real Kafka."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Wheel and sdist, each installed by pip into an empty environment."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -44,5 +42,5 @@ def run(
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run) -> None:
+def test_koff_runs_where_only_its_requirements_are_installed(check, run: Run):
     check(run)

@@ -35,7 +35,7 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: KafkaCluster) -> None:
+def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: KafkaCluster):
     assert "kafka-consumer-groups" not in kafka.run_tool(
         GROUPS, "--bootstrap-server", kafka.bootstrap, "--list"
     )
@@ -44,18 +44,17 @@ def test_a_tool_of_kafka_prints_and_a_failing_one_says_why(kafka: KafkaCluster) 
 
 
 @pytest.mark.kafka
-def test_stopping_leaves_no_process_and_no_folder() -> None:
+def test_stopping_leaves_no_process_and_no_folder():
     with LocalKafka() as local:
         pid, folder = local.nodes[0].pid, local.folder
         assert pid is not None
-        assert folder is not None
         assert alive(pid)
     assert not alive(pid)
     assert not folder.exists()
 
 
 @pytest.mark.kafka
-def test_a_parent_that_is_killed_leaves_no_process_and_no_folder() -> None:
+def test_a_parent_that_is_killed_leaves_no_process_and_no_folder():
     script = """
         from koff.kafkatest import LocalKafka
         kafka = LocalKafka()
@@ -70,7 +69,6 @@ def test_a_parent_that_is_killed_leaves_no_process_and_no_folder() -> None:
         text=True,
     ) as parent:
         try:
-            assert parent.stdout is not None
             pid, folder = parent.stdout.readline().split()
         finally:
             parent.kill()
@@ -78,7 +76,7 @@ def test_a_parent_that_is_killed_leaves_no_process_and_no_folder() -> None:
     wait_until(lambda: not Path(folder).exists(), what="its folder to go")
 
 
-def test_a_paused_broker_answers_nobody_until_resumed(more_kafka: Callable[..., LocalKafka]) -> None:
+def test_a_paused_broker_answers_nobody_until_resumed(more_kafka: Callable[..., LocalKafka]):
     local = more_kafka()
     with local.paused(), pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": local.bootstrap, "log_level": 0}).list_topics(timeout=1)
@@ -88,7 +86,7 @@ def test_a_paused_broker_answers_nobody_until_resumed(more_kafka: Callable[..., 
 IDS = ("cluster.id=", "node.id=", "directory.id=")
 
 
-def test_three_brokers_go_on_when_one_is_killed(more_kafka: Callable[..., LocalKafka]) -> None:
+def test_three_brokers_go_on_when_one_is_killed(more_kafka: Callable[..., LocalKafka]):
     local = more_kafka(brokers=3)
     # Kafka's tool has formatted the storage of one node at most: the others have copies with their own ids.
     metas = [(node.data / "meta.properties").read_text().splitlines() for node in local.nodes]
@@ -107,12 +105,12 @@ def test_three_brokers_go_on_when_one_is_killed(more_kafka: Callable[..., LocalK
 
 
 @pytest.mark.kafka
-def test_a_broker_that_cannot_start_says_why() -> None:
+def test_a_broker_that_cannot_start_says_why():
     with pytest.raises(KafkaTestError, match="compression\\.type"):
         LocalKafka(config={"compression.type": "none-such"}).start()
 
 
-def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka]) -> None:
+def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka]):
     local = more_kafka(security=True)
     topic = local.create_topic()
 
@@ -130,7 +128,7 @@ def test_secured_listeners_let_in_who_may(more_kafka: Callable[..., LocalKafka])
         list_topics(local.ssl_bootstrap, tls, 2)
 
 
-def test_many_groups_commit_while_they_run(kafka: KafkaCluster, make_topic: Callable[..., str]) -> None:
+def test_many_groups_commit_while_they_run(kafka: KafkaCluster, make_topic: Callable[..., str]):
     groups = many_groups.share_out(30, 60)
     for name, partitions in many_groups.list_topics(groups).items():
         make_topic(name, partitions)
@@ -153,11 +151,10 @@ def committed_by(kafka: KafkaCluster, group: many_groups.NumberedGroup) -> list[
 
 def test_an_archive_of_classes_is_made_beside_a_running_broker_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     (tmp_path / kafka_jars().name).symlink_to(kafka_jars())
     monkeypatch.setenv("KOFF_CACHE", str(tmp_path))
     with LocalKafka() as kafka, archive.making_archive(kafka) as dump:
-        assert dump is not None
         dump.wait(120)
         archive_file = archive_path(kafka.jars)
         assert not archive_file.exists()

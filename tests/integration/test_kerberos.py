@@ -1,7 +1,5 @@
 """SASL/GSSAPI with a real center and a real broker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,7 +50,7 @@ def kerberized(kdc: Kdc) -> Iterator[LocalKafka]:
 
 
 @pytest.fixture(autouse=True)
-def krb5_conf(kdc: Kdc, monkeypatch: pytest.MonkeyPatch) -> None:
+def krb5_conf(kdc: Kdc, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KRB5_CONFIG", str(kdc.config))
 
 
@@ -65,13 +63,13 @@ def log_in(kafka: LocalKafka, principal: str, keytab: Path, **more: str) -> Clus
     return ClusterConf(kafka.sasl_bootstrap, {**properties, **more})
 
 
-def test_a_keytab_lets_in(kerberized: LocalKafka, kdc: Kdc) -> None:
+def test_a_keytab_lets_in(kerberized: LocalKafka, kdc: Kdc):
     conf = log_in(kerberized, "koff", kdc.add("koff"))
     for _ in range(2):
         assert [group.name for group in fetch_all_groups(conf).groups] == ["billing"]
 
 
-def test_a_log_in_that_cannot_be_says_what_kerberos_says(kerberized: LocalKafka, kdc: Kdc) -> None:
+def test_a_log_in_that_cannot_be_says_what_kerberos_says(kerberized: LocalKafka, kdc: Kdc):
     keytab = kdc.add("other")
     with pytest.raises(LogInRefused, match=r"Kerberos: .*no-such-service/127"):
         fetch_all_groups(

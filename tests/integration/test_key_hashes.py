@@ -1,7 +1,5 @@
 """The partitions of keys, compared with those that librdkafka chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -21,7 +19,7 @@ PARTITIONS = 13
 )
 def test_a_key_goes_where_librdkafka_puts_it(
     partitioner: str, find_partition: Callable[[bytes | None, int], int], kafka, make_topic
-) -> None:
+):
     topic = make_topic(partitions=PARTITIONS)
     chosen: dict[bytes | None, int | None] = {}
 

@@ -1,7 +1,5 @@
 """Groups of every kind live their lives on a real Kafka, and `koff printer` shows each step of them."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -119,7 +117,7 @@ def printer(kafka_alone) -> Iterator[Following]:
 
 
 @pytest.fixture(scope="module")
-def classic(kafka_alone, printer) -> None:
+def classic(kafka_alone, printer):
     """Two classic members commit; a member of the new protocol comes and goes; and then they leave."""
     group, orders = "orders-app", kafka_alone.create_topic("orders", partitions=3)
     with ExitStack() as members:
@@ -141,7 +139,7 @@ def share_state(kafka_alone) -> Iterator[Following]:
 
 
 @pytest.fixture(scope="module")
-def share(kafka_alone, printer, share_state) -> None:
+def share(kafka_alone, printer, share_state):
     """A share group whose only member accepts five messages and leaves; and then somebody deletes it."""
     group, jobs = "share-app", kafka_alone.create_topic("jobs")
     produce(kafka_alone, jobs, 5)
@@ -160,7 +158,7 @@ def share(kafka_alone, printer, share_state) -> None:
 
 
 @pytest.fixture(scope="module")
-def streams(kafka_alone, printer) -> None:
+def streams(kafka_alone, printer):
     """A streams group whose only member counts ten messages and leaves; and then somebody deletes it."""
     group, words = "streams-app", kafka_alone.create_topic("words", partitions=2)
     for partition in range(2):

@@ -1,7 +1,5 @@
 """Offsets over koff's own connections are those that librdkafka lists, on a real Kafka."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

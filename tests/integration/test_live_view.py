@@ -1,7 +1,5 @@
 """`koff lag --watch` in a terminal, on a real Kafka that stops."""
 
-from __future__ import annotations
-
 import re
 import signal
 

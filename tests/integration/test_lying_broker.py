@@ -1,7 +1,5 @@
 """`koff monitor` before a broker whose responses are wrong: it serves no wrong number, and recovers."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import random
@@ -94,7 +92,7 @@ def kafka() -> Iterator[LocalKafka]:
 
 @pytest.mark.parametrize("source", ["log", "coordinators"])
 @pytest.mark.parametrize("kind", ["random", "short", "another correlation id", "length", "cut", "error code"])
-def test_wrong_responses_make_no_wrong_number(kafka: LocalKafka, kind: str, source: str) -> None:
+def test_wrong_responses_make_no_wrong_number(kafka: LocalKafka, kind: str, source: str):
     topic = make_lag(kafka, committed=1, records=100)
     with (
         closing(Lying(kafka.bootstrap)) as proxy,

@@ -1,7 +1,5 @@
 """One `koff monitor` that watches several clusters, as koff.yaml says, and reads it again at SIGHUP."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import textwrap

@@ -1,7 +1,5 @@
 """`koff monitor` on a real Kafka: ready when it may be believed, there after whatever befalls the brokers."""
 
-from __future__ import annotations
-
 import urllib.request
 
 import pytest

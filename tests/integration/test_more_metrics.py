@@ -1,7 +1,5 @@
 """Metrics that are off by default, on a real Kafka: other exporters, idle topics, and the sizes of logs."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -68,10 +68,6 @@ def clusters(two: Two) -> dict[str, ClusterConf]:
     return dict(zip("ab", (ClusterConf(kafka.bootstrap) for kafka in two), strict=True))
 
 
-def only_a(two: Two) -> dict[str, ClusterConf]:
-    return {"a": ClusterConf(two[0].bootstrap)}
-
-
 def fetch(reader: Reader, fetched: list[Message], count: int) -> bool:
     """Fetches once more; whether `fetched` has so many messages now."""
     fetched.extend(reader.fetch_message(0.2))

@@ -1,7 +1,5 @@
 """`koff offsets` on a real Kafka: it plans what Kafka's own dry run says, and does what it has planned."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

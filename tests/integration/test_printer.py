@@ -1,7 +1,5 @@
 """`koff printer` and `koff.Consumer` on a real Kafka."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -93,7 +91,6 @@ def test_it_follows_and_flushes_and_ends_quietly_when_interrupted(kafka):
     )
     try:
         commit(kafka, group, (topic, 0, 7))
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert f"{topic}/0 = 7" in line
         process.send_signal(2)
@@ -155,7 +152,6 @@ def test_watch_of_lag_repeats(kafka):
         text=True,
     )
     try:
-        assert process.stdout is not None
         assert json.loads(process.stdout.readline())["partitions"][0]["lag"] == 0
         produce(kafka, topic, 3)
         wait_until(

@@ -1,7 +1,5 @@
 """The fixtures that koff gives to pytest, in a test run of somebody else's."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +61,7 @@ def test_on_a_real_zookeeper(koff_zookeeper):
 
 
 @pytest.mark.kafka
-def test_the_fixtures_serve_a_test_of_somebody_else(tmp_path: Path, kafka: KafkaCluster, monkeypatch) -> None:
+def test_the_fixtures_serve_a_test_of_somebody_else(tmp_path: Path, kafka: KafkaCluster, monkeypatch):
     (tmp_path / "test_theirs.py").write_text(THEIRS)
     monkeypatch.setenv("KOFF_TEST_BROKERS", kafka.bootstrap)
     ended = run(tmp_path, "-q")
@@ -71,7 +69,7 @@ def test_the_fixtures_serve_a_test_of_somebody_else(tmp_path: Path, kafka: Kafka
     assert "5 passed" in ended.stdout
 
 
-def test_the_plugin_costs_other_tests_no_import(tmp_path: Path) -> None:
+def test_the_plugin_costs_other_tests_no_import(tmp_path: Path):
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n\n"
         "def test_imports():\n"

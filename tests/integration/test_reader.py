@@ -1,7 +1,5 @@
 """The reader against a real Kafka, where its answers are easier to see than through a process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Lags in seconds by the age of the record at the commit, whatever became of it, on a real Kafka."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Record batches and message sets, compared with what Kafka's own code writes and reads."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 from pathlib import Path
@@ -43,7 +41,7 @@ def written() -> dict[tuple[int, Codec, str], bytes]:
 @pytest.mark.parametrize(("magic", "codec", "times"), WRITTEN)
 def test_koff_reads_what_kafka_writes(
     magic: int, codec: Codec, times: str, written: dict[tuple[int, Codec, str], bytes]
-) -> None:
+):
     batches = list(decode_batches(written[magic, codec, times]))
     assert {(batch.magic, batch.codec) for batch in batches} == {(magic, codec)}
     assert {batch.log_append_time for batch in batches} == {times == LOG_APPEND_TIME}
@@ -56,7 +54,7 @@ def test_koff_reads_what_kafka_writes(
     ]
 
 
-def test_kafka_reads_what_koff_writes() -> None:
+def test_kafka_reads_what_koff_writes():
     records = [
         Record(b"first", None, (("h", b"\1"), ("\u00fc", None)), 1_700_000_000_000),
         Record(None, b"key", (), 1_600_000_000_000),  # earlier than the first: a negative delta

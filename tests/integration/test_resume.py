@@ -1,7 +1,5 @@
 """`koff monitor --state-dir`: the next process goes on where the one before was, however that one ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,11 +7,7 @@ import pytest
 
 from koff.kafkatest import LocalKafka, wait_until
 from tests.clusters import lend_kafka
-from tests.integration.test_start import (
-    ASKED,
-    COMMITTED,
-    wait_for_backfill,
-)
+from tests.integration.test_start import ASKED, COMMITTED, wait_for_backfill
 from tests.kafka_groups import commit
 from tests.koff_process import Monitor, monitoring, patch_koff, run_koff
 

@@ -1,7 +1,5 @@
 """koff loses its rights while it runs, and gets them back: nothing was deleted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -75,9 +73,7 @@ def is_seen_by_events(monitor: Monitor) -> bool:
 
 
 @pytest.mark.parametrize("source", ["auto", pytest.param("coordinators", marks=pytest.mark.thorough)])
-def test_rights_that_are_revoked_delete_nothing_and_all_is_back_with_them(
-    secured: LocalKafka, source: str
-) -> None:
+def test_rights_that_are_revoked_delete_nothing_and_all_is_back_with_them(secured: LocalKafka, source: str):
     allow(secured, *EVERYTHING)
     with watch(secured, source) as monitor:
         wait_for_lags(monitor, LAGS, "all lags")
@@ -107,7 +103,7 @@ def test_rights_that_are_revoked_delete_nothing_and_all_is_back_with_them(
 
 
 @pytest.mark.parametrize("source", ["auto", pytest.param("coordinators", marks=pytest.mark.thorough)])
-def test_a_topic_that_may_not_be_described_any_more_was_not_deleted(secured: LocalKafka, source: str) -> None:
+def test_a_topic_that_may_not_be_described_any_more_was_not_deleted(secured: LocalKafka, source: str):
     allow(secured, *EVERYTHING)
     commit(secured, "search", ("payments", 0, 6))
     with watch(secured, source) as monitor:
@@ -131,7 +127,7 @@ def test_a_topic_that_may_not_be_described_any_more_was_not_deleted(secured: Loc
         assert list_kinds(monitor) == []
 
 
-def test_a_group_that_its_coordinator_does_not_know_any_more_was_deleted(secured: LocalKafka) -> None:
+def test_a_group_that_its_coordinator_does_not_know_any_more_was_deleted(secured: LocalKafka):
     allow(secured, *EVERYTHING, describe_group("short"))
     commit(secured, "search", ("payments", 0, 6))
     commit(secured, "short", ("orders", 0, 1))

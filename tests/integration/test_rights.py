@@ -1,7 +1,5 @@
 """koff with exactly the rights that docs/security.md names, over SASL_SSL, on two brokers."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
@@ -65,9 +63,7 @@ def take_state(kafka: LocalKafka) -> dict[str, Any]:
     }
 
 
-def test_the_documented_rights_are_enough_and_koff_writes_nothing(
-    secured: LocalKafka, tmp_path: Path
-) -> None:
+def test_the_documented_rights_are_enough_and_koff_writes_nothing(secured: LocalKafka, tmp_path: Path):
     topic = secured.create_topic("orders", partitions=2)
     for partition in range(2):
         produce(secured, topic, 10, partition=partition)
@@ -92,9 +88,7 @@ def test_the_documented_rights_are_enough_and_koff_writes_nothing(
     assert find_denied(secured, "koff") <= {f"READ Topic:LITERAL:{topic}"}
 
 
-def test_rights_that_are_missing_are_denied_and_hide_what_the_page_says(
-    secured: LocalKafka, tmp_path: Path
-) -> None:
+def test_rights_that_are_missing_are_denied_and_hide_what_the_page_says(secured: LocalKafka, tmp_path: Path):
     topic = make_lag(secured, "g", committed=4)
     blind = run_koff("lag", "--brokers", secured.sasl_bootstrap, env=log_in_over_tls(secured, "bare"))
     assert blind.returncode == 4

@@ -1,7 +1,5 @@
 """A password, or a client certificate, that is changed while koff runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from tests.koff_process import monitoring, set_properties
 pytestmark = pytest.mark.kafka
 
 
-def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_path: Path) -> None:
+def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_path: Path):
     kafka = more_kafka(security=True)
     topic = make_lag(kafka, "g", committed=1, records=100)
     file = tmp_path / "password"
@@ -32,7 +30,7 @@ def test_a_new_password_is_read_from_its_file_without_a_restart(more_kafka, tmp_
 
 
 @pytest.mark.thorough
-def test_a_new_client_certificate_is_used_without_a_restart(more_kafka, tmp_path: Path) -> None:
+def test_a_new_client_certificate_is_used_without_a_restart(more_kafka, tmp_path: Path):
     trusted, old, new = tmp_path / "trusted.pem", trustme.CA(), trustme.CA()
 
     def issue(ca: trustme.CA) -> None:

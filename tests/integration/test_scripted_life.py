@@ -1,7 +1,5 @@
 """Dozens of groups of every kind live a life, and after each step koff tells what Kafka's own tools tell."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

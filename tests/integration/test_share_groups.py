@@ -1,7 +1,5 @@
 """Share groups: lag by KIP-1226, as Kafka's own tool has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """`koff monitor` started by asking the coordinators: ready at once, and right all along."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The live view in a real terminal, tmux: sizes, keys, lost brokers, and how it leaves the terminal."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -129,7 +127,7 @@ def check_list(terminal: Tmux, width: int, height: int) -> None:
 @pytest.mark.parametrize(("width", "height"), [(60, 10), (80, 24), (200, 50)])
 def test_the_list_fits_each_size_with_wide_names_and_200_groups(
     terminal: Tmux, cluster: LocalKafka, width: int, height: int
-) -> None:
+):
     watch(terminal)
     for size in ((width, height), (120, 30), (width, height)):
         terminal.resize(*size)
@@ -145,27 +143,7 @@ def test_the_list_fits_each_size_with_wide_names_and_200_groups(
     check_list(terminal, width, height)
 
 
-def test_the_keys_do_what_the_help_promises(terminal: Tmux, cluster: LocalKafka) -> None:
-    watch(terminal)
-    terminal.press("j", "j", "Down", "k")
-    terminal.wait_until(lambda: re.search(rf"> [A-Z]+ +{LATE[2]} ", terminal.text), what="the third group")
-    assert "order paused" in terminal.text
-    terminal.press("s")
-    terminal.wait_for("by lag")
-    terminal.press("p")
-    terminal.wait_for("order paused, by lag")
-    terminal.press("/", "1", "9", "3", "Enter")
-    terminal.wait_for("filter: 193  |")
-    assert len(find_rows(terminal.lines)) == 1
-    terminal.press("?")
-    terminal.wait_for("pause the order")
-    terminal.press("Escape")
-    terminal.wait_for("filter: 193  |")
-    terminal.press("Enter")
-    terminal.wait_for("group     group-193")
-
-
-def test_the_screen_does_not_flicker(terminal: Tmux, cluster: LocalKafka, tmp_path: Path) -> None:
+def test_the_screen_does_not_flicker(terminal: Tmux, cluster: LocalKafka, tmp_path: Path):
     """After the first picture, koff writes over what has changed, and never erases the screen or a line."""
     watch(terminal)
     check_list(terminal, 80, 24)
@@ -179,7 +157,7 @@ def test_the_screen_does_not_flicker(terminal: Tmux, cluster: LocalKafka, tmp_pa
     assert b"\x1b[?1049" not in written
 
 
-def test_the_page_of_one_group_is_live(terminal: Tmux, cluster: LocalKafka) -> None:
+def test_the_page_of_one_group_is_live(terminal: Tmux, cluster: LocalKafka):
     name = GROUPS[3]
     terminal.resize(60, 10)
     terminal.start_koff("group", name, "--config", "koff.yaml", "--watch", "--interval", "1")
@@ -199,7 +177,7 @@ def test_the_page_of_one_group_is_live(terminal: Tmux, cluster: LocalKafka) -> N
 
 
 @pytest.mark.parametrize(("key", "code"), [("q", 0), pytest.param("C-c", 130, marks=pytest.mark.thorough)])
-def test_the_terminal_is_left_as_it_was(terminal: Tmux, cluster: LocalKafka, key: str, code: int) -> None:
+def test_the_terminal_is_left_as_it_was(terminal: Tmux, cluster: LocalKafka, key: str, code: int):
     terminal.type_line("stty -a >before; echo before")
     terminal.wait_for("\nbefore")
     watch(terminal)

@@ -1,7 +1,5 @@
 """`koff unused` on a real Kafka: what it names, and that its commands delete that and nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -70,7 +68,7 @@ def test_what_nobody_uses_is_named_and_its_commands_delete_that_alone(more_kafka
 
 
 @pytest.mark.parametrize("kind", ["share", "streams"])
-def test_the_tools_of_other_groups_know_the_command(kafka: KafkaCluster, kind: str) -> None:
+def test_the_tools_of_other_groups_know_the_command(kafka: KafkaCluster, kind: str):
     group = f"no such {kind} group"
     command = write_delete(
         Unused("empty_group", group, "", "", deletes=True, group_type=kind), kafka.bootstrap

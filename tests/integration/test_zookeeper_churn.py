@@ -57,7 +57,7 @@ def flows(record: Record) -> None:
 @pytest.mark.parametrize("seconds", [15, pytest.param(120, marks=pytest.mark.long)])
 def test_ten_instances_come_and_go_and_every_message_is_processed_by_one_owner_at_a_time(
     kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper, seconds: int
-) -> None:
+):
     topic, record, dice = make_topic(partitions=PARTITIONS), Record(), random.Random(6)
     source = Source(kafka, topic, PARTITIONS)
     workers, counts = churn(
@@ -81,7 +81,7 @@ def test_ten_instances_come_and_go_and_every_message_is_processed_by_one_owner_a
 @pytest.mark.thorough
 def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition_is_shared(
     kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
-) -> None:
+):
     topic, record = make_topic(partitions=PARTITIONS), Record()
     source = Source(kafka, topic, PARTITIONS)
     workers = [Worker("zk", topic, zookeeper.hosts, conf_of(kafka), record) for _ in range(3)]
@@ -106,7 +106,7 @@ def test_a_zookeeper_that_is_killed_and_paused_costs_no_message_and_no_partition
 @pytest.mark.thorough
 def test_an_expired_session_ends_all_claims_and_the_instance_comes_back(
     kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper
-) -> None:
+):
     topic, record = make_topic(partitions=PARTITIONS), Record()
     source = Source(kafka, topic, PARTITIONS)
     workers = [Worker("expired", topic, zookeeper.hosts, conf_of(kafka), record) for _ in range(2)]
@@ -133,7 +133,7 @@ def test_an_expired_session_ends_all_claims_and_the_instance_comes_back(
 @pytest.mark.long
 def test_a_broker_that_is_killed_costs_no_message(
     more_kafka: Callable[..., LocalKafka], zookeeper: LocalZooKeeper
-) -> None:
+):
     kafka = more_kafka(brokers=3, config={"offsets.topic.num.partitions": "1"})
     topic = kafka.create_topic(partitions=PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})
     record = Record()
@@ -157,7 +157,7 @@ def test_a_broker_that_is_killed_costs_no_message(
 
 def test_an_instance_that_is_killed_or_frozen_is_replaced_and_a_thawed_one_reads_nothing_that_it_lost(
     kafka: KafkaCluster, make_topic: Callable[..., str], zookeeper: LocalZooKeeper, tmp_path: Path
-) -> None:
+):
     topic, record = make_topic(partitions=PARTITIONS), Record()
     source = Source(kafka, topic, PARTITIONS)
     script = Path(__file__).parents[1] / "zookeeper_instance.py"

@@ -12,7 +12,7 @@ from tests.zookeeper_ensemble import run_ensemble
 pytestmark = pytest.mark.kafka
 
 
-def test_the_session_uses_the_timeout_that_the_server_granted() -> None:
+def test_the_session_uses_the_timeout_that_the_server_granted():
     with LocalZooKeeper(tick_ms=500) as zookeeper, Session(zookeeper.hosts, timeout_s=20.0) as session:
         session.connect()
         assert session.timeout_s == pytest.approx(10.0)  # 20 ticks are the most
@@ -23,7 +23,7 @@ def test_the_session_uses_the_timeout_that_the_server_granted() -> None:
         assert session.lease_until >= before + 7.5
 
 
-def test_a_follower_that_is_cut_off_answers_reads_but_renews_no_lease() -> None:
+def test_a_follower_that_is_cut_off_answers_reads_but_renews_no_lease():
     with run_ensemble(tick_ms=500, sync_limit=120) as ensemble:
         follower = ensemble.find("follower")
         others = [ensemble.host(server) for server in (1, 2, 3) if server != follower]

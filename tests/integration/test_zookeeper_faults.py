@@ -1,7 +1,5 @@
 """Groups on ZooKeeper whose offset manager fails, whose partitions differ in load, or that lose ZooKeeper."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -105,7 +103,7 @@ def test_a_claim_that_fails_goes_to_a_healthy_member_and_the_other_partition_is_
     make_topic: Callable[..., str],
     join: Join,
     manager: Callable[[GroupHandle], OffsetManager],
-) -> None:
+):
     topic = make_topic(partitions=2)
     produce(kafka, topic, 1, partition=0)
     produce(kafka, topic, 1, partition=1)
@@ -128,7 +126,7 @@ def test_a_claim_that_fails_goes_to_a_healthy_member_and_the_other_partition_is_
 
 def test_a_partition_whose_first_offset_cannot_be_committed_does_not_stop_the_other(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
+):
     topic = make_topic(partitions=2)
     group = join(topic, offset_manager=CannotFlush, initial_offset=StartOffset.NEWEST)
     wait_until(
@@ -146,7 +144,7 @@ def test_a_partition_whose_first_offset_cannot_be_committed_does_not_stop_the_ot
 @pytest.mark.timeout(600)
 def test_an_outage_of_kafka_is_reported_and_the_partition_is_read_on_after_it(
     more_kafka: Callable[..., LocalKafka], koff_zookeeper: LocalZooKeeper
-) -> None:
+):
     kafka = more_kafka()
     topic = kafka.create_topic()
     produce(kafka, topic, 1)
@@ -172,7 +170,7 @@ def test_an_outage_of_kafka_is_reported_and_the_partition_is_read_on_after_it(
 
 def test_an_error_in_the_close_of_the_offset_manager_reaches_the_caller_and_ends_the_session(
     make_topic: Callable[..., str], join: Join
-) -> None:
+):
     group = join(make_topic(), offset_manager=CannotClose)
     with pytest.raises(UncleanClose, match="ZeroDivisionError"):
         group.close()
@@ -182,7 +180,7 @@ def test_an_error_in_the_close_of_the_offset_manager_reaches_the_caller_and_ends
 
 def test_a_close_has_a_deadline_though_the_offset_manager_hangs(
     make_topic: Callable[..., str], join: Join, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr("koff.client.zookeeper.group._CLOSE_GRACE_S", 1.0)
     topic = make_topic()
     group = join(topic, offset_manager=Hanging, processing_timeout_s=0.5)
@@ -197,7 +195,7 @@ def test_a_close_has_a_deadline_though_the_offset_manager_hangs(
     assert group.closed
 
 
-def test_an_outage_of_zookeeper_is_among_the_errors(make_topic: Callable[..., str], join: Join) -> None:
+def test_an_outage_of_zookeeper_is_among_the_errors(make_topic: Callable[..., str], join: Join):
     with LocalZooKeeper() as own:
         group = join(make_topic(), hosts=own.hosts, session_timeout_s=3.0)
         with own.paused():
@@ -208,7 +206,7 @@ def test_an_outage_of_zookeeper_is_among_the_errors(make_topic: Callable[..., st
 
 def test_messages_come_while_zookeeper_is_away_for_less_than_the_lease(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 50)
     with LocalZooKeeper(tick_ms=2000) as own:
@@ -223,7 +221,7 @@ def test_messages_come_while_zookeeper_is_away_for_less_than_the_lease(
 
 def test_offsets_in_kafka_with_long_metadata_of_another_client_are_loaded(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 3)
     with dial(kafka.bootstrap) as broker:

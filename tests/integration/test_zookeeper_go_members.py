@@ -1,7 +1,5 @@
 """A group of members of koff and of the Go library: each partition has an owner, whoever comes and goes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
@@ -20,7 +18,7 @@ GROUP, COUNT = "mixed", 6
 
 def test_every_partition_of_a_mixed_group_has_an_owner_through_joins_and_ends(
     more_kafka: Callable[..., LocalKafka], koff_zookeeper: LocalZooKeeper
-) -> None:
+):
     kafka = more_kafka(brokers=2)
     topic = kafka.create_topic(partitions=COUNT, replicas=1)
     chroot = f"/{topic}"

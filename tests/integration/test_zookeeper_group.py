@@ -1,7 +1,5 @@
 """Consumer groups on a real ZooKeeper and a real Kafka: what each promise of theirs comes to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -87,7 +85,7 @@ def owns(group: ConsumerGroup, topic: str, *partitions: int) -> bool:
 
 def test_messages_come_whole_and_those_before_are_committed_when_one_is(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+):
     topic = make_topic()
     producer = kafka.producer()
     producer.produce(topic, b"v", b"k", partition=0, headers={"h": b"x"})
@@ -111,9 +109,7 @@ def test_messages_come_whole_and_those_before_are_committed_when_one_is(
     assert [m.offset for m in take(join(topic), 5)] == [5, 6, 7, 8, 9]
 
 
-def test_nodes_are_those_of_the_original_tools(
-    make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+def test_nodes_are_those_of_the_original_tools(make_topic: Callable[..., str], join: Join, tree: KazooClient):
     topic = make_topic()
     group = join(topic)
     wait_until(lambda: owns(group, topic, 0), what="the claim")
@@ -133,7 +129,7 @@ def test_nodes_are_those_of_the_original_tools(
 
 def test_a_hand_over_waits_for_what_is_being_processed(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
+):
     topic = make_topic(partitions=2)
     for partition in range(2):
         produce(kafka, topic, 2, partition=partition)
@@ -154,7 +150,7 @@ def test_a_hand_over_waits_for_what_is_being_processed(
 
 def test_a_hand_over_that_waited_long_enough_says_what_was_not_processed_and_the_next_owner_gets_it(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
+):
     topic = make_topic(partitions=2)
     for partition in range(2):
         produce(kafka, topic, 1, partition=partition)
@@ -179,7 +175,7 @@ def test_a_hand_over_that_waited_long_enough_says_what_was_not_processed_and_the
 @pytest.mark.parametrize("reset", [False, True])
 def test_a_group_that_begins_at_the_newest_gets_the_messages_of_open_transactions(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient, reset: bool
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 1)
     writer = kafka.producer({"transactional.id": f"tx-{topic}"})
@@ -195,7 +191,7 @@ def test_a_group_that_begins_at_the_newest_gets_the_messages_of_open_transaction
 
 def test_offsets_are_reset_by_the_first_instance_only(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 4)
     with join(topic) as group:
@@ -213,7 +209,7 @@ def test_offsets_are_reset_by_the_first_instance_only(
 
 def test_offsets_may_be_kept_in_kafka(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 6)
     with join(topic, offset_manager=KafkaOffsetManager) as group:
@@ -229,7 +225,7 @@ def test_offsets_may_be_kept_in_kafka(
 
 def test_brokers_are_found_in_zookeeper_where_they_are_registered(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 1)
     with pytest.raises(ConfigError, match="knows no brokers"):
@@ -242,7 +238,7 @@ def test_brokers_are_found_in_zookeeper_where_they_are_registered(
 
 def test_a_member_of_the_original_tools_gets_its_share_and_its_claims_are_left_alone(
     make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+):
     topic = make_topic(partitions=6)
     told = {"version": 1, "subscription": {topic: 2}, "pattern": "static", "timestamp": "1400000000000"}
     tree.create(f"/consumers/{NAME}/ids/a_java-1-2", json.dumps(told).encode(), ephemeral=True, makepath=True)
@@ -255,7 +251,7 @@ def test_a_member_of_the_original_tools_gets_its_share_and_its_claims_are_left_a
 
 def test_nothing_processed_under_a_lost_claim_is_committed_over_the_offset_of_a_newer_owner(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 10)
     first = join(topic)
@@ -273,7 +269,7 @@ def test_nothing_processed_under_a_lost_claim_is_committed_over_the_offset_of_a_
 
 def test_an_offset_that_a_tool_set_while_consuming_is_overwritten_by_the_next_commit(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join, tree: KazooClient
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 4)
     group = join(topic)
@@ -292,7 +288,7 @@ def test_an_offset_that_a_tool_set_while_consuming_is_overwritten_by_the_next_co
 
 def test_partitions_that_come_later_are_read_too(
     kafka: KafkaCluster, make_topic: Callable[..., str], join: Join
-) -> None:
+):
     from confluent_kafka.admin import NewPartitions
 
     topic, other = make_topic(), make_topic()
@@ -305,14 +301,14 @@ def test_partitions_that_come_later_are_read_too(
     assert {(m.topic, m.partition) for m in take(group, 2)} == {(topic, 2), (other, 0)}
 
 
-def test_a_zookeeper_that_is_not_there_is_an_error_that_says_what_to_check(conf: ConsumerGroupConf) -> None:
+def test_a_zookeeper_that_is_not_there_is_an_error_that_says_what_to_check(conf: ConsumerGroupConf):
     with pytest.raises(ConnectError, match=r"cannot reach ZooKeeper at 127\.0\.0\.1:1: .*check"):
         join_consumer_group(NAME, ["t"], "127.0.0.1:1", replace(conf, connect_timeout_s=0.5))
 
 
 def test_a_close_while_zookeeper_is_away_does_not_hang_and_is_unclean(
     kafka: KafkaCluster, make_topic: Callable[..., str], conf: ConsumerGroupConf
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 1)
     with LocalZooKeeper() as own:

@@ -1,7 +1,5 @@
 """Members of a group that are killed with -9 on a three-server ZooKeeper, of which a server is killed too."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
@@ -26,7 +24,7 @@ INSTANCE = Path(__file__).parents[1] / "zookeeper_instance.py"
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.long)])
 def test_members_are_killed_and_no_message_is_lost_and_no_partition_has_two_owners(
     more_kafka: Callable[..., LocalKafka], tmp_path: Path, kills: int
-) -> None:
+):
     dice, record = random.Random(17), Record()
     kafka = more_kafka(brokers=3, config={"offsets.topic.num.partitions": "1"})
     topic = kafka.create_topic(partitions=PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})

@@ -1,7 +1,5 @@
 """Sessions that log in to ZooKeeper by digest or SASL, or that speak TLS; groups whose brokers need TLS."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Callable
@@ -32,7 +30,7 @@ pytestmark = [
 JAAS = 'Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_koff="secret"; };'
 
 
-def test_nodes_of_a_session_with_a_digest_may_be_private() -> None:
+def test_nodes_of_a_session_with_a_digest_may_be_private():
     login = ZooKeeperLogin("koff", "secret", private_nodes=True)
     with LocalZooKeeper() as zookeeper, Session(zookeeper.hosts, login=login).connect() as session:
         session.call("create", "/mine", b"1")
@@ -45,7 +43,7 @@ def test_nodes_of_a_session_with_a_digest_may_be_private() -> None:
     assert "secret" not in repr(login)
 
 
-def test_a_session_logs_in_by_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_logs_in_by_sasl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "jaas").write_text(JAAS)
     config = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
     options = [f"-Djava.security.auth.login.config={tmp_path}/jaas"]
@@ -81,9 +79,7 @@ def connect_error(hosts: str, login: ZooKeeperLogin) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
-def test_a_session_speaks_tls_with_a_server_that_it_trusts(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_session_speaks_tls_with_a_server_that_it_trusts(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     keystore, ca_pem = tmp_path / "keystore", tmp_path / "ca.pem"
     make_keystore(keystore, ca_pem)
     (port,) = free_ports(1)
@@ -107,7 +103,7 @@ def test_a_session_speaks_tls_with_a_server_that_it_trusts(
     gc.collect()  # kazoo leaves the socket of a handshake that failed to the collector
 
 
-def test_a_login_that_cannot_work_is_refused_before_it_connects() -> None:
+def test_a_login_that_cannot_work_is_refused_before_it_connects():
     with pytest.raises(ConfigError, match="choose digest or sasl"):
         Session("127.0.0.1:1", login=ZooKeeperLogin("u", "p", scheme="kerberos"))
     with pytest.raises(ConfigError, match="needs a username"):
@@ -116,7 +112,7 @@ def test_a_login_that_cannot_work_is_refused_before_it_connects() -> None:
 
 def test_brokers_that_are_found_in_zookeeper_get_the_tls_and_sasl_properties_of_the_group(
     more_kafka: Callable[..., LocalKafka],
-) -> None:
+):
     kafka = more_kafka(security=True)
     topic = kafka.create_topic()
     produce(kafka, topic, 1)
@@ -143,7 +139,7 @@ def test_brokers_that_are_found_in_zookeeper_get_the_tls_and_sasl_properties_of_
 
 def test_a_member_that_may_not_read_its_topic_says_so_and_reads_once_it_may(
     more_kafka: Callable[..., LocalKafka], koff_zookeeper: LocalZooKeeper
-) -> None:
+):
     kafka = more_kafka(security=True)
     topic = kafka.create_topic()
     allow(kafka, ("koff", ResourceType.TOPIC, topic, AclOperation.DESCRIBE))

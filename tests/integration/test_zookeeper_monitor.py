@@ -1,7 +1,5 @@
 """koff watching groups that keep their offsets in ZooKeeper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -60,7 +58,7 @@ def lags(monitor: Monitor) -> dict[tuple[str, int], float]:
 
 def test_a_group_is_shown_with_its_members_and_what_each_owns(
     kafka: KafkaCluster, make_topic: Callable[..., str], hosts: str
-) -> None:
+):
     topic = make_topic(partitions=2)
     produce(kafka, topic, 5)
     conf = ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap))
@@ -83,7 +81,7 @@ def test_a_group_is_shown_with_its_members_and_what_each_owns(
 
 def test_a_group_that_commits_to_kafka_too_is_shown_once_as_kafka_has_it(
     kafka: KafkaCluster, make_topic: Callable[..., str], hosts: str, tree: KazooClient
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 5)
     commit(tree, "both-ways", topic, 0, 1)
@@ -106,7 +104,7 @@ def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
     zookeeper: LocalZooKeeper,
     hosts: str,
     tree: KazooClient,
-) -> None:
+):
     topic = make_topic(partitions=2)
     produce(kafka, topic, 10)
     commit(tree, "kept-in-zookeeper", topic, 0, 4)
@@ -138,7 +136,7 @@ def test_the_monitor_follows_commits_and_deletions_and_shows_nothing_stale(
 
 def test_an_address_without_zookeeper_or_without_the_chroot_is_one_line(
     kafka: KafkaCluster, zookeeper: LocalZooKeeper
-) -> None:
+):
     for command in ("lag", "monitor"):
         args = (command, "--brokers", kafka.bootstrap, "--zookeeper", f"{zookeeper.hosts}/nothing")
         done = run_koff(*args, *(("--listen", "127.0.0.1:0") if command == "monitor" else ()))

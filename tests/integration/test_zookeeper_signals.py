@@ -1,7 +1,5 @@
 """A member of a group on ZooKeeper gets a signal, and leaves the group."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -28,7 +26,7 @@ def test_the_example_commits_and_leaves_on_a_signal(
     koff_zookeeper: LocalZooKeeper,
     tmp_path: Path,
     number: signal.Signals,
-) -> None:
+):
     topic, output = make_topic(), tmp_path / "output"
     produce(kafka, topic, 20)
     command = [sys.executable, str(EXAMPLE), topic, topic, koff_zookeeper.hosts, kafka.bootstrap]
@@ -48,7 +46,7 @@ def test_the_example_commits_and_leaves_on_a_signal(
 
 def test_a_close_in_a_signal_handler_does_not_wait_for_the_message_that_its_thread_processes(
     kafka: KafkaCluster, make_topic: Callable[..., str], koff_zookeeper: LocalZooKeeper
-) -> None:
+):
     topic = make_topic()
     produce(kafka, topic, 3)
     conf = ConsumerGroupConf(cluster=ClusterConf(kafka.bootstrap), processing_timeout_s=120.0)

@@ -3,8 +3,6 @@
 All runs have the same hash seed (0), so that each seed gives the same run everywhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Every class of fault that a run may have."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Faults between koff and the cluster are not here. Each method is one fault, or t
 where it makes no sense: for a topic that does not exist, or a partition out of range.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from tests.simulation.coordinators import DescribedGroup, DescribedMember, GroupShard, ShareShard

@@ -3,8 +3,6 @@
 The fault plan adds and removes disturbances. The network asks, for each request, what becomes of it.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 from typing import Literal, get_args

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from koff.lag import WITHHELD
@@ -29,46 +29,27 @@ class ContractBroken(AssertionError):
     """koff has served what is not true, or has not recovered."""
 
 
-@dataclass(frozen=True, slots=True)
 class Window:
     """The time in which both sides of a served lag must have been true.
 
     `with_kept`: a commit to an earlier topic of that name counts if the coordinator has kept it.
     """
 
-    truth: Truth
-    since_s: float
-    until_s: float
-    with_kept: bool = True
-    # What several rows and checks ask of the truth, which does not change during a check.
-    _ends: dict[tuple[str, int], set[int]] = field(default_factory=dict, init=False)
-    _committed: dict[Row, set[int]] = field(default_factory=dict, init=False)
-    _any: dict[str, bool] = field(default_factory=dict, init=False)
+    def __init__(self, truth: Truth, since_s: float, until_s: float, *, with_kept: bool = True) -> None:
+        self.truth, self.since_s, self.until_s, self.seconds = truth, since_s, until_s, until_s - since_s
+        self._with_kept = with_kept
+        # Several rows and checks ask the same. The truth does not change during a check.
+        self.ends, self.committed, self.is_any = (
+            cache(self._find_ends),
+            cache(self._find_committed),
+            cache(truth.is_any),
+        )
 
-    @property
-    def seconds(self) -> float:
-        return self.until_s - self.since_s
+    def _find_ends(self, topic: str, partition: int) -> set[int]:
+        return _known(self.truth.ends(topic, partition, self.since_s, self.until_s))
 
-    def ends(self, topic: str, partition: int) -> set[int]:
-        found = self._ends.get((topic, partition))
-        if found is None:
-            found = _known(self.truth.ends(topic, partition, self.since_s, self.until_s))
-            self._ends[topic, partition] = found
-        return found
-
-    def committed(self, row: Row) -> set[int]:
-        found = self._committed.get(row)
-        if found is None:
-            committed = self.truth.committed(*row, self.since_s, self.until_s, with_kept=self.with_kept)
-            found = self._committed[row] = _known(committed)
-        return found
-
-    def is_any(self, group: str) -> bool:
-        """Whether nothing is asserted of this group (`Truth.is_any`)."""
-        found = self._any.get(group)
-        if found is None:
-            found = self._any[group] = self.truth.is_any(group)
-        return found
+    def _find_committed(self, row: Row) -> set[int]:
+        return _known(self.truth.committed(*row, self.since_s, self.until_s, with_kept=self._with_kept))
 
     def allows(self, row: Row, lag: int) -> bool:
         """Whether max(0, end - committed) was that lag, for some end and some commit in this time."""

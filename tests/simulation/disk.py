@@ -1,7 +1,5 @@
 """koff's state directory: the real one, on files that outlive koff."""
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

@@ -1,17 +1,23 @@
 """The bytes of the records of the model. Most are encoded by `koff.records`, which is not under test here."""
 
-from __future__ import annotations
-
 import struct
 from base64 import urlsafe_b64decode
 from functools import lru_cache
 from typing import Any
 
 from koff import records as r
+from tests.group_records import (
+    Consumer,
+    Share,
+    Streams,
+    assign,
+    classic_group_record,
+    classic_member,
+    gone,
+    topology_record,
+)
 from tests.simulation.facts import (
-    Assigned,
     Classic,
-    ClassicMember,
     Commit,
     Current,
     Fact,
@@ -66,183 +72,61 @@ def _write_cached(fact: Fact) -> Written:
     return Written(key, value, fact)
 
 
-_MEMBER: dict[str, Any] = {"client_host": "/10.0.0.1", "rack_id": None}
+_KINDS: dict[str, Any] = {kind.kind: kind for kind in (Consumer, Share, Streams)}
 
 
 def _classic(fact: Classic) -> Any:
-    if fact.members is None:
-        return r.GroupMetadata(group=fact.group, value=None)
-    value = r.GroupMetadataValue(
-        version=3,
-        protocol_type=fact.protocol_type,
-        generation=fact.generation,
-        protocol="range" if fact.members else None,
-        leader=fact.members[0].id if fact.members else None,
-        current_state_timestamp=1_000,
-        members=tuple(map(_classic_member, fact.members)),
+    members = [
+        classic_member(
+            member.id,
+            f"{member.id}-client",
+            assign(*member.assigned) if member.assigned else b"",  # as from a follower
+            topics=member.topics,
+            instance=member.instance_id,
+        )
+        for member in fact.members or ()
+    ]
+    leader = members[0].member_id if members else None
+    record = classic_group_record(
+        fact.group, fact.generation, members, protocol_type=fact.protocol_type, leader=leader
     )
-    return r.GroupMetadata(group=fact.group, value=value)
-
-
-def _classic_member(member: ClassicMember) -> Any:
-    return r.ClassicMember(
-        member_id=member.id,
-        group_instance_id=member.instance_id,
-        client_id=f"{member.id}-client",
-        client_host="/10.0.0.1",
-        rebalance_timeout=1_000,
-        session_timeout=1_000,
-        subscription=b"\0\0" + _array(map(_string, member.topics)) + struct.pack(">i", -1),
-        assignment=assignment_blob(member.assigned),
-    )
-
-
-def assignment_blob(assigned: Assigned) -> bytes:
-    """A classic member's assignment. Empty bytes stand for nothing assigned, as from a follower."""
-    if not assigned:
-        return b""
-    parts = (_string(topic) + _array(struct.pack(">i", n) for n in numbers) for topic, numbers in assigned)
-    return b"\0\0" + _array(parts) + struct.pack(">i", -1)
-
-
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack(">h", len(data)) + data
-
-
-def _array(items: Any) -> bytes:
-    parts = list(items)
-    return struct.pack(">i", len(parts)) + b"".join(parts)
+    return gone(record) if fact.members is None else record
 
 
 def _own(fact: Own) -> Any:
-    key, value = {
-        "consumer": (r.ConsumerGroupMetadata, r.ConsumerGroupMetadataValue),
-        "share": (r.ShareGroupMetadata, r.ShareGroupMetadataValue),
-        "streams": (r.StreamsGroupMetadata, r.StreamsGroupMetadataValue),
-    }[fact.kind]
-    if fact.epoch is None:
-        return key(group_id=fact.group, value=None)
-    more = {"metadata_hash": 0, "validated_topology_epoch": 0} if fact.kind == "streams" else {}
-    return key(group_id=fact.group, value=value(version=0, epoch=fact.epoch, **more))
+    record = _KINDS[fact.kind].own(fact.group, fact.epoch or 0)
+    return gone(record) if fact.epoch is None else record
 
 
 def _profile(fact: Profile) -> Any:
-    key, value = {
-        "consumer": (r.ConsumerGroupMemberMetadata, r.ConsumerGroupMemberMetadataValue),
-        "share": (r.ShareGroupMemberMetadata, r.ShareGroupMemberMetadataValue),
-        "streams": (r.StreamsGroupMemberMetadata, r.StreamsGroupMemberMetadataValue),
-    }[fact.kind]
-    if fact.topics is None:
-        return key(group_id=fact.group, member_id=fact.member, value=None)
-    fields = _MEMBER | {"client_id": f"{fact.member}-client"}
-    if fact.kind == "streams":
-        fields |= {
-            "instance_id": None,
-            "rebalance_timeout_ms": 1_000,
-            "topology_epoch": 0,
-            "process_id": "p",
-            "user_endpoint": None,
-            "client_tags": (),
-        }
-    else:
-        fields["subscribed_topic_names"] = fact.topics
+    fields: dict[str, Any] = {} if fact.kind == "streams" else {"subscribed_topic_names": fact.topics or ()}
     if fact.kind == "consumer":
-        fields |= {
-            "instance_id": fact.instance_id,
-            "subscribed_topic_regex": "",
-            "rebalance_timeout_ms": 1_000,
-            "server_assignor": None,
-            "classic_member_metadata": r.ClassicMemberMetadata(session_timeout_ms=1_000)
-            if fact.classic
-            else None,
-        }
-    return key(group_id=fact.group, member_id=fact.member, value=value(version=0, **fields))
+        fields |= {"instance_id": fact.instance_id, "classic": fact.classic}
+    record = _KINDS[fact.kind].member(fact.group, fact.member, **fields)
+    return gone(record) if fact.topics is None else record
 
 
 def _target_epoch(fact: TargetEpoch) -> Any:
-    key, value = {
-        "consumer": (r.ConsumerGroupTargetAssignmentMetadata, r.ConsumerGroupTargetAssignmentMetadataValue),
-        "share": (r.ShareGroupTargetAssignmentMetadata, r.ShareGroupTargetAssignmentMetadataValue),
-        "streams": (r.StreamsGroupTargetAssignmentMetadata, r.StreamsGroupTargetAssignmentMetadataValue),
-    }[fact.kind]
-    epoch = fact.epoch
-    return key(group_id=fact.group, value=None if epoch is None else value(version=0, assignment_epoch=epoch))
+    record = _KINDS[fact.kind].assigned(fact.group, fact.epoch or 0)
+    return gone(record) if fact.epoch is None else record
 
 
 def _target(fact: Target) -> Any:
-    key, value = {
-        "consumer": (r.ConsumerGroupTargetAssignmentMember, r.ConsumerGroupTargetAssignmentMemberValue),
-        "share": (r.ShareGroupTargetAssignmentMember, r.ShareGroupTargetAssignmentMemberValue),
-        "streams": (r.StreamsGroupTargetAssignmentMember, r.StreamsGroupTargetAssignmentMemberValue),
-    }[fact.kind]
-    if fact.assigned is None:
-        return key(group_id=fact.group, member_id=fact.member, value=None)
-    if fact.kind == "streams":
-        tasks = tuple(r.TaskIds(subtopology_id=id_, partitions=parts) for id_, parts in fact.assigned)
-        made = value(version=0, active_tasks=tasks, standby_tasks=(), warmup_tasks=())
-    else:
-        parts_ = tuple(r.TopicPartitions(topic_id=id_, partitions=parts) for id_, parts in fact.assigned)
-        made = value(version=0, topic_partitions=parts_)
-    return key(group_id=fact.group, member_id=fact.member, value=made)
+    record = _KINDS[fact.kind].target(fact.group, fact.member, dict(fact.assigned or ()))
+    return gone(record) if fact.assigned is None else record
 
 
 def _current(fact: Current) -> Any:
-    key, value = {
-        "consumer": (r.ConsumerGroupCurrentMemberAssignment, r.ConsumerGroupCurrentMemberAssignmentValue),
-        "share": (r.ShareGroupCurrentMemberAssignment, r.ShareGroupCurrentMemberAssignmentValue),
-        "streams": (r.StreamsGroupCurrentMemberAssignment, r.StreamsGroupCurrentMemberAssignmentValue),
-    }[fact.kind]
-    if fact.epoch is None:
-        return key(group_id=fact.group, member_id=fact.member, value=None)
-    fields: dict[str, Any] = {"member_epoch": fact.epoch, "previous_member_epoch": max(fact.epoch - 1, 0)}
-    if fact.kind == "streams":
-        tasks, revoking = (
-            tuple(r.AssignedTasks(subtopology_id=id_, partitions=parts) for id_, parts in held)
-            for held in (fact.assigned, fact.revoking)
-        )
-        # The member states of Streams groups begin at 1.
-        fields |= {
-            "state": fact.state + 1,
-            "active_tasks": tasks,
-            "active_tasks_pending_revocation": revoking,
-        }
-        fields |= dict.fromkeys(
-            (
-                "standby_tasks",
-                "warmup_tasks",
-                "standby_tasks_pending_revocation",
-                "warmup_tasks_pending_revocation",
-            ),
-            (),
-        )
-        return key(group_id=fact.group, member_id=fact.member, value=value(version=0, **fields))
-    # The records of share groups have another class for the same fields.
-    part = r.TopicPartitions if fact.kind == "share" else r.AssignedPartitions
-    held, given_up = (
-        tuple(part(topic_id=id_, partitions=parts) for id_, parts in each)
-        for each in (fact.assigned, fact.revoking)
-    )
-    fields |= {"state": fact.state, "assigned_partitions": held}
-    if fact.kind == "consumer":
-        fields["partitions_pending_revocation"] = given_up
-    return key(group_id=fact.group, member_id=fact.member, value=value(version=0, **fields))
+    kind = _KINDS[fact.kind]
+    held, revoking = dict(fact.assigned), dict(fact.revoking)
+    state = kind.stable + fact.state
+    record = kind.current(fact.group, fact.member, fact.epoch or 0, held, revoking, state=state)
+    return gone(record) if fact.epoch is None else record
 
 
 def _topology(fact: Topology) -> Any:
-    if fact.epoch is None:
-        return r.StreamsGroupTopology(group_id=fact.group, value=None)
-    part = r.Subtopology(
-        subtopology_id="0",
-        source_topics=fact.topics,
-        source_topic_regex=(),
-        state_changelog_topics=(),
-        repartition_sink_topics=(),
-        repartition_source_topics=(),
-        copartition_groups=(),
-    )
-    value = r.StreamsGroupTopologyValue(version=0, epoch=fact.epoch, subtopologies=(part,))
-    return r.StreamsGroupTopology(group_id=fact.group, value=value)
+    record = topology_record(fact.group, fact.epoch or 0, ("0", fact.topics, ()))
+    return gone(record) if fact.epoch is None else record
 
 
 def _share_topics(fact: ShareTopics) -> Any:

@@ -3,8 +3,6 @@
 Facts are hashable, so that the bytes of a record that is written often are encoded once (`encoding`).
 """
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64encode
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The fault plan of a run: which faults come when, and that all of them end."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass

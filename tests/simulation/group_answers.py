@@ -1,16 +1,10 @@
 """FetchGroups as koff's client carries it out: round after round, until the coordinators agree."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count, zip_longest
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from koff.client.groups import responses
 from koff.monitor.described import build_group
@@ -18,6 +12,7 @@ from koff.monitor.duties.groups import FetchGroups, GroupsFetched
 from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
 from koff.monitor.requests import Failed, Input
 from koff.tracker import Described, ShareLag
+from koff.tracker.commit_columns import CommitColumns
 from tests.simulation.cluster import OFFSETS, Cluster, DescribedGroup
 from tests.simulation.conditions import Conditions
 from tests.simulation.placement import kafka_hash
@@ -26,17 +21,6 @@ from tests.simulation.reading import Schedule
 MAX_ROUNDS_FOR_GROUPS = 3
 PATIENCE_S = 5.0
 """So long the client waits for a coordinator that koff cannot reach."""
-
-
-class CommitColumns(NamedTuple):
-    """Committed offsets, as `koff.tracker.Commits`."""
-
-    groups: list[str]
-    topics: list[str]
-    group: NDArray[np.int32]
-    topic: NDArray[np.int32]
-    partition: NDArray[np.int32]
-    offset: NDArray[np.int64]
 
 
 @dataclass(eq=False)
@@ -220,7 +204,7 @@ class Coordinators:
         self._deliver(
             GroupsFetched(
                 answer.request.id,
-                _to_columns(answer.commits),
+                CommitColumns.from_offsets(answer.commits),
                 answer.groups,
                 answer.failed,
                 {p: why for p, why in answer.incomplete.items() if p in answer.request.partitions},
@@ -293,19 +277,6 @@ def _probes(partitions: int) -> tuple[str, ...]:
         name = f"koff-probe-{number}"
         names.setdefault(kafka_hash(name) % partitions, name)
     return tuple(names[number] for number in range(partitions))
-
-
-def _to_columns(commits: Mapping[tuple[str, str, int], int]) -> CommitColumns:
-    groups = {group: number for number, group in enumerate(dict.fromkeys(key[0] for key in commits))}
-    topics = {topic: number for number, topic in enumerate(dict.fromkeys(key[1] for key in commits))}
-    return CommitColumns(
-        list(groups),
-        list(topics),
-        np.array([groups[key[0]] for key in commits], np.int32),
-        np.array([topics[key[1]] for key in commits], np.int32),
-        np.array([key[2] for key in commits], np.int32),
-        np.array(list(commits.values()), np.int64),
-    )
 
 
 def _describe(group: DescribedGroup) -> responses.DescribedGroup:

@@ -4,8 +4,6 @@ They do what a broker's log does for a read_committed reader: control records, a
 compaction that leaves gaps, truncation, and leader epochs, by which a reader notices a truncation.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each request is evaluated against the model at a moment between its sending and 
 says what goes wrong on the way. Nothing here knows what is true: that is the contract's business.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """A Kafka cluster in virtual time, without faults: topics, brokers, coordinators, and the lives of groups."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from functools import partial

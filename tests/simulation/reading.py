@@ -1,7 +1,5 @@
 """koff's readers of internal topics, as `LogReader` behaves: what they deliver, and what they notice when."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ minute). A file has the series that koff served every `SCRAPE_S`, in promtool's 
 series ended.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """One seeded run: a cluster, koff's core, a fault plan, in virtual time."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

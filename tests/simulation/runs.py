@@ -1,7 +1,5 @@
 """Many runs in a pool of processes, all with the same hash seed."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import multiprocessing

@@ -5,8 +5,6 @@ may be frozen, as by SIGSTOP: koff and brokers. koff judges every `look_s`. What
 `watch` was called.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

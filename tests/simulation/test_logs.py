@@ -1,9 +1,6 @@
 """The logs of the model do what a broker's do, and its truth remembers what was true when."""
 
-from __future__ import annotations
-
 import ast
-import json
 from pathlib import Path
 
 import pytest
@@ -12,8 +9,7 @@ from tests.simulation.cluster import OFFSETS, SHARE_STATE, PartitionLog, PlainLo
 from tests.simulation.logs import LogRecord, Written, read_all
 from tests.simulation.placement import kafka_hash, share_key
 from tests.simulation.truth import Truth
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "golden.jsonl"
+from tests.unit.records.decoding import golden
 
 
 def written(*keys: str, value: bytes | None = b"x") -> list[Written]:
@@ -37,7 +33,7 @@ MODEL = (
 )
 
 
-@pytest.mark.parametrize("module", [*MODEL, "truth"])
+@pytest.mark.parametrize("module", [*MODEL, "truth", "../group_records"])
 def test_the_model_takes_nothing_from_koff_but_its_record_formats(module):
     tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
     imported = {
@@ -47,8 +43,8 @@ def test_the_model_takes_nothing_from_koff_but_its_record_formats(module):
         for name in node.names
     }
     others = {name for name in imported if name.startswith("tests.")}
-    assert {name for name in imported if name.startswith("koff")} <= {"koff.records"}
-    assert {name.split(".")[2] for name in others} <= {*MODEL, "truth"}
+    assert {name.split(".")[1] for name in imported if name.startswith("koff")} <= {"records"}
+    assert {name.split(".")[2] for name in others if "group_records" not in name} <= {*MODEL, "truth"}
 
 
 # Logs
@@ -188,8 +184,7 @@ def test_a_negative_commit_counts_as_no_commit():
 
 
 def test_the_placement_hash_agrees_with_a_real_broker():
-    with GOLDEN.open(encoding="utf-8") as lines:
-        cases = [json.loads(line) for line in lines]
+    cases = golden("golden")
     for case in cases:
         text = case["group"]
         if case["topic"] == SHARE_STATE:

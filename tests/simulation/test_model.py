@@ -1,7 +1,5 @@
 """The model of a cluster does what Kafka does, and knows what is true in it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -181,6 +179,11 @@ def make_cluster(seed: int = 1) -> Cluster:
     return cluster
 
 
+@pytest.fixture
+def cluster():
+    return make_cluster()
+
+
 def commit(cluster: Cluster, group: str, offset: int, producer: int | None = None) -> None:
     cluster.write(group, [Commit(group, "topic-0", 0, offset)], producer)
 
@@ -189,16 +192,14 @@ def committed_now(cluster: Cluster, group: str) -> set[int | None]:
     return cluster.truth.committed(group, "topic-0", 0, cluster.now + 0.5, cluster.now + 1)
 
 
-def test_a_reader_may_see_the_members_that_are_there_after_a_part_of_a_batch():
-    cluster = make_cluster()
+def test_a_reader_may_see_the_members_that_are_there_after_a_part_of_a_batch(cluster):
     members = [ClassicMember(str(number), None, (), ()) for number in range(2)]
     cluster.write("g", [Classic("g", 1, tuple(members[:1])), Classic("g", 1, tuple(members))])
     assert cluster.truth.members("g", cluster.now, cluster.now) >= {1, 2}
     assert cluster.truth.members("g", cluster.now + 0.1, cluster.now + 1) == {2}
 
 
-def test_a_transactional_commit_counts_from_its_control_record_on():
-    cluster = make_cluster()
+def test_a_transactional_commit_counts_from_its_control_record_on(cluster):
     commit(cluster, "g", 5)
     commit(cluster, "g", 6, producer=1)
     assert committed_now(cluster, "g") == {5}
@@ -210,8 +211,7 @@ def test_a_transactional_commit_counts_from_its_control_record_on():
     assert committed_now(cluster, "g") == {8}  # its record is the newest
 
 
-def test_nothing_changes_while_the_offsets_partition_has_no_leader():
-    cluster = make_cluster()
+def test_nothing_changes_while_the_offsets_partition_has_no_leader(cluster):
     commit(cluster, "g", 5)
     partition = cluster.coordinator("g")[1]
     cluster.take_leader(OFFSETS, partition)
@@ -222,8 +222,7 @@ def test_nothing_changes_while_the_offsets_partition_has_no_leader():
     assert cluster.committed("g") == {("topic-0", 0): 5}
 
 
-def test_after_an_unclean_election_the_coordinator_knows_what_is_left_of_the_log():
-    cluster = make_cluster()
+def test_after_an_unclean_election_the_coordinator_knows_what_is_left_of_the_log(cluster):
     commit(cluster, "g", 1)
     cluster.advance(61)
     for offset in range(2, 13):
@@ -239,8 +238,7 @@ def test_after_an_unclean_election_the_coordinator_knows_what_is_left_of_the_log
     assert committed_now(cluster, "g") == {12 - lost}
 
 
-def test_groups_move_to_an_empty_partition_once_brokers_know_that_the_offsets_topic_has_grown():
-    cluster = make_cluster()
+def test_groups_move_to_an_empty_partition_once_brokers_know_that_the_offsets_topic_has_grown(cluster):
     count = len(cluster.topics[OFFSETS].partitions)
     group = next(name for name in map(str, range(99)) if kafka_hash(name) % count != kafka_hash(name) % 11)
     commit(cluster, group, 5)
@@ -261,8 +259,7 @@ def test_groups_move_to_an_empty_partition_once_brokers_know_that_the_offsets_to
     assert group in cluster.group_names()
 
 
-def test_the_commits_of_a_deleted_topic_are_deleted_within_a_second():
-    cluster = make_cluster()
+def test_the_commits_of_a_deleted_topic_are_deleted_within_a_second(cluster):
     commit(cluster, "g", 5)
     cluster.delete_topic("topic-0")
     assert cluster.truth.ends("topic-0", 0, cluster.now + 0.01, cluster.now + 1) == {None}
@@ -272,8 +269,7 @@ def test_the_commits_of_a_deleted_topic_are_deleted_within_a_second():
     assert cluster.truth.members("g", cluster.now - 1, cluster.now) == {0, None}
 
 
-def test_a_leaderless_partition_keeps_commits_to_an_earlier_topic_and_they_may_count_or_not():
-    cluster = make_cluster()
+def test_a_leaderless_partition_keeps_commits_to_an_earlier_topic_and_they_may_count_or_not(cluster):
     cluster.write("g", [Commit("g", "topic-0", 0, 5, cluster.topics["topic-0"].id)])
     partition = cluster.coordinator("g")[1]
     cluster.take_leader(OFFSETS, partition)  # so that the commit stays
@@ -289,8 +285,7 @@ def test_a_leaderless_partition_keeps_commits_to_an_earlier_topic_and_they_may_c
     assert committed_now(cluster, "g") == {7}
 
 
-def test_coordinators_do_not_return_commits_to_an_earlier_topic_that_they_have_deleted():
-    cluster = make_cluster()
+def test_coordinators_do_not_return_commits_to_an_earlier_topic_that_they_have_deleted(cluster):
     cluster.write("g", [Commit("g", "topic-0", 0, 5, cluster.topics["topic-0"].id)])
     cluster.delete_topic("topic-0")
     cluster.create_topic("topic-0", 1)
@@ -299,8 +294,7 @@ def test_coordinators_do_not_return_commits_to_an_earlier_topic_that_they_have_d
     assert (cluster.committed("g"), committed_now(cluster, "g")) == ({}, {None})
 
 
-def test_a_commit_to_the_present_topic_outlives_the_deletion_of_an_earlier_one():
-    cluster = make_cluster()
+def test_a_commit_to_the_present_topic_outlives_the_deletion_of_an_earlier_one(cluster):
     cluster.delete_topic("topic-0")
     cluster.create_topic("topic-0", 1)  # before the coordinators deleted the commits of the earlier topic
     cluster.write("old", [Commit("old", "topic-0", 0, 5)])
@@ -310,8 +304,7 @@ def test_a_commit_to_the_present_topic_outlives_the_deletion_of_an_earlier_one()
     assert committed_now(cluster, "new") == {5}
 
 
-def test_a_transaction_that_lost_its_control_record_ends_again_by_itself():
-    cluster = make_cluster()
+def test_a_transaction_that_lost_its_control_record_ends_again_by_itself(cluster):
     commit(cluster, "g", 5, producer=1)
     cluster.advance(cluster.now + 1)
     cluster.end_transaction(1, commit=True)
@@ -323,8 +316,7 @@ def test_a_transaction_that_lost_its_control_record_ends_again_by_itself():
     assert log.stable == log.end
 
 
-def test_a_control_record_waits_for_a_leader():
-    cluster = make_cluster()
+def test_a_control_record_waits_for_a_leader(cluster):
     commit(cluster, "g", 5, producer=1)
     partition = cluster.coordinator("g")[1]
     cluster.take_leader(OFFSETS, partition)
@@ -336,8 +328,7 @@ def test_a_control_record_waits_for_a_leader():
     assert committed_now(cluster, "g") == {5}
 
 
-def test_a_hanging_transaction_holds_the_stable_offset_back_until_it_is_ended():
-    cluster = make_cluster()
+def test_a_hanging_transaction_holds_the_stable_offset_back_until_it_is_ended(cluster):
     producer = cluster.hang_transaction()
     assert producer is not None
     (log,) = (log for log in cluster.topics[OFFSETS].partitions if log.open)
@@ -353,8 +344,7 @@ def write_share_progress(cluster: Cluster, start: int, completed: int, *, snapsh
     cluster.write_share([ShareProgress("g", id_, 0, snapshot, start, completed)])
 
 
-def test_a_share_group_has_committed_its_start_offset_and_the_completed_deliveries():
-    cluster = make_cluster()
+def test_a_share_group_has_committed_its_start_offset_and_the_completed_deliveries(cluster):
     write_share_progress(cluster, 10, 3)
     assert (committed_now(cluster, "g"), cluster.committed("g")) == ({13}, {("topic-0", 0): 13})
     write_share_progress(cluster, -1, 5, snapshot=False)
@@ -363,8 +353,7 @@ def test_a_share_group_has_committed_its_start_offset_and_the_completed_deliveri
     assert (committed_now(cluster, "g"), cluster.committed("g")) == ({None}, {})
 
 
-def test_nothing_is_asserted_of_share_state_whose_group_was_lost():
-    cluster = make_cluster()
+def test_nothing_is_asserted_of_share_state_whose_group_was_lost(cluster):
     write_share_progress(cluster, 10, 0)
     assert not cluster.truth.is_any("g")
     cluster.delete_topic(OFFSETS)
@@ -377,8 +366,7 @@ def test_nothing_is_asserted_of_share_state_whose_group_was_lost():
     assert not cluster.truth.is_any("g")
 
 
-def test_the_share_state_of_a_deleted_topic_counts_until_it_is_deleted_too():
-    cluster = make_cluster()
+def test_the_share_state_of_a_deleted_topic_counts_until_it_is_deleted_too(cluster):
     write_share_progress(cluster, 10, 3)
     for number in range(len(cluster.topics[SHARE_STATE].partitions)):
         cluster.take_leader(SHARE_STATE, number)  # so that the state stays
@@ -389,8 +377,7 @@ def test_the_share_state_of_a_deleted_topic_counts_until_it_is_deleted_too():
     assert committed_now(cluster, "g") == {None}
 
 
-def test_share_state_is_reloaded_after_an_unclean_election():
-    cluster = make_cluster()
+def test_share_state_is_reloaded_after_an_unclean_election(cluster):
     write_share_progress(cluster, 10, 0)
     for start in range(11, 31):
         cluster.advance(cluster.now + 0.1)
@@ -403,8 +390,7 @@ def test_share_state_is_reloaded_after_an_unclean_election():
     assert committed_now(cluster, "g") == {30 - lost}
 
 
-def test_what_a_stopped_broker_led_without_failover_has_no_leader_until_it_starts():
-    cluster = make_cluster()
+def test_what_a_stopped_broker_led_without_failover_has_no_leader_until_it_starts(cluster):
     led = [log for topic in cluster.topics.values() for log in topic.partitions if log.leader == 0]
     cluster.stop_broker(0, failover=False)
     assert {log.leader for log in led} == {None}
@@ -422,8 +408,7 @@ def test_a_deleted_group_is_gone_with_its_offsets_and_its_share_state():
         assert (cluster.truth.rows(), cluster.truth.groups(), cluster.group_names()) == ({}, {}, [])
 
 
-def test_only_empty_groups_expire():
-    cluster = make_cluster()
+def test_only_empty_groups_expire(cluster):
     with_members = {group for group, members in cluster.truth.groups().items() if members}
     commit(cluster, "g", 5)
     for _ in range(200):
@@ -433,8 +418,7 @@ def test_only_empty_groups_expire():
     assert "group-0" not in cluster.truth.groups()  # a simple group has no members
 
 
-def test_without_the_offsets_topic_there_are_no_groups():
-    cluster = make_cluster()
+def test_without_the_offsets_topic_there_are_no_groups(cluster):
     commit(cluster, "g", 5)
     cluster.delete_topic(OFFSETS)
     assert (cluster.truth.rows(), cluster.truth.groups(), cluster.group_names()) == ({}, {}, [])

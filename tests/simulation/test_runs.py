@@ -1,7 +1,5 @@
 """Many seeded runs of the core against the model."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.simulation.__main__ import describe

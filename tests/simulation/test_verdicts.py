@@ -1,7 +1,5 @@
 """The verdict on a group does not change because koff, or a broker, had a pause."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

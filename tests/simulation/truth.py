@@ -1,7 +1,5 @@
 """What was true in the model, and when: end offsets, committed offsets, numbers of members."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from typing import TypeVar

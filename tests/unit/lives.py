@@ -3,16 +3,11 @@
 Batches are in the order in which Apache Kafka 4.3 writes them (docs/records-format.md 4.5 to 4.8).
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
 from koff.records import (
-    ClassicMember,
     DecodedMessage,
-    GroupMetadata,
-    GroupMetadataValue,
     NamedTopic,
     NamedTopicPartitions,
     ShareGroupStatePartitionMetadata,
@@ -20,34 +15,21 @@ from koff.records import (
 )
 from koff.records.consumer_records import ConsumerGroupPartitionMetadata, ConsumerGroupPartitionMetadataValue
 from koff.tracker.groups import Group, GroupTable
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Held, Share, Streams, gone
+from tests.group_records import Consumer, Held, Share, Streams, classic_group_record, classic_member, gone
+from tests.unit.builders import ASSIGNED_T_0_1
 
-SUBSCRIBED_T = bytes.fromhex("0000 00000001 0001 74 ffffffff")
 Records = list[Any]
 
 
 def classic(group: str, generation: int, *members: str, protocol_type: str = "consumer") -> Any:
     """The record of a classic group; without members it is empty."""
-    value = GroupMetadataValue(
-        version=3,
-        protocol_type=protocol_type,
-        generation=generation,
-        protocol="range" if members else None,
-        leader=members[0] if members else None,
-        current_state_timestamp=generation * 1000,
-        members=tuple(
-            ClassicMember(
-                member_id=member,
-                client_id=f"{member}-client",
-                client_host="/10.0.0.1",
-                session_timeout=1000,
-                subscription=SUBSCRIBED_T,
-                assignment=ASSIGNED_T_0_1,
-            )
-            for member in members
-        ),
-    )
-    return GroupMetadata(group=group, value=value)
+    found = [classic_member(name, f"{name}-client", ASSIGNED_T_0_1) for name in members]
+    more: Any = {
+        "protocol_type": protocol_type,
+        "since_ms": generation * 1000,
+        "leader": next(iter(members), None),
+    }
+    return classic_group_record(group, generation, found, **more)
 
 
 def share_topics(group: str, stage: str, topic_id: str = Share.places[0]) -> Any:

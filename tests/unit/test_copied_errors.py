@@ -1,7 +1,5 @@
 """A copied error says the same as the first, and keeps nothing."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 

@@ -1,7 +1,5 @@
 """The proxy that the fault tests put before a broker."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """What a test leaves behind fails that test alone."""
 
-from __future__ import annotations
-
 from tests.left_behind import LeftBehind
 
 TESTS = """

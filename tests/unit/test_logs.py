@@ -1,7 +1,5 @@
 """Where the log of koff as a library goes: nowhere, to structlog or to logging, as the program says."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import weakref

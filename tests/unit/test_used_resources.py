@@ -1,7 +1,5 @@
 """A thread, a file or a connection that a test leaves open fails it."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """koff on older Kafkas: each row equals what that version's own tool says. `make test-versions` runs this."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -116,7 +114,7 @@ def old(request: pytest.FixtureRequest) -> Iterator[tuple[LocalKafka, str, set[s
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_each_row_equals_that_of_the_versions_own_tool(
     old: tuple[LocalKafka, str, set[str]], way: tuple[str, str]
-) -> None:
+):
     kafka, version, groups = old
     expected = kafkas_rows(kafka, version)
     assert {group for group, _, _ in expected} == groups
@@ -125,7 +123,7 @@ def test_each_row_equals_that_of_the_versions_own_tool(
 
 def test_the_monitor_follows_and_leaves_out_what_an_open_transaction_holds_back(
     old: tuple[LocalKafka, str, set[str]],
-) -> None:
+):
     kafka, version, _ = old
     with monitoring(kafka.bootstrap) as monitor:
         monitor.wait_until_ready(60)
@@ -151,7 +149,7 @@ def lags(monitor: Monitor) -> dict[tuple[str, str, int], int | None]:
     return {(group, topic, int(partition)): int(lag) for (_, group, topic, partition), lag in samples.items()}
 
 
-def test_a_rolling_upgrade_under_the_monitor() -> None:
+def test_a_rolling_upgrade_under_the_monitor():
     """Three brokers go from 3.9 to the newest version, one after the other, while groups commit."""
     before, newest = "3.9.1", kafka_jars()
     with LocalKafka(brokers=3, version=before) as kafka, ExitStack() as live:

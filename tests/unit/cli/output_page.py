@@ -1,17 +1,13 @@
-"""The tables of docs/output.md. `python -m tests.unit.cli.output_page` writes them into the page."""
-
-from __future__ import annotations
+"""The tables of docs/output.md."""
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from koff.cli.lag import _FIELDS
 from koff.serve.api.group_objects import CAUSE, DETAILS, GROUP, MEMBER, ROW
 from koff.serve.api.shapes import JsonField, Schema
 
-PAGE = Path(__file__).parents[3] / "docs" / "output.md"
 _LAG_ONLY = {
     "cluster": ("string", "The cluster: its name, or its id."),
     "group": ("string", "The group."),
@@ -64,7 +60,3 @@ def describe_type(schema: Schema) -> str:
         return values if len(schema["enum"]) <= 8 else "string"
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     return " or ".join(types)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(fill_page(PAGE.read_text()))

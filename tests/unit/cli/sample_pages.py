@@ -1,15 +1,9 @@
-"""The samples of output in README.md and docs/, made by the commands.
-
-`python -m tests.unit.cli.sample_pages` writes them into the pages.
-"""
-
-from __future__ import annotations
+"""The samples of output in README.md and docs/, made by the commands."""
 
 import json
 import re
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -21,10 +15,10 @@ from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.event_log import EventLog
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterView, MonitorStats
-from tests.unit.builders import apply, assign, classic_group, commit
+from tests.group_records import assign
+from tests.unit.builders import apply, classic_group, commit
 from tests.unit.serve.views import READY
 
-ROOT = Path(__file__).parents[3]
 BEGAN_MS, STEP_S, QUIET_S, ILL_S = 1_795_225_081_984, 10, 300, 150
 PARTITIONS, PER_S, FIRST = range(4), 10, 80_000
 WIDTH = 110
@@ -61,7 +55,7 @@ def build_view() -> ClusterView:
 
 
 def join(tracker: Tracker, name: str, at_ms: int) -> None:
-    members = {f"{name}-1": assign(name, *PARTITIONS)}
+    members = {f"{name}-1": assign((name, PARTITIONS))}
     apply(tracker, classic_group(name, members, since_ms=at_ms), seen_at_ms=at_ms)
 
 
@@ -85,31 +79,24 @@ def build_event() -> dict[str, Any]:
     return event.to_json()
 
 
-def build_samples() -> dict[str, dict[str, str]]:
-    """By page, the sample after each line that announces one."""
-    event = build_event()
-    (cause,) = event["details"]["causes"]
-    return {
-        "README.md": {"`koff lag` looks like this:": indent(run("lag").splitlines())},
-        "docs/verdicts.md": {"show it:": indent(wrap_text(cause["text"], 120))},
-        "docs/events.md": {"An event:": f"```json\n{json.dumps(event, indent=1)}\n```\n"},
-    }
-
-
 def indent(lines: list[str]) -> str:
     return "".join(f"    {line}\n" for line in lines)
 
 
-def fill_page(page: str, samples: dict[str, str]) -> str:
-    """The page with its samples: each is a paragraph of its own."""
-    for announced, sample in samples.items():
-        begin, found, rest = page.partition(f"{announced}\n\n")
-        assert found, f"the page has no place for a sample: {announced}"
-        page = f"{begin}{found}{sample}{rest[re.search(r'(?m)^$', rest).start() :]}"
-    return page
+SAMPLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "README.md": ("`koff lag` looks like this:", lambda: indent(run("lag").splitlines())),
+    "docs/verdicts.md": (
+        "show it:",
+        lambda: indent(wrap_text(build_event()["details"]["causes"][0]["text"], 120)),
+    ),
+    "docs/events.md": ("An event:", lambda: f"```json\n{json.dumps(build_event(), indent=1)}\n```\n"),
+}
+"""By page, the line that announces a sample, and the sample."""
 
 
-if __name__ == "__main__":
-    for name, samples in build_samples().items():
-        path = ROOT / name
-        path.write_text(fill_page(path.read_text(), samples))
+def fill_page(name: str, page: str) -> str:
+    """The page with its sample, which is a paragraph of its own."""
+    announced, build_sample = SAMPLES[name]
+    begin, found, rest = page.partition(f"{announced}\n\n")
+    assert found, f"the page has no place for a sample: {announced}"
+    return f"{begin}{found}{build_sample()}{rest[re.search(r'(?m)^$', rest).start() :]}"

@@ -1,7 +1,5 @@
 """The command line: help, environment, refusals."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess
@@ -20,7 +18,8 @@ from koff.records import encode
 from koff.tracker import Tracker
 from koff.version import VERSION
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
-from tests.unit.builders import ASSIGNED_T_0_1, Share, apply, classic_group, commit
+from tests.group_records import Share
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
 
 
 def run(*args: str, **environment: str):

@@ -1,7 +1,5 @@
 """Which cluster `koff lag` and `koff printer` connect to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,18 +67,18 @@ def one(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_cluster_of_the_file_is_chosen_by_its_name(run: Run, two: Path) -> None:
+def test_a_cluster_of_the_file_is_chosen_by_its_name(run: Run, two: Path):
     conf = run("--config", two, "--cluster", "production")
     assert conf.cluster == ClusterConf("prod:9092", {"client.rack": "a", "security.protocol": "SSL"})
     assert (conf.offsets_topic, conf.zookeeper.hosts, conf.source) == ("copied", "zoo:2181", "coordinators")
     assert run("--config", two, "--cluster", "test").cluster == ClusterConf("test:9092")
 
 
-def test_the_only_cluster_of_the_file_needs_no_name(run: Run, one: Path) -> None:
+def test_the_only_cluster_of_the_file_needs_no_name(run: Run, one: Path):
     assert run("--config", one).cluster.brokers == "only:9092"
 
 
-def test_options_override_the_file(run: Run, two: Path) -> None:
+def test_options_override_the_file(run: Run, two: Path):
     conf = run(
         *("--config", two, "--cluster", "production", "--property", "client.rack=b"),
         *("--source", "log", "--zookeeper", "other:2181", "--offsets-topic", "mine"),
@@ -91,7 +89,7 @@ def test_options_override_the_file(run: Run, two: Path) -> None:
 
 def test_brokers_on_the_command_line_win_over_a_file_of_the_environment(
     run: Run, two: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("KOFF_CONFIG", str(two))
     assert run("--brokers", "a:1").cluster == ClusterConf("a:1")
     assert run("--cluster", "test").cluster == ClusterConf("test:9092")
@@ -99,7 +97,7 @@ def test_brokers_on_the_command_line_win_over_a_file_of_the_environment(
 
 def test_a_file_on_the_command_line_wins_over_brokers_of_the_environment(
     run: Run, one: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("KOFF_BROKERS", "a:1")
     assert run("--config", one).cluster.brokers == "only:9092"
 
@@ -117,7 +115,7 @@ def test_a_file_on_the_command_line_wins_over_brokers_of_the_environment(
 )
 def test_options_that_name_no_cluster_or_two_are_refused(
     lag: Callable[..., Result], args: list[str], text: str
-) -> None:
+):
     result = lag(*args)
     assert (result.exit_code, text in result.output) == (2, True), result.output
 
@@ -131,12 +129,12 @@ def test_options_that_name_no_cluster_or_two_are_refused(
 )
 def test_a_file_with_several_clusters_needs_the_name_of_one(
     lag: Callable[..., Result], two: Path, args: list[str], text: str
-) -> None:
+):
     result = lag("--config", two, *args)
     assert (result.exit_code, result.output) == (2, f"Error: {two} {text}\n")
 
 
-def test_the_printer_takes_them_as_well(one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printer_takes_them_as_well(one: Path, monkeypatch: pytest.MonkeyPatch):
     def reach(brokers: str, *_: Any, **__: Any) -> None:
         raise Reached(brokers)
 

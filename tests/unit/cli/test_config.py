@@ -1,7 +1,5 @@
 """`koff config`: checks koff.yaml, and shows what koff makes of it."""
 
-from __future__ import annotations
-
 import json
 import socket
 from pathlib import Path
@@ -147,7 +145,7 @@ def test_a_property_in_a_file_is_shown_unless_it_is_a_secret(file, tmp_path):
         ("no-such-host.invalid:9850", "cannot listen on no-such-host.invalid:9850"),
     ],
 )
-def test_an_address_on_which_koff_cannot_listen_is_an_error(tmp_path: Path, listen: str, why: str) -> None:
+def test_an_address_on_which_koff_cannot_listen_is_an_error(tmp_path: Path, listen: str, why: str):
     file = tmp_path / "koff.yaml"
     file.write_text(f"clusters: [{{name: a, brokers: 'b:1'}}]\nlisten: '{listen}'\n")
     result = CliRunner().invoke(main, ["config", "check", str(file)])
@@ -155,7 +153,7 @@ def test_an_address_on_which_koff_cannot_listen_is_an_error(tmp_path: Path, list
     assert why in result.output
 
 
-def test_an_address_in_use_is_right_because_koff_may_be_running(tmp_path: Path) -> None:
+def test_an_address_in_use_is_right_because_koff_may_be_running(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         file = tmp_path / "koff.yaml"
         listen = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,17 +1,13 @@
 """`koff decode` on pairs from standard input."""
 
-from __future__ import annotations
-
 import base64
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from koff.cli import main
-
-GOLDEN = Path(__file__).parents[2] / "golden"
+from tests.unit.records.decoding import golden
 
 
 def decode(lines: list[str], *args: str) -> Result:
@@ -22,17 +18,14 @@ def word(data: str | None) -> str:
     return "-" if data is None else data or "e"
 
 
-def golden(share_state: bool) -> list[dict]:
-    rows = []
-    for name in ("golden.jsonl", "synthetic.jsonl"):
-        rows += [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
+def golden_rows(share_state: bool) -> list[dict]:
     topic = "__share_group_state" if share_state else "__consumer_offsets"
-    return [row for row in rows if row.get("topic") == topic]
+    return [row for row in golden("golden") + golden("synthetic") if row.get("topic") == topic]
 
 
 @pytest.mark.parametrize("share_state", [False, True])
 def test_every_golden_record_is_printed_as_kafka_prints_it(share_state):
-    rows = golden(share_state)
+    rows = golden_rows(share_state)
     pairs = [f"{word(row['key_hex'])} {word(row['value_hex'])}" for row in rows]
     result = decode(pairs, "--format", "kafka", *(["--share-state"] if share_state else []))
     assert result.exit_code == 0

@@ -1,7 +1,5 @@
 """Which folders of a broker `koff decode segments` reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from koff.cli.decode_segments import find_logs
 from koff.errors import ConfigError
 
 
-def test_of_a_brokers_folder_the_partitions_of_the_topic_are_read_in_order(tmp_path: Path) -> None:
+def test_of_a_brokers_folder_the_partitions_of_the_topic_are_read_in_order(tmp_path: Path):
     for name in ("t-10", "t-2", "t-7.0f3c-delete", "t-3.0f3c-future", "t-eu-3", "other-1", "t-4"):
         folder = tmp_path / name
         folder.mkdir()

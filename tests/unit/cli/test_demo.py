@@ -13,7 +13,7 @@ from koff.cli import main
         (["--incident", "settlement", "--calm"], "give one of the two"),
     ],
 )
-def test_incidents_that_cannot_be_played_are_refused(args: list[str], told: str) -> None:
+def test_incidents_that_cannot_be_played_are_refused(args: list[str], told: str):
     result = CliRunner().invoke(main, ["demo", *args])
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.split())

@@ -1,7 +1,5 @@
 """Checks of `koff doctor` on what clusters and people may give it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

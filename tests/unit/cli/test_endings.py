@@ -1,7 +1,5 @@
 """How a process of koff ends: its exit code, all of its output, and no thread that delays it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess
@@ -112,7 +110,6 @@ def stuck(end: str, stdout: int | IO[str] = subprocess.PIPE) -> Iterator[subproc
 def test_a_thread_that_cannot_write_its_log_line_does_not_keep_koff_from_ending(end, code):
     with stuck(end) as process:
         assert process.wait(60) == code
-        assert process.stdout is not None
         assert process.stdout.read() == b"result\n"
 
 

@@ -1,7 +1,5 @@
 """The page of one group, and its history from the log."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
@@ -24,7 +22,8 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.serve.api.queries import show_group
 from koff.view.cluster_view import Views
 from koff.view.owners import Owner, Owners
-from tests.unit.builders import Share, Streams, classic_group, commit, consumer_group
+from tests.group_records import Share, Streams
+from tests.unit.builders import classic_group, commit, consumer_group
 from tests.unit.serve.views import fill_tracker, take_view
 from tests.unit.view.test_causes import Life
 

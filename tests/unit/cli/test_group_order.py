@@ -1,7 +1,5 @@
 """The order of groups: the worst first, and quiet while somebody reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.cli.group_order import MOVE_S, QuietOrder, Sort, filter_totals, select_lagging, sort_totals

@@ -1,7 +1,5 @@
 """`koff health`: what a probe of a container gets."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -50,34 +48,34 @@ def ask(*args: str) -> tuple[int, str]:
     return result.exit_code, result.output[:-1]
 
 
-def test_a_monitor_that_makes_progress_is_healthy(port: int) -> None:
+def test_a_monitor_that_makes_progress_is_healthy(port: int):
     assert ask("--listen", f"127.0.0.1:{port}") == (0, "ok")
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0"])
-def test_a_monitor_on_all_addresses_is_asked_on_this_machine(port: int, host: str) -> None:
+def test_a_monitor_on_all_addresses_is_asked_on_this_machine(port: int, host: str):
     assert ask("--listen", f"{host}:{port}")[0] == 0
 
 
-def test_a_monitor_that_stands_still_is_not_healthy(source: Source, port: int) -> None:
+def test_a_monitor_that_stands_still_is_not_healthy(source: Source, port: int):
     source.stall = "the monitor has made no progress for 31 s"
     assert ask("--listen", f"127.0.0.1:{port}") == (1, "the monitor has made no progress for 31 s")
 
 
-def test_a_monitor_that_is_healthy_may_not_be_ready(source: Source, port: int) -> None:
+def test_a_monitor_that_is_healthy_may_not_be_ready(source: Source, port: int):
     not_ready = Readiness(False, "partition 3 is not read yet")
     source.views = [replace(source.views[0], readiness=not_ready)]
     assert ask("--ready", "--listen", f"127.0.0.1:{port}") == (1, "partition 3 is not read yet")
     assert ask("--listen", f"127.0.0.1:{port}")[0] == 0
 
 
-def test_a_monitor_that_does_not_respond_is_not_healthy() -> None:
+def test_a_monitor_that_does_not_respond_is_not_healthy():
     with listening() as port:
         code, text = ask("--timeout", "0.2", "--listen", f"127.0.0.1:{port}")
     assert (code, text) == (1, f"koff monitor at 127.0.0.1:{port} does not respond within 0.2 s")
 
 
-def test_no_monitor_is_not_healthy() -> None:
+def test_no_monitor_is_not_healthy():
     with listening() as port:
         pass
     code, text = ask("--listen", f"127.0.0.1:{port}")
@@ -85,7 +83,7 @@ def test_no_monitor_is_not_healthy() -> None:
     assert "Connection refused" in text
 
 
-def test_what_is_no_http_response_is_not_healthy(port: int) -> None:
+def test_what_is_no_http_response_is_not_healthy(port: int):
     code, text = ask("--tls", "--listen", f"127.0.0.1:{port}")
     assert code == 1
     assert text.startswith(f"no response from koff monitor at 127.0.0.1:{port}: ")
@@ -100,7 +98,7 @@ def strict_port(source: Source, tmp_path: Path) -> Iterator[int]:
         yield find_address(server)[1]
 
 
-def test_a_monitor_may_require_a_client_certificate(strict_port: int, tmp_path: Path) -> None:
+def test_a_monitor_may_require_a_client_certificate(strict_port: int, tmp_path: Path):
     certificate = get_authority().issue_cert("probe@example.org")
     both, key = tmp_path / "client.pem", tmp_path / "client.key"
     certificate.private_key_and_cert_chain_pem.write_to_path(both)
@@ -113,7 +111,7 @@ def test_a_monitor_may_require_a_client_certificate(strict_port: int, tmp_path: 
     assert ask("--client-cert", str(both), "--client-key", str(key), *address) == (0, "ok")
 
 
-def test_a_client_certificate_that_cannot_be_used_is_named(strict_port: int, tmp_path: Path) -> None:
+def test_a_client_certificate_that_cannot_be_used_is_named(strict_port: int, tmp_path: Path):
     address = ("--listen", f"127.0.0.1:{strict_port}")
     absent = tmp_path / "absent.pem"
     code, text = ask("--client-cert", str(absent), *address)
@@ -124,16 +122,14 @@ def test_a_client_certificate_that_cannot_be_used_is_named(strict_port: int, tmp
     assert text.startswith(f"cannot use the client certificate {absent}: ")
 
 
-def test_the_address_is_that_of_the_monitor_s_own_variable(
-    port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_address_is_that_of_the_monitor_s_own_variable(port: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KOFF_MONITOR_LISTEN", f"127.0.0.1:{port}")
     assert ask() == (0, "ok")
     monkeypatch.setenv("KOFF_HEALTH_LISTEN", "127.0.0.1:1")
     assert ask()[1].startswith("no response from koff monitor at 127.0.0.1:1: ")
 
 
-def test_a_koff_of_this_user_is_found_wherever_it_listens(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_koff_of_this_user_is_found_wherever_it_listens(port: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("koff.cli.health.find_listen_address", lambda: f"127.0.0.1:{port}")
     assert ask("--find", "--listen", "127.0.0.1:1") == (0, "ok")
     monkeypatch.setattr("koff.cli.health.find_listen_address", lambda: None)
@@ -159,7 +155,7 @@ except SystemExit:
 """Ends with the names of forbidden modules, the highest memory in KiB, and the seconds of CPU."""
 
 
-def test_a_probe_costs_little() -> None:
+def test_a_probe_costs_little():
     """Kubernetes runs it every few seconds, in a container with little CPU and memory."""
     shown = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
     response, imported, used = shown.stdout.splitlines()

@@ -1,7 +1,5 @@
 """The tables of groups and partitions, at each width."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

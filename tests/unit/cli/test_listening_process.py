@@ -1,7 +1,5 @@
 """Where a running koff listens, as /proc says it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path
@@ -27,9 +25,7 @@ def make_process(proc: Path, number: int, command: tuple[str, ...], *opened: soc
 @pytest.mark.parametrize(
     ("address", "host"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", ""), ("::1", "[::1]"), ("::", "")]
 )
-def test_the_address_is_that_of_the_socket_whatever_the_options_say(
-    address: str, host: str, tmp_path: Path
-) -> None:
+def test_the_address_is_that_of_the_socket_whatever_the_options_say(address: str, host: str, tmp_path: Path):
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as listening:
         port = listening.getsockname()[1]
@@ -38,7 +34,7 @@ def test_the_address_is_that_of_the_socket_whatever_the_options_say(
             assert find_listen_address(tmp_path) == f"{host}:{port}"
 
 
-def test_processes_that_are_no_koff_or_do_not_listen_are_passed_over(tmp_path: Path) -> None:
+def test_processes_that_are_no_koff_or_do_not_listen_are_passed_over(tmp_path: Path):
     assert find_listen_address(tmp_path) is None
     with socket.create_server(("127.0.0.1", 0)) as other, socket.create_server(("127.0.0.1", 0)) as koff:
         make_process(tmp_path, 1, ("/sbin/docker-init", "--", "koff", "monitor"))

@@ -1,7 +1,5 @@
 """The lines around the list of the live view."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.cli.live_lines import describe_cluster, describe_keys, fit_encoding

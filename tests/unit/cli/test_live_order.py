@@ -1,7 +1,5 @@
 """What stays in place on the screen of the live view, what moves, and what is said in place."""
 
-from __future__ import annotations
-
 import re
 import time
 from dataclasses import replace

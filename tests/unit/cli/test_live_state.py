@@ -1,7 +1,5 @@
 """The keys of the live view."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.cli.live_state import LiveState, Screen, Window, press_key
@@ -117,14 +115,17 @@ def test_enter_opens_the_chosen_group_and_escape_goes_back():
     assert press("escape", state=opened).window.cursor == 1
 
 
-def test_nothing_is_opened_in_an_empty_list():
-    assert press("enter", screen=Screen([], 4)).page == "groups"
-
-
-def test_the_help_opens_and_closes():
-    assert press("question_mark").page == "help"
-    assert press("question_mark", "question_mark").page == "groups"
-    assert press("question_mark", "escape").page == "groups"
+@pytest.mark.parametrize(
+    ("keys", "page"),
+    [
+        (("question_mark",), "help"),
+        (("question_mark", "question_mark"), "groups"),
+        (("question_mark", "escape"), "groups"),
+        (("enter",), "groups"),  # nothing is opened in an empty list
+    ],
+)
+def test_the_help_opens_and_closes_also_of_an_empty_list(keys, page):
+    assert press(*keys, screen=Screen([], 4)).page == page
 
 
 def test_a_key_without_a_meaning_changes_nothing():

@@ -1,7 +1,5 @@
 """The live view on a screen of textual's pilot, with views that the test hands out."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """malloc is set up once, and only where it can be and the user has not done it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -36,7 +34,7 @@ libc.malloc_stats()
 
 
 @pytest.fixture
-def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean(monkeypatch: pytest.MonkeyPatch):
     for name in list(os.environ):
         if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
             monkeypatch.delenv(name)
@@ -44,7 +42,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 @pytest.mark.usefixtures("clean")
-def test_all_threads_share_one_arena() -> None:
+def test_all_threads_share_one_arena():
     def count_arenas(*args: str) -> int:
         run = subprocess.run(
             [sys.executable, "-c", ARENAS, *args], capture_output=True, text=True, check=True
@@ -57,7 +55,7 @@ def test_all_threads_share_one_arena() -> None:
 
 @pytest.mark.usefixtures("clean")
 @pytest.mark.parametrize("name", ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"])
-def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, name: str):
     calls: list[tuple[int, int]] = []
     libc = SimpleNamespace(mallopt=lambda *args: calls.append(args))
     monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
@@ -69,6 +67,6 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch, name: str)
 
 
 @pytest.mark.usefixtures("clean")
-def test_nothing_happens_without_glibc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_happens_without_glibc(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
     return_freed_memory()

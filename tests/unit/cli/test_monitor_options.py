@@ -1,7 +1,5 @@
 """What `koff monitor` makes of its options. tests/unit/config/test_settings.py has each of them."""
 
-from __future__ import annotations
-
 import gc
 import re
 import signal
@@ -72,18 +70,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return run_monitor
 
 
-def test_without_options_all_is_as_the_classes_have_it(run: Run) -> None:
+def test_without_options_all_is_as_the_classes_have_it(run: Run):
     assert run() == (MonitorConf(ClusterConf("a:1", {}), wait=True), ServeConf(), MetricsConf(), None)
 
 
-def test_the_daemon_waits_for_kafka_unless_told_not_to(run: Run) -> None:
+def test_the_daemon_waits_for_kafka_unless_told_not_to(run: Run):
     assert run().monitor.wait
     assert not run("--no-wait").monitor.wait
 
 
-def test_options_and_variables_choose_what_is_served_and_to_whom(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_and_variables_choose_what_is_served_and_to_whom(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KOFF_MONITOR_TOKENS_FILE", "tokens")
     given = run(
         *("--families", "koff_group_lag, koff_group_state", "--families", "koff_group_info"),
@@ -105,12 +101,12 @@ def test_options_and_variables_choose_what_is_served_and_to_whom(
     assert given.serve.access == AccessConf(Path("web.yml"), Path("tokens"), "all")
 
 
-def test_families_may_come_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_families_may_come_from_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KOFF_MONITOR_FAMILIES", "default, koff_group_info")
     assert run().metrics.families == ("default", "koff_group_info")
 
 
-def test_a_pattern_without_a_label_is_a_usage_error() -> None:
+def test_a_pattern_without_a_label_is_a_usage_error():
     result = CliRunner().invoke(command.monitor, ["--brokers", "a:1", "--group-labels", "^a"])
     assert result.exit_code == 2
     assert "'^a' names no label: write (?P<LABEL>...)" in result.output

@@ -1,7 +1,5 @@
 """`koff notify test`: to a receiver, to a real Alertmanager, and to the terminal."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

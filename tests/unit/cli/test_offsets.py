@@ -1,7 +1,5 @@
 """`koff offsets`: what its options may be, and what it refuses before it connects."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The bar of long commands."""
 
-from __future__ import annotations
-
 import io
 import itertools
 
@@ -26,7 +24,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-def test_a_terminal_sees_what_is_done_and_what_there_is_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_sees_what_is_done_and_what_there_is_to_do(monkeypatch: pytest.MonkeyPatch):
     terminal, looks = seen(monkeypatch), itertools.count()
 
     def look() -> tuple[int, int]:
@@ -39,14 +37,14 @@ def test_a_terminal_sees_what_is_done_and_what_there_is_to_do(monkeypatch: pytes
     assert any("  75%  9,000 of 12,000 offsets" in line for line in shown)
 
 
-def test_nothing_is_shown_of_what_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_shown_of_what_is_not_known(monkeypatch: pytest.MonkeyPatch):
     terminal, looks = seen(monkeypatch), itertools.count()
     with progress.show_bar("backfill", lambda: (next(looks), 0), progress.format_megabytes):
         wait_until(lambda: next(looks) > 3 and "backfill" in terminal.getvalue(), what="some looks")
     assert "MB" not in terminal.getvalue()
 
 
-def test_a_line_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPatch):
     terminal = seen(monkeypatch)
     with progress.show_status_line() as show:
         show("report: 1 summary")
@@ -54,7 +52,7 @@ def test_a_line_takes_the_place_of_the_one_before(monkeypatch: pytest.MonkeyPatc
     assert terminal.getvalue().split("\r\033[K") == ["", "report: 1 summary", "report: 2 writing", ""]
 
 
-def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]):
     with (
         progress.show_bar("backfill", lambda: (1, 1), progress.format_offsets),
         progress.show_status_line() as show,

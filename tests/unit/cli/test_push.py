@@ -1,13 +1,9 @@
 """`koff push`: what a receiver of OTLP gets is what /metrics has."""
 
-from __future__ import annotations
-
 import gzip
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from urllib.request import urlopen
 
 import pytest
@@ -19,8 +15,10 @@ from koff.cli.monitor_client import MonitorClient
 from koff.cli.otlp import Pusher
 from koff.errors import KoffError
 from koff.kafkatest import reap, spawn
+from tests.http_receiver import HttpReceiver, run_receiver, send
 from tests.koff_process import KOFF, run_koff
-from tests.unit.serve.page.moving import Several, build_view, serving
+from tests.unit.serve.page.moving import build_view, serving
+from tests.unit.serve.views import Source
 
 pytestmark = pytest.mark.timeout(300)
 GROUP, TOPIC, PARTITION = (
@@ -30,66 +28,41 @@ GROUP, TOPIC, PARTITION = (
 )
 
 
-class Receiver(ThreadingHTTPServer):
-    """Takes metrics, or answers each request with `status`."""
+class MetricsReceiver(HttpReceiver):
+    """Takes metrics, or responds to each request with `status`."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__()
+        self.endpoint = f"{self.address}/v1/metrics"
         self.status = 200
         self.received: list[ResourceMetrics] = []
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1/metrics"
 
     def find(self, name: str) -> Metric:
         scopes = [scope for resource in self.received for scope in resource.scope_metrics]
         (found,) = [metric for scope in scopes for metric in scope.metrics if metric.name == name]
         return found
 
-
-class Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers["Content-Encoding"] == "gzip":
+    def respond(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        if request.headers["Content-Encoding"] == "gzip":
             body = gzip.decompress(body)
-        if self.server.status == 200:
-            request = ExportMetricsServiceRequest.FromString(body)
-            self.server.received += request.resource_metrics
-        self.send_response(self.server.status)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """The test prints nothing."""
-
-
-@contextmanager
-def receiving() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        thread = Thread(target=receiver.serve_forever)
-        thread.start()
-        try:
-            yield receiver
-        finally:
-            receiver.shutdown()
-            thread.join()
+        if self.status == 200:
+            self.received += ExportMetricsServiceRequest.FromString(body).resource_metrics
+        send(request, self.status)
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as running:
-        yield running
+def receiver() -> Iterator[MetricsReceiver]:
+    with run_receiver(MetricsReceiver()) as receiver:
+        yield receiver
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with serving(Several(build_view({"is-late": 900, "keeps-up": 0}, "prod"))) as served:
+    with serving(Source(build_view({"is-late": 900, "keeps-up": 0}, "prod"))) as served:
         yield served
 
 
-def test_a_receiver_gets_every_series_with_its_labels_and_its_kind(url: str, receiver: Receiver) -> None:
+def test_a_receiver_gets_every_series_with_its_labels_and_its_kind(url: str, receiver: MetricsReceiver):
     points = Pusher(MonitorClient(url), receiver.endpoint, 30.0).push(None)
     with urlopen(f"{url}/metrics") as response:
         text = response.read().decode()
@@ -112,13 +85,13 @@ def test_a_receiver_gets_every_series_with_its_labels_and_its_kind(url: str, rec
     assert about["service.instance.id"].endswith(url)
 
 
-def test_a_receiver_that_refuses_is_named_with_its_reason(url: str, receiver: Receiver) -> None:
+def test_a_receiver_that_refuses_is_named_with_its_reason(url: str, receiver: MetricsReceiver):
     receiver.status = 400
     with pytest.raises(KoffError, match=r"did not take the metrics: .*400"):
         Pusher(MonitorClient(url), receiver.endpoint, 5.0).push(None)
 
 
-def test_one_push_says_whether_it_has_worked(url: str, receiver: Receiver) -> None:
+def test_one_push_says_whether_it_has_worked(url: str, receiver: MetricsReceiver):
     done = run_koff("push", "--once", "--url", url, "--endpoint", receiver.endpoint)
     assert (done.returncode, done.stdout) == (0, "")
     assert receiver.received
@@ -127,7 +100,7 @@ def test_one_push_says_whether_it_has_worked(url: str, receiver: Receiver) -> No
     assert "koff monitor at http://127.0.0.1:9 does not respond" in failed.stderr
 
 
-def test_a_receiver_that_was_down_gets_the_numbers_when_it_is_back(url: str, receiver: Receiver) -> None:
+def test_a_receiver_that_was_down_gets_the_numbers_when_it_is_back(url: str, receiver: MetricsReceiver):
     command = [*KOFF, "push", "--interval", "1", "--url", url, "--endpoint", receiver.endpoint]
     process = spawn(command, stderr=subprocess.PIPE)
     assert process.stderr is not None

@@ -1,7 +1,5 @@
 """`koff rules`: the rules file, and objectives as sloth and pyrra take them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,7 +36,7 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_rules_are_those_of_deploy_with_other_values_where_they_are_given() -> None:
+def test_the_rules_are_those_of_deploy_with_other_values_where_they_are_given():
     assert CliRunner().invoke(main, ["rules"]).output == RULES.read_text()
     assert "runbook_url" not in RULES.read_text()
     (found,) = run("--target", "0.999", "--runbook-url", "https://wiki/runbooks.md", "--keep-labels", "team")
@@ -49,7 +47,7 @@ def test_the_rules_are_those_of_deploy_with_other_values_where_they_are_given() 
     assert "owner" not in text
 
 
-def test_each_objective_is_an_slo_of_sloth(config: str) -> None:
+def test_each_objective_is_an_slo_of_sloth(config: str):
     (found,) = run("--format", "sloth", "--config", config)
     assert (found["version"], found["service"]) == ("prometheus/v1", "koff")
     assert [slo["name"] for slo in found["slos"]] == ["prod-1-nightly", "prod-2-billing-x"]
@@ -59,7 +57,7 @@ def test_each_objective_is_an_slo_of_sloth(config: str) -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool: apt-get install prometheus")
 def test_the_query_of_sloth_is_the_share_of_time_in_which_the_groups_of_the_objective_were_late(
     config: str, tmp_path: Path
-) -> None:
+):
     (found,) = run("--format", "sloth", "--config", config)
     queries = [slo["sli"]["raw"]["error_ratio_query"].replace("{{.window}}", "5m") for slo in found["slos"]]
     lives = {
@@ -85,7 +83,7 @@ def test_the_query_of_sloth_is_the_share_of_time_in_which_the_groups_of_the_obje
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_objective_is_an_object_of_pyrra_for_each_of_its_groups(config: str) -> None:
+def test_each_objective_is_an_object_of_pyrra_for_each_of_its_groups(config: str):
     first, second = run("--format", "pyrra", "--config", config, "--target", "0.999")
     assert first["metadata"]["name"] == "koff-prod-1-nightly"
     assert first["spec"]["target"] == "99.9"
@@ -95,7 +93,7 @@ def test_each_objective_is_an_object_of_pyrra_for_each_of_its_groups(config: str
     assert r"billing\\.\"x\"" in second["spec"]["indicator"]["bool_gauge"]["metric"]
 
 
-def test_without_objectives_koff_says_so(tmp_path: Path) -> None:
+def test_without_objectives_koff_says_so(tmp_path: Path):
     path = tmp_path / "koff.yaml"
     path.write_text("clusters: [{name: prod, brokers: 'localhost:9092'}]")
     result = CliRunner().invoke(main, ["rules", "--format", "sloth", "--config", str(path)])

@@ -1,7 +1,5 @@
 """What a shell sees of koff: completion, and the scripts in cmd/."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tables that fit a terminal: columns are left out, names shortened in the middle, the last column cut."""
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 import pytest

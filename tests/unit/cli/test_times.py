@@ -1,7 +1,5 @@
 """Points in time and durations as users write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.cli.times import DURATION, when

@@ -1,7 +1,5 @@
 """`koff unused`: what it prints, and that it says nothing of what it does not know."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`koff version --verbose` says what is installed, and how to get what is missing."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 import pytest
@@ -24,11 +22,11 @@ def run(*args: str) -> list[str]:
     return CliRunner().invoke(main, ["version", *args], catch_exceptions=False).output.splitlines()
 
 
-def test_the_version_alone_is_one_line() -> None:
+def test_the_version_alone_is_one_line():
     assert run() == [f"koff {VERSION}"]
 
 
-def test_extras_are_there_or_missing_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extras_are_there_or_missing_with_the_command(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(metadata, "requires", lambda _: REQUIRED)
     lines = run("--verbose")
     assert lines[1].startswith("Python 3.")
@@ -38,7 +36,7 @@ def test_extras_are_there_or_missing_with_the_command(monkeypatch: pytest.Monkey
     assert not any("dev" in line for line in lines if line.startswith("koff["))
 
 
-def test_koff_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_koff_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch):
     def find_nothing(_name: str) -> None:
         raise metadata.PackageNotFoundError
 

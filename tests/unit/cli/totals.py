@@ -1,7 +1,5 @@
 """Totals of groups, for tests of what the terminal shows of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from koff.lag.verdict import Verdict

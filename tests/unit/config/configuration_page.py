@@ -1,11 +1,8 @@
-"""The tables of docs/configuration.md. `python -m tests.unit.config.configuration_page` writes them there."""
-
-from __future__ import annotations
+"""The tables of docs/configuration.md."""
 
 import json
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from koff.config.kinds import Setting
 from koff.config.settings import (
@@ -17,7 +14,6 @@ from koff.config.settings import (
 )
 from koff.config.webhook_settings import WEBHOOK_SETTINGS
 
-PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 SETTINGS = {
     "cluster": NAMING_SETTINGS + CLUSTER_SETTINGS,
     "objective": OBJECTIVE_SETTINGS,
@@ -61,7 +57,3 @@ def fill_page(page: str) -> str:
     """The page with the tables of the code."""
     page = TABLE.sub(lambda found: found[1] + "\n".join([*render_table(SETTINGS[found[2]]), found[3]]), page)
     return RELOADED.sub(lambda found: list_reloaded(found[1]), page)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(fill_page(PAGE.read_text()))

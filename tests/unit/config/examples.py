@@ -1,7 +1,5 @@
 """A value for each setting, other than its default."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Seeded mutants of a full koff.yaml: in its structure, and now and then in its text."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable, Iterator

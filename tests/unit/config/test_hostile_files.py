@@ -4,8 +4,6 @@ A full file is changed at each of its places. Then it is read as `koff monitor` 
 each reload.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

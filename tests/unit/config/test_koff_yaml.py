@@ -1,7 +1,5 @@
 """koff.yaml: what it says, how options override it, and how what is wrong with it is told."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`owners` of koff.yaml, and the webhooks that they name."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

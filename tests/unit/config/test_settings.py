@@ -1,7 +1,5 @@
 """What follows from the declaration of a setting: schema, option, page, and what a reload does."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +12,7 @@ from koff.cli.monitor import monitor
 from koff.config.kinds import Kind, Setting
 from koff.config.koff_yaml import KoffYaml, read_koff_yaml
 from koff.config.monitors import list_monitors, list_webhooks
-from koff.config.settings import (
-    CLUSTER_SETTINGS,
-    NAMING_SETTINGS,
-    PROCESS_SETTINGS,
-    SETTINGS,
-    build_schema,
-)
-from tests.unit.config.configuration_page import PAGE, fill_page
+from koff.config.settings import CLUSTER_SETTINGS, NAMING_SETTINGS, PROCESS_SETTINGS, SETTINGS, build_schema
 from tests.unit.config.examples import build_example, build_examples
 
 CLUSTERS = [{"name": "a", "brokers": "b:1"}]
@@ -35,12 +26,7 @@ def read(path: Path, **values: Any) -> KoffYaml:
     return read_koff_yaml(file, {})
 
 
-def test_the_page_has_the_settings_of_the_code() -> None:
-    """Otherwise run `python -m tests.unit.config.configuration_page`."""
-    assert PAGE.read_text() == fill_page(PAGE.read_text())
-
-
-def test_the_schema_has_every_key_and_allows_the_examples() -> None:
+def test_the_schema_has_every_key_and_allows_the_examples():
     schema = build_schema()
     assert [*schema["properties"]] == ["clusters", "defaults", *(each.name for each in PROCESS_SETTINGS)]
     clusters = [build_examples(NAMING_SETTINGS + CLUSTER_SETTINGS)]
@@ -54,7 +40,7 @@ def name(setting: Setting) -> str:
 
 
 @pytest.mark.parametrize("setting", [each for each in SETTINGS.values() if each.option_name], ids=name)
-def test_an_option_of_the_monitor_has_the_value_that_the_file_would_have(setting: Setting) -> None:
+def test_an_option_of_the_monitor_has_the_value_that_the_file_would_have(setting: Setting):
     example, flag = build_example(setting), str(setting.option_name)
     assert isinstance(setting.kind, Kind)
     values = example if isinstance(example, list) else [example]
@@ -67,7 +53,7 @@ def test_an_option_of_the_monitor_has_the_value_that_the_file_would_have(setting
 
 
 @pytest.mark.parametrize("setting", CLUSTER_SETTINGS + PROCESS_SETTINGS, ids=name)
-def test_a_reload_does_with_a_setting_what_the_page_says(setting: Setting, tmp_path: Path) -> None:
+def test_a_reload_does_with_a_setting_what_the_page_says(setting: Setting, tmp_path: Path):
     """The daemon applies `display` and webhooks at once. A cluster with another change is restarted."""
     value = {setting.name: build_example(setting)}
     before = read(tmp_path)

@@ -1,7 +1,5 @@
 """`webhooks` and `expected_groups` of koff.yaml."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 

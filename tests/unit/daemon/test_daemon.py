@@ -1,7 +1,5 @@
 """Several monitors in one process, without Kafka: what is served of them, and what a reload does."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re
@@ -409,7 +407,6 @@ def test_events_are_found_while_it_runs_and_a_stop_is_none(states, monkeypatch):
 
 def test_a_daemon_may_be_the_standby_of_another_koff():
     first = Daemon(list, ANY_PORT, standby_of="http://koff-1:9850")._events.notices._first
-    assert first is not None
     assert first.url == "http://koff-1:9850"
 
 
@@ -436,7 +433,7 @@ def test_a_reload_applies_webhooks_and_begins_again_with_a_cluster_that_is_resta
         assert list_events(daemon) == [("a", "blind")]
 
 
-def test_a_monitor_that_ended_with_an_error_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monitor_that_ended_with_an_error_is_let_go(monkeypatch: pytest.MonkeyPatch):
     """A reload may remove it before anybody has taken its error."""
 
     def fail(monitor: Monitor) -> None:

@@ -1,7 +1,5 @@
 """Mutants of koff.yaml: `check`, a start and a reload say what is wrong, and nothing else happens."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import threading
@@ -112,7 +110,7 @@ def reload(folder: Path) -> Iterator[Callable[[], dict[str, Any]]]:
 )
 def test_no_mutant_gives_a_traceback_or_ends_a_running_koff(
     first: int, folder: Path, reload: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     right, file, other = build_right_file(folder), folder / "koff.yaml", folder / "start.yaml"
     applied = "the configuration was read again"
     assert reload()["event"] == applied

@@ -1,7 +1,5 @@
 """A real `koff monitor` that gets SIGHUP, with files that are no configuration. No Kafka is there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -24,7 +22,7 @@ def hang_up(monitor: Monitor, event: str) -> str:
     return str(monitor.events(event)[-1].get("why"))
 
 
-def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Path) -> None:
+def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Path):
     file = tmp_path / "koff.yaml"
     right = (
         f"wait: true\nclusters:\n- {{name: a, brokers: '127.0.0.1:{free_ports(1)[0]}', labels: {{b: c}}}}\n"
@@ -34,17 +32,10 @@ def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Pa
         wait_until(lambda: monitor.events("waiting"), what="the first attempt to connect")
         for wrong, told in (
             ("webhooks: [{}]\n", "line 4: webhooks[0] has no url"),
-            ("webhooks: [null]\n", "line 4: webhooks[0] must be a mapping"),
-            ("defaults: {groups: 'a{99999999999999999999}'}\n", "line 4: defaults.groups is not a regular"),
             ("state_dir: /dev/null/x\n", "cannot use --state-dir /dev/null/x/cluster-a"),
-            ('listen: "\\UFFFFFFFF"\n', "line 4: the file is not YAML"),
-            ("listen: " + "[" * 1000, "line 4: the file has values that are nested too deeply"),
-            ("defaults: {properties: {ssl.ca.pem: 'file:/nowhere'}}", "line 4: defaults.properties.ssl.ca"),
         ):
             file.write_text(right + wrong)
             assert told in hang_up(monitor, WRONG)
-        file.write_bytes(b"\xff\0" * 1000)
-        assert "line 1: the file is not text in UTF-8" in hang_up(monitor, WRONG)
         file.unlink()
         assert "No such file" in hang_up(monitor, WRONG)
         file.mkdir()
@@ -59,10 +50,10 @@ def test_no_file_ends_koff_and_the_old_configuration_stays_in_force(tmp_path: Pa
         assert monitor.stop() == 0, monitor.text
     # Each error was one line of the log.
     assert all(json.loads(line) for line in monitor.text.splitlines())
-    assert len(monitor.events(WRONG)) == 10
+    assert len(monitor.events(WRONG)) == 4
 
 
-def test_a_reload_changes_how_koff_logs_and_names_what_waits_for_a_restart(tmp_path: Path) -> None:
+def test_a_reload_changes_how_koff_logs_and_names_what_waits_for_a_restart(tmp_path: Path):
     file = tmp_path / "koff.yaml"
     clusters = f"clusters: [{{name: a, brokers: '127.0.0.1:{free_ports(1)[0]}'}}]\n"
     applied, waiting = "the configuration was read again", "some changes take effect when koff is restarted"

@@ -1,7 +1,5 @@
 """The Helm chart in deploy/helm, rendered for tests."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

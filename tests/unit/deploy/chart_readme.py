@@ -1,9 +1,4 @@
-"""The README of the chart: the text below, and a table of the values, made of the comments of values.yaml.
-
-`python -m tests.unit.deploy.chart_readme` writes it.
-"""
-
-from __future__ import annotations
+"""The README of the chart: the text below, and a table of the values, made of the comments of values.yaml."""
 
 import json
 import re
@@ -73,7 +68,3 @@ def build_readme() -> str:
 def _format(default: Any) -> str:
     text = json.dumps(default)
     return text if len(text) <= LONGEST else "see values.yaml"
-
-
-if __name__ == "__main__":
-    README.write_text(build_readme())

@@ -1,18 +1,11 @@
-"""The keys of koff.yaml in the schema of the chart's values.
-
-`python -m tests.unit.deploy.chart_schema` writes them there.
-"""
-
-from __future__ import annotations
+"""The keys of koff.yaml in the schema of the chart's values."""
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from koff.config.settings import build_schema
 
-SCHEMA = Path(__file__).parents[3] / "deploy" / "helm" / "koff" / "values.schema.json"
 SET_BY_THE_CHART = {"listen", "state_dir"}
 
 
@@ -32,7 +25,3 @@ def _list_names(schema: Mapping[str, Any]) -> dict[str, Any]:
     names: dict[str, Any] = {name: {} for name in schema["properties"]}
     kept = {name: schema[name] for name in ("type", "additionalProperties", "required") if name in schema}
     return {**kept, "properties": names}
-
-
-if __name__ == "__main__":
-    SCHEMA.write_text(fill_schema(SCHEMA.read_text()))

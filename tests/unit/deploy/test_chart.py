@@ -1,7 +1,5 @@
 """What the Helm chart in deploy/helm makes of its values."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex
@@ -112,7 +110,7 @@ VALUES: dict[str, dict[str, Any]] = {
 
 
 @needs_helm
-def test_helm_finds_no_fault_in_the_chart() -> None:
+def test_helm_finds_no_fault_in_the_chart():
     linted = subprocess.run(
         [str(HELM), "lint", "--strict", CHART], capture_output=True, text=True, check=False
     )
@@ -121,7 +119,7 @@ def test_helm_finds_no_fault_in_the_chart() -> None:
 
 @needs_helm
 @pytest.mark.parametrize("name", VALUES)
-def test_the_chart_makes_objects_that_run_koff(name: str, tmp_path: Path) -> None:
+def test_the_chart_makes_objects_that_run_koff(name: str, tmp_path: Path):
     objects = render_objects(VALUES[name], tmp_path)
     for document in objects.values():
         for kubernetes in KUBERNETES:
@@ -140,13 +138,13 @@ def test_the_chart_makes_objects_that_run_koff(name: str, tmp_path: Path) -> Non
         assert "helm.sh/chart" not in selector.get("matchLabels", selector)
 
 
-def test_the_chart_has_the_version_of_koff() -> None:
+def test_the_chart_has_the_version_of_koff():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
 
 @needs_helm
-def test_a_name_may_be_given(tmp_path: Path) -> None:
+def test_a_name_may_be_given(tmp_path: Path):
     objects = render_objects({"fullnameOverride": "lag"}, tmp_path)
     assert objects.pop("Pod")["metadata"]["name"] == "lag-test"
     assert {document["metadata"]["name"] for document in objects.values()} == {"lag"}
@@ -156,14 +154,14 @@ def test_a_name_may_be_given(tmp_path: Path) -> None:
 
 
 @needs_helm
-def test_an_image_may_be_a_digest(tmp_path: Path) -> None:
+def test_an_image_may_be_a_digest(tmp_path: Path):
     digest = "sha256:" + "0" * 64
     objects = render_objects({"image": {"repository": "r/koff", "tag": "1", "digest": digest}}, tmp_path)
     assert find_pod(objects)["containers"][0]["image"] == f"r/koff@{digest}"
 
 
 @needs_helm
-def test_labels_and_annotations_of_a_user_replace_those_of_the_chart(tmp_path: Path) -> None:
+def test_labels_and_annotations_of_a_user_replace_those_of_the_chart(tmp_path: Path):
     version = {"app.kubernetes.io/version": "mine"}
     objects = render_objects(
         {
@@ -181,7 +179,7 @@ def test_labels_and_annotations_of_a_user_replace_those_of_the_chart(tmp_path: P
 
 
 @needs_helm
-def test_another_configuration_makes_another_pod(tmp_path: Path) -> None:
+def test_another_configuration_makes_another_pod(tmp_path: Path):
     pods = [
         find_workload(render_objects({"config": {"clusters": CLUSTERS, "wait": wait}}, tmp_path))["spec"]
         for wait in (True, True, False)
@@ -190,7 +188,7 @@ def test_another_configuration_makes_another_pod(tmp_path: Path) -> None:
 
 
 @needs_helm
-def test_no_peer_in_the_network_policy_means_that_nobody_may_connect(tmp_path: Path) -> None:
+def test_no_peer_in_the_network_policy_means_that_nobody_may_connect(tmp_path: Path):
     """In Kubernetes, an empty `from` allows all sources, and an empty `ingress` none."""
     policy = render_objects({"networkPolicy": {"enabled": True, "from": []}}, tmp_path)["NetworkPolicy"]
     assert policy["spec"]["ingress"] == []
@@ -198,7 +196,7 @@ def test_no_peer_in_the_network_policy_means_that_nobody_may_connect(tmp_path: P
 
 
 @needs_helm
-def test_the_second_of_two_pods_finds_the_first(tmp_path: Path) -> None:
+def test_the_second_of_two_pods_finds_the_first(tmp_path: Path):
     objects = render_objects(VALUES["a pair that sends once"], tmp_path)
     workload, names = find_workload(objects), objects["Service k-koff-pods"]
     assert (workload["kind"], workload["spec"]["replicas"]) == ("StatefulSet", 2)
@@ -215,7 +213,7 @@ def test_the_second_of_two_pods_finds_the_first(tmp_path: Path) -> None:
 
 
 @needs_helm
-def test_prometheus_scrapes_as_the_endpoint_says(tmp_path: Path) -> None:
+def test_prometheus_scrapes_as_the_endpoint_says(tmp_path: Path):
     authorization = {"credentials": {"name": "s", "key": "token"}}
     values = {
         "webConfig": {"tls": True},
@@ -232,7 +230,7 @@ def test_prometheus_scrapes_as_the_endpoint_says(tmp_path: Path) -> None:
 
 
 @needs_helm
-def test_probes_use_tls_if_koff_does(tmp_path: Path) -> None:
+def test_probes_use_tls_if_koff_does(tmp_path: Path):
     for tls, scheme in ((False, "HTTP"), (True, "HTTPS")):
         (container,) = find_pod(render_objects({"webConfig": {"tls": tls}}, tmp_path))["containers"]
         for name in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -240,7 +238,7 @@ def test_probes_use_tls_if_koff_does(tmp_path: Path) -> None:
 
 
 @needs_helm
-def test_probes_show_a_client_certificate_if_koff_requires_one(tmp_path: Path) -> None:
+def test_probes_show_a_client_certificate_if_koff_requires_one(tmp_path: Path):
     """The kubelet has no certificate for httpGet, so a command in the container asks."""
     web_config = {"key": "web.yml", "tls": True, "clientCert": "tls.crt", "clientKey": "tls.key"}
     (container,) = find_pod(render_objects({"existingSecret": "s", "webConfig": web_config}, tmp_path))[
@@ -263,7 +261,7 @@ def test_probes_show_a_client_certificate_if_koff_requires_one(tmp_path: Path) -
 
 @needs_helm
 @pytest.mark.parametrize("values", [{}, {"shards": 2}, {"state": {"enabled": True}}])
-def test_a_volume_of_state_belongs_to_the_user_of_koff(values: dict[str, Any], tmp_path: Path) -> None:
+def test_a_volume_of_state_belongs_to_the_user_of_koff(values: dict[str, Any], tmp_path: Path):
     """Without such a volume no group is named: OpenShift accepts only groups of its own."""
     pod = find_pod(render_objects(values, tmp_path))
     assert pod["securityContext"].get("fsGroup") == (65532 if "state" in values else None)
@@ -271,7 +269,7 @@ def test_a_volume_of_state_belongs_to_the_user_of_koff(values: dict[str, Any], t
 
 @needs_helm
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_parent_chart_may_have_a_condition_for_koff(enabled: bool, tmp_path: Path) -> None:
+def test_a_parent_chart_may_have_a_condition_for_koff(enabled: bool, tmp_path: Path):
     parent = tmp_path / "parent"
     shutil.copytree(CHART, parent / "charts" / "koff")
     dependency = {"name": "koff", "version": VERSION, "condition": "koff.enabled"}
@@ -302,9 +300,7 @@ def test_a_parent_chart_may_have_a_condition_for_koff(enabled: bool, tmp_path: P
         ({"config": {"clusters": CLUSTERS, "tokens_file": "/etc/koff-secrets/tokens"}}, ["--user"]),
     ],
 )
-def test_the_notes_have_commands_that_reach_koff(
-    values: dict[str, Any], commands: list[str], tmp_path: Path
-) -> None:
+def test_the_notes_have_commands_that_reach_koff(values: dict[str, Any], commands: list[str], tmp_path: Path):
     notes = render_notes(values, tmp_path)
     assert [command for command in commands if command not in notes] == []
     assert "kubectl -n n " in notes
@@ -313,7 +309,7 @@ def test_the_notes_have_commands_that_reach_koff(
 
 @needs_helm
 @pytest.mark.parametrize("page", ["docs/deploy.md", "README.md"])
-def test_a_documented_installation_renders(page: str, tmp_path: Path) -> None:
+def test_a_documented_installation_renders(page: str, tmp_path: Path):
     text = (ROOT / page).read_text().replace("\\\n", " ")
     commands = [shlex.split(line, comments=True) for line in re.findall("helm (?:install|upgrade) .*", text)]
     assert commands or page != "docs/deploy.md"
@@ -335,7 +331,7 @@ def test_a_documented_installation_renders(page: str, tmp_path: Path) -> None:
 
 @needs_helm
 @pytest.mark.parametrize("name", VALUES)
-def test_the_test_pod_asks_koff_through_its_service(name: str, tmp_path: Path) -> None:
+def test_the_test_pod_asks_koff_through_its_service(name: str, tmp_path: Path):
     objects = render_objects(VALUES[name], tmp_path)
     pod, service = objects["Pod"], objects["Service"]
     (container,) = pod["spec"]["containers"]
@@ -351,7 +347,7 @@ def test_the_test_pod_asks_koff_through_its_service(name: str, tmp_path: Path) -
 
 
 @needs_helm
-def test_security_contexts_and_probes_get_the_fields_of_the_values(tmp_path: Path) -> None:
+def test_security_contexts_and_probes_get_the_fields_of_the_values(tmp_path: Path):
     values = {
         "podSecurityContext": {"runAsUser": 1000, "fsGroup": 7},
         "securityContext": {"seLinuxOptions": {"level": "s0"}},

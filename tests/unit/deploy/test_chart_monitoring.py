@@ -1,7 +1,5 @@
 """What the chart makes for Prometheus, Grafana and their operators."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -16,7 +14,7 @@ from tests.unit.deploy.test_rules import RULES, run_promtool
 
 
 @needs_helm
-def test_monitors_in_another_namespace_find_the_pods_in_that_of_the_release(tmp_path: Path) -> None:
+def test_monitors_in_another_namespace_find_the_pods_in_that_of_the_release(tmp_path: Path):
     objects = render_objects(VALUES["all that others look at"], tmp_path)
     for kind in ("ServiceMonitor", "PodMonitor", "VMServiceScrape"):
         assert objects[kind]["metadata"]["namespace"] == "monitoring"
@@ -24,7 +22,7 @@ def test_monitors_in_another_namespace_find_the_pods_in_that_of_the_release(tmp_
 
 
 @needs_helm
-def test_dashboards_are_those_of_the_repository(tmp_path: Path) -> None:
+def test_dashboards_are_those_of_the_repository(tmp_path: Path):
     objects = render_objects(VALUES["all that others look at"], tmp_path)
     files = {path.name: path.read_text() for path in (ROOT / "grafana").glob("*.json")}
     assert objects["ConfigMap k-koff-dashboards"]["data"] == files
@@ -34,7 +32,7 @@ def test_dashboards_are_those_of_the_repository(tmp_path: Path) -> None:
 
 
 @needs_helm
-def test_the_rules_have_the_values_and_the_changes_of_single_alerts(tmp_path: Path) -> None:
+def test_the_rules_have_the_values_and_the_changes_of_single_alerts(tmp_path: Path):
     def read(values: dict[str, Any]) -> list[dict[str, Any]]:
         given = {"prometheusRule": {"enabled": True, **values}}
         groups = render_objects(given, tmp_path)["PrometheusRule"]["spec"]["groups"]

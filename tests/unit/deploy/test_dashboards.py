@@ -1,7 +1,5 @@
 """The dashboards of grafana/: they are what build.py makes, and show what koff serves by default."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -23,21 +21,21 @@ def list_queries(board: dict[str, Any]) -> Iterator[str]:
     yield from (v["query"]["query"] for v in board["templating"]["list"] if v["type"] == "query")
 
 
-def test_the_files_are_what_build_py_makes() -> None:
+def test_the_files_are_what_build_py_makes():
     build = runpy.run_path(str(FOLDER / "build.py"))
     made = {board["uid"]: build["render"](board) for board in build["DASHBOARDS"]}
     assert made == {path.stem: path.read_text() for path in FOLDER.glob("*.json")}, "run grafana/build.py"
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_queries_use_metrics_that_are_served_by_default(name: str) -> None:
+def test_queries_use_metrics_that_are_served_by_default(name: str):
     for query in list_queries(BOARDS[name]):
         named = set(re.findall(r"\b(?:koff|process)_[a-z_]+", query)) - PROCESS
         assert [metric for metric in named if not BY_NAME[metric].default] == [], query
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_no_query_returns_each_partition_of_a_cluster(name: str) -> None:
+def test_no_query_returns_each_partition_of_a_cluster(name: str):
     for query in list_queries(BOARDS[name]):
         for metric, where in re.findall(r"(koff_group_lag(?:_seconds)?)\{(.*?)\}", query):
             assert '="$group"' in where or '="$topic"' in where, (metric, query)
@@ -45,7 +43,7 @@ def test_no_query_returns_each_partition_of_a_cluster(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_panels_do_not_overlap_and_are_unlike(name: str) -> None:
+def test_panels_do_not_overlap_and_are_unlike(name: str):
     cells = [
         (x, y)
         for panel in BOARDS[name]["panels"]
@@ -60,7 +58,7 @@ def test_panels_do_not_overlap_and_are_unlike(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_links_lead_to_dashboards_and_set_variables_that_there_are(name: str) -> None:
+def test_links_lead_to_dashboards_and_set_variables_that_there_are(name: str):
     for path, given in re.findall(r'"url": "/d/([^?"]+)\?([^"]*)"', json.dumps(BOARDS[name])):
         variables = {variable["name"] for variable in BOARDS[path]["templating"]["list"]}
         assert set(re.findall(r"var-(\w+)=", given)) <= variables

@@ -1,7 +1,5 @@
 """The lock files: the images have each library that `koff monitor` may need. The files name no registry."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -25,7 +23,7 @@ def list_extras() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-spark.lock"])
-def test_the_images_have_the_libraries_of_all_extras_for_the_monitor(lock: str) -> None:
+def test_the_images_have_the_libraries_of_all_extras_for_the_monitor(lock: str):
     extras = list_extras()
     assert extras["aws"] == ["aws-msk-iam-sasl-signer-python"]
     pinned = re.findall(r"^([\w-]+)==", (ROOT / lock).read_text(), re.MULTILINE)
@@ -39,5 +37,5 @@ def test_the_images_have_the_libraries_of_all_extras_for_the_monitor(lock: str) 
 
 
 @pytest.mark.parametrize("lock", sorted(path.name for path in ROOT.glob("requirements*.lock")))
-def test_a_lock_file_names_no_registry(lock: str) -> None:
+def test_a_lock_file_names_no_registry(lock: str):
     assert "://" not in (ROOT / lock).read_text()

@@ -1,7 +1,5 @@
 """The objects for Kubernetes in deploy/: schemas, and what they say about koff."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess
@@ -159,13 +157,13 @@ def check_config(document: dict[str, Any], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES)
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
-def test_a_plain_manifest_fits_its_schemas(path: Path, kubernetes: str) -> None:
+def test_a_plain_manifest_fits_its_schemas(path: Path, kubernetes: str):
     for document in yaml.safe_load_all(path.read_text()):
         check(document, kubernetes)
 
 
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: path.stem)
-def test_a_plain_manifest_runs_koff_as_it_is(path: Path, tmp_path: Path) -> None:
+def test_a_plain_manifest_runs_koff_as_it_is(path: Path, tmp_path: Path):
     for document in yaml.safe_load_all(path.read_text()):
         for container in find_koffs(document):
             check_koff(container)
@@ -182,7 +180,7 @@ def read_plain(name: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["koff", "shards"])
-def test_services_budgets_and_monitors_find_the_pods(name: str) -> None:
+def test_services_budgets_and_monitors_find_the_pods(name: str):
     objects = read_plain(name)
     (workload,) = [objects[kind] for kind in ("Deployment", "StatefulSet") if kind in objects]
     labels = workload["spec"]["template"]["metadata"]["labels"]
@@ -198,7 +196,7 @@ def test_services_budgets_and_monitors_find_the_pods(name: str) -> None:
     assert objects["Service"]["metadata"]["labels"][expression["key"]] in expression["values"]
 
 
-def test_the_spark_application_runs_the_pipeline_and_is_scraped() -> None:
+def test_the_spark_application_runs_the_pipeline_and_is_scraped():
     objects = read_plain("spark")
     application = objects["SparkApplication"]["spec"]
     assert application["image"] == f"koff:{VERSION}-spark"
@@ -253,7 +251,7 @@ def test_the_spark_application_runs_the_pipeline_and_is_scraped() -> None:
         (["pipeline", "--help"], "koff pipeline --help"),
     ],
 )
-def test_the_entry_point_starts_what_spark_asks_for(args: list[str], expected: str, tmp_path: Path) -> None:
+def test_the_entry_point_starts_what_spark_asks_for(args: list[str], expected: str, tmp_path: Path):
     for name in ("spark-submit", "java", "koff"):
         path = tmp_path / name
         show = 'for a; do case $a in *" "*) a="[$a]";; esac; printf " %s" "$a"; done'
@@ -279,7 +277,7 @@ def test_the_entry_point_starts_what_spark_asks_for(args: list[str], expected: s
     assert done.stdout.replace("/opt/koff/lib/python3*/site-packages/pyspark", "HOME") == expected
 
 
-def test_a_sidecar_does_not_keep_the_consumer_from_running() -> None:
+def test_a_sidecar_does_not_keep_the_consumer_from_running():
     pod = read_plain("sidecar")["Deployment"]["spec"]["template"]["spec"]
     # Containers after an init container wait for its startup probe, and for its image.
     assert "initContainers" not in pod
@@ -289,7 +287,7 @@ def test_a_sidecar_does_not_keep_the_consumer_from_running() -> None:
     assert {endpoint["port"] for endpoint in monitor_of["podMetricsEndpoints"]} == {koff["ports"][0]["name"]}
 
 
-def test_a_schema_refuses_a_field_that_there_is_not() -> None:
+def test_a_schema_refuses_a_field_that_there_is_not():
     monitor_of = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",

@@ -1,7 +1,5 @@
 """The files of deploy/ for one machine: Prometheus' configuration, and the unit of systemd."""
 
-from __future__ import annotations
-
 import configparser
 import shlex
 import shutil
@@ -23,11 +21,11 @@ PROMETHEUS = (DEPLOY / "prometheus" / "prometheus.yml", DEPLOY / "compose" / "pr
 
 
 @needs_promtool
-def test_promtool_accepts_the_configuration_with_the_rules() -> None:
+def test_promtool_accepts_the_configuration_with_the_rules():
     run_promtool("check", "config", PROMETHEUS[0])
 
 
-def test_prometheus_scrapes_koff_alike_on_a_machine_and_in_compose() -> None:
+def test_prometheus_scrapes_koff_alike_on_a_machine_and_in_compose():
     alone, compose = (yaml.safe_load(path.read_text()) for path in PROMETHEUS)
     targets = [conf["scrape_configs"][0].pop("static_configs") for conf in (alone, compose)]
     assert targets == [[{"targets": ["localhost:9850"]}], [{"targets": ["koff:9850"]}]]
@@ -35,19 +33,19 @@ def test_prometheus_scrapes_koff_alike_on_a_machine_and_in_compose() -> None:
     assert alone["rule_files"] == compose["rule_files"] == [RULES.name]
 
 
-def test_each_cause_is_told_once_in_compose_too() -> None:
+def test_each_cause_is_told_once_in_compose_too():
     files = DEPLOY / "prometheus" / "alertmanager.yml", DEPLOY / "compose" / "alertmanager.yml"
     alone, compose = (yaml.safe_load(path.read_text())["inhibit_rules"] for path in files)
     assert alone == compose
 
 
-def test_compose_opens_no_port_to_other_machines() -> None:
+def test_compose_opens_no_port_to_other_machines():
     ports = [port for service in read_services().values() for port in service.get("ports", ())]
     assert len(ports) == 6
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
-def test_services_of_compose_find_each_other_and_their_files() -> None:
+def test_services_of_compose_find_each_other_and_their_files():
     services = read_services({})
     alertmanagers = yaml.safe_load(PROMETHEUS[1].read_text())["alerting"]["alertmanagers"]
     (source,) = yaml.safe_load((COMPOSE / "grafana/datasources/prometheus.yaml").read_text())["datasources"]
@@ -64,14 +62,14 @@ def test_services_of_compose_find_each_other_and_their_files() -> None:
     assert (DEPLOY.parent / "grafana" / home.name).exists()
 
 
-def test_the_traffic_of_compose_is_a_module_that_runs() -> None:
+def test_the_traffic_of_compose_is_a_module_that_runs():
     program, *arguments = read_services({})["traffic"]["entrypoint"]
     assert program == "python"
     ended = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "usage: python -m koff.kafkatest.play HOST:PORT\n")
 
 
-def test_the_unit_starts_koff_with_options_that_it_has() -> None:
+def test_the_unit_starts_koff_with_options_that_it_has():
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # as configparser documents it
     unit.read(UNIT)
@@ -81,7 +79,7 @@ def test_the_unit_starts_koff_with_options_that_it_has() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path):
     copy = tmp_path / UNIT.name
     copy.write_text(UNIT.read_text().replace("/opt/koff/bin/koff", "/bin/true"))
     ended = subprocess.run(
@@ -91,7 +89,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_systemd_finds_the_unit_well_confined() -> None:
+def test_systemd_finds_the_unit_well_confined():
     command = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", str(UNIT)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout

@@ -5,8 +5,6 @@ parses those in blocks of code: the command and its options exist, and the value
 in the text, the command and the names of options are checked. `RUN_BY` says which test runs each command.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -150,24 +148,23 @@ def check(words: tuple[str, ...], *, is_whole: bool) -> str:
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.words[0] == "koff"], ids=str)
-def test_a_command_of_koff_is_one_that_there_is(line: Line) -> None:
+def test_a_command_of_koff_is_one_that_there_is(line: Line):
     name = check(line.words[1:], is_whole=line.is_whole)
     assert not name or name in RUN_BY or any(each.startswith(f"{name} ") for each in RUN_BY)
 
 
 @pytest.mark.parametrize("line", [line for line in LINES if line.words[0] == "make"], ids=str)
-def test_a_command_of_make_is_a_target(line: Line) -> None:
+def test_a_command_of_make_is_a_target(line: Line):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     wanted = [word for word in line.words[1:] if "=" not in word and not _PLACEHOLDER.fullmatch(word)]
     assert set(wanted) <= targets
 
 
-def test_each_command_of_koff_is_run_by_a_test() -> None:
+def test_each_command_of_koff_is_run_by_a_test():
     def list_commands(ctx: click.Context, names: tuple[str, ...] = ()) -> Iterator[str]:
         assert isinstance(ctx.command, click.Group)
         for name in ctx.command.list_commands(ctx):
             command = ctx.command.get_command(ctx, name)
-            assert command is not None
             if isinstance(command, click.Group):
                 if command.invoke_without_command:
                     yield " ".join([*names, name])
@@ -184,7 +181,7 @@ def test_each_command_of_koff_is_run_by_a_test() -> None:
         assert any(spoken.search(file.read_text()) for file in files), f"{path} does not run koff {command}"
 
 
-def test_the_check_finds_what_is_wrong() -> None:
+def test_the_check_finds_what_is_wrong():
     for wrong in ("koff lagg", "koff lag --nope", "koff lag --top many", "koff config nope", "koff group"):
         ((_, *words),) = split_commands(wrong)
         with pytest.raises(click.UsageError):

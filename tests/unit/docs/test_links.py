@@ -1,7 +1,5 @@
 """Each link of the pages leads to a file and a heading that are there, and each page is on the site."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ def list_anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_link_leads_somewhere(page: Path) -> None:
+def test_each_link_leads_somewhere(page: Path):
     wrong = []
     for path, anchor in LINK.findall(CODE.sub("", page.read_text())):
         target = (page.parent / path).resolve() if path else page
@@ -41,12 +39,12 @@ def list_pages(nav: Any) -> list[str]:
     return [page for part in parts for page in list_pages(part)]
 
 
-def test_the_site_has_each_page_once() -> None:
+def test_the_site_has_each_page_once():
     nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     assert sorted(list_pages(nav)) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 
 
-def test_the_table_of_pages_has_each_page() -> None:
+def test_the_table_of_pages_has_each_page():
     listed = set(re.findall(r"\]\(([^)]*\.md)\)", (DOCS / "README.md").read_text()))
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if "decisions" not in path.parts}
     assert listed == pages - {"README.md"} | {"decisions/README.md"}

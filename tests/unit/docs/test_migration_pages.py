@@ -1,7 +1,5 @@
 """docs/migration/ names what there is: koff's families and keys, and all families of `compat`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,31 +38,31 @@ def list_settings() -> Iterator[str]:
             yield from list_names(row[1])
 
 
-def test_there_is_a_page_for_each_program() -> None:
+def test_there_is_a_page_for_each_program():
     assert PAGES.keys() == {"burrow", "kminion", "kafka_exporter", "kafka-lag-exporter", "klag-exporter"}
 
 
 @pytest.mark.parametrize("program", PAGES)
-def test_each_family_that_is_named_exists(program: str) -> None:
+def test_each_family_that_is_named_exists(program: str):
     named = set(re.findall(r"koff_[a-z_]+[a-z]", PAGES[program]))
     assert "koff_group_lag" in named
     assert named <= BY_NAME.keys()
 
 
 @pytest.mark.parametrize("exporter", COMPAT_FAMILIES)
-def test_what_compat_serves_is_on_the_page_as_the_same(exporter: str) -> None:
+def test_what_compat_serves_is_on_the_page_as_the_same(exporter: str):
     rows = list(list_rows(exporter, "Metrics"))
     same = [name for row in rows if row[2].startswith("same") for name in list_names(row[0])]
     assert sorted(same) == sorted(family.name for family in COMPAT_FAMILIES[exporter])
 
 
-def test_each_setting_is_an_option_a_path_a_key_or_a_property() -> None:
+def test_each_setting_is_an_option_a_path_a_key_or_a_property():
     keys = {name for name in list_settings() if re.fullmatch("[a-z_]+", name)}
     assert "granularity" in keys
     assert keys <= KEYS
 
 
-def test_librdkafka_knows_each_property() -> None:
+def test_librdkafka_knows_each_property():
     properties = {name for name in list_settings() if "." in name}
     assert "sasl.mechanism" in properties
     assert [name for name in properties if not is_property(name)] == []

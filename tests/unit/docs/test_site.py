@@ -1,7 +1,5 @@
 """What the hooks of the site make of the pages: links out of docs/, and llms.txt."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,24 +19,24 @@ def show(markdown: str, page: str = "faq.md") -> str:
     return site.on_page_markdown(markdown, SimpleNamespace(file=SimpleNamespace(src_uri=page)), CONFIG)
 
 
-def test_a_link_to_a_file_of_the_repository_becomes_its_path() -> None:
+def test_a_link_to_a_file_of_the_repository_becomes_its_path():
     assert show("see [grafana/](../grafana).") == "see `grafana`."
     assert show("by [uPlot](../koff/serve)!") == "by uPlot (`koff/serve` in the repository)!"
     assert show("[make](../../Makefile)", "migration/burrow.md") == "make (`Makefile` in the repository)"
 
 
-def test_other_links_stay() -> None:
+def test_other_links_stay():
     text = "[a](api.md#x) [b](https://example.org/../b) ![c](images/groups.png)"
     assert show(text) == text
     assert show("[steps](../migration.md#step-by-step)", "migration/burrow.md").startswith("[steps](../mig")
 
 
-def test_a_link_to_nothing_ends_the_build() -> None:
+def test_a_link_to_nothing_ends_the_build():
     with pytest.raises(FileNotFoundError, match=r"faq\.md links to nope, which is not there"):
         show("[nope](../nope)")
 
 
-def test_llms_txt_has_a_line_for_each_page_of_the_table() -> None:
+def test_llms_txt_has_a_line_for_each_page_of_the_table():
     page = (ROOT / "docs" / "README.md").read_text()
     lines = site.format_llms_txt(CONFIG, page).splitlines()
     assert lines[:3] == ["# koff", "", "> Lag, and why."]

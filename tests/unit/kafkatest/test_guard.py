@@ -1,7 +1,5 @@
 """Processes of the test kit that are frozen."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -23,7 +21,7 @@ time.sleep(600)
 """
 
 
-def test_a_frozen_process_does_nothing_more() -> None:
+def test_a_frozen_process_does_nothing_more():
     with spawn([sys.executable, "-c", WRITES_IN_A_THREAD], stdout=subprocess.PIPE, bufsize=0) as process:
         try:
             assert process.stdout is not None
@@ -42,7 +40,7 @@ def test_a_frozen_process_does_nothing_more() -> None:
             reap(process)
 
 
-def test_a_process_that_has_ended_is_not_waited_for() -> None:
+def test_a_process_that_has_ended_is_not_waited_for():
     process = spawn([sys.executable, "-c", ""])
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     freeze(process)

@@ -1,7 +1,5 @@
 """The schedule of the demo's incidents."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from itertools import pairwise
 from types import SimpleNamespace

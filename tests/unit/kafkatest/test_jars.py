@@ -7,12 +7,13 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from koff.kafkatest import KafkaTestError, jar_download, jars, kafka_jars, maven
+from tests.http_receiver import HttpReceiver, run_receiver
 
 CONTENTS = {
     "org/apache/kafka/kafka_2.13/1.0/kafka_2.13-1.0.jar": b"broker" * 50_000,
@@ -21,13 +22,14 @@ CONTENTS = {
 BROKER, EPOLL = CONTENTS
 
 
-class Repository:
+class Repository(HttpReceiver):
     """A Maven repository on loopback. `requests` has the path or address of each jar asked for.
 
     The connection ends in the middle of the first `cuts[path]` responses. Responses wait until `resumed`.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.contents = dict(CONTENTS)
         self.cuts: Counter[str] = Counter()
         self.knows_ranges = True
@@ -36,19 +38,9 @@ class Repository:
         self.requests: list[str] = []
         self.ranges: list[str] = []
         self.logins: set[str | None] = set()
-        repository = self
+        self.url = f"{self.address}/maven"
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                repository.respond(self)
-
-            def log_message(self, *_args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/maven"
-
-    def respond(self, handler: BaseHTTPRequestHandler) -> None:
+    def respond(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         path = handler.path.partition("/maven/")[2]
         content = self.contents.get(path)
         if content is None:
@@ -82,15 +74,10 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repo
     monkeypatch.setenv("KOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(jar_download, "_STALLED_S", 0.1)
-    repository = Repository()
-    monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", repository.url)
-    thread = threading.Thread(target=repository.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield repository
-    repository.resumed.set()
-    repository.server.shutdown()
-    thread.join()
-    repository.server.server_close()
+    with run_receiver(Repository()) as repository:
+        monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", repository.url)
+        yield repository
+        repository.resumed.set()
 
 
 def check_whole(folder: Path) -> None:
@@ -100,7 +87,7 @@ def check_whole(folder: Path) -> None:
     assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}.lock"}
 
 
-def test_the_jars_of_the_list_are_fetched_once_with_bytes_told(repository: Repository) -> None:
+def test_the_jars_of_the_list_are_fetched_once_with_bytes_told(repository: Repository):
     lines: list[str] = []
     check_whole(kafka_jars("1.0", lines.append))
     assert lines[0] == "fetching Apache Kafka 1.0: [....................] 0.0 of 0.3 MiB"
@@ -111,7 +98,7 @@ def test_the_jars_of_the_list_are_fetched_once_with_bytes_told(repository: Repos
 
 def test_a_failed_download_is_told_and_the_next_one_fetches_only_the_rest(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setattr(jar_download, "_AT_ONCE", 1)  # the small one comes last
     repository.contents.pop(EPOLL)
     with pytest.raises(
@@ -124,13 +111,13 @@ def test_a_failed_download_is_told_and_the_next_one_fetches_only_the_rest(
     assert len([path for path in repository.requests if BROKER in path]) == 1
 
 
-def test_a_connection_that_is_cut_is_opened_again_and_the_jar_continues(repository: Repository) -> None:
+def test_a_connection_that_is_cut_is_opened_again_and_the_jar_continues(repository: Repository):
     repository.cuts[BROKER] = 2
     check_whole(kafka_jars("1.0"))
     assert repository.ranges == ["bytes=131072-", "bytes=196608-"]  # of 300,000, in pieces of 64 KiB
 
 
-def test_a_repository_without_ranges_sends_the_jar_anew(repository: Repository) -> None:
+def test_a_repository_without_ranges_sends_the_jar_anew(repository: Repository):
     repository.cuts[BROKER], repository.knows_ranges = 1, False
     check_whole(kafka_jars("1.0"))
 
@@ -138,7 +125,7 @@ def test_a_repository_without_ranges_sends_the_jar_anew(repository: Repository) 
 @pytest.mark.parametrize("content", [CONTENTS[BROKER][:1000], b"of another file", CONTENTS[BROKER] + b"more"])
 def test_the_part_that_a_killed_download_left_is_completed_or_replaced(
     repository: Repository, content: bytes
-) -> None:
+):
     part = jars.cache_folder() / "kafka-1.0.part" / Path(BROKER).name
     part.parent.mkdir(parents=True)
     part.write_bytes(content)
@@ -146,7 +133,7 @@ def test_the_part_that_a_killed_download_left_is_completed_or_replaced(
     check_whole(kafka_jars("1.0"))
 
 
-def test_ctrl_c_ends_a_download_while_the_repository_does_not_respond(repository: Repository) -> None:
+def test_ctrl_c_ends_a_download_while_the_repository_does_not_respond(repository: Repository):
     repository.resumed.clear()
 
     def interrupt(line: str) -> None:
@@ -159,9 +146,7 @@ def test_ctrl_c_ends_a_download_while_the_repository_does_not_respond(repository
     check_whole(kafka_jars("1.0"))
 
 
-def test_a_repository_that_stops_responding_is_told(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_that_stops_responding_is_told(repository: Repository, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(maven, "_TIMEOUT_S", 0.2)
     repository.resumed.clear()
     with pytest.raises(
@@ -170,7 +155,7 @@ def test_a_repository_that_stops_responding_is_told(
         kafka_jars("1.0")
 
 
-def test_a_jar_with_another_checksum_is_refused_and_fetched_again(repository: Repository) -> None:
+def test_a_jar_with_another_checksum_is_refused_and_fetched_again(repository: Repository):
     repository.contents[EPOLL] = b"another"
     with pytest.raises(KafkaTestError, match=r"epoll-2-linux-x86_64\.jar came with another content"):
         kafka_jars("1.0")
@@ -179,7 +164,7 @@ def test_a_jar_with_another_checksum_is_refused_and_fetched_again(repository: Re
     check_whole(kafka_jars("1.0"))
 
 
-def test_a_proxy_of_the_environment_is_used(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_used(repository: Repository, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HTTP_PROXY", repository.url.removesuffix("/maven"))
     monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", "http://repository.invalid/maven/")
     check_whole(kafka_jars("1.0"))
@@ -188,7 +173,7 @@ def test_a_proxy_of_the_environment_is_used(repository: Repository, monkeypatch:
 
 def test_a_folder_may_be_the_repository(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+):
     for path, body in CONTENTS.items():
         (tmp_path / "jars" / path).parent.mkdir(parents=True)
         (tmp_path / "jars" / path).write_bytes(body)
@@ -199,7 +184,7 @@ def test_a_folder_may_be_the_repository(
 
 def test_a_mirror_of_settings_xml_is_used_with_its_log_in(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+):
     monkeypatch.delenv("KOFF_MAVEN_REPOSITORY")
     (tmp_path / ".m2").mkdir()
     (tmp_path / ".m2" / "settings.xml").write_text(
@@ -216,7 +201,7 @@ def test_a_mirror_of_settings_xml_is_used_with_its_log_in(
 
 def test_without_a_network_the_error_is_one_line_and_a_filled_cache_is_enough(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", "http://127.0.0.1:1/")
     with pytest.raises(KafkaTestError, match=r"Connection refused.*Check the network, HTTPS_PROXY") as caught:
         kafka_jars("1.0")
@@ -226,12 +211,12 @@ def test_without_a_network_the_error_is_one_line_and_a_filled_cache_is_enough(
     assert kafka_jars("1.0").is_dir()
 
 
-def test_a_version_without_a_list_is_told_with_those_that_have_one(repository: Repository) -> None:
+def test_a_version_without_a_list_is_told_with_those_that_have_one(repository: Repository):
     with pytest.raises(KafkaTestError, match=r"no list of the jars of kafka-0\.9, only of kafka-1\.0:.*libs"):
         kafka_jars("0.9")
 
 
-def test_two_that_ask_at_once_fetch_once(repository: Repository) -> None:
+def test_two_that_ask_at_once_fetch_once(repository: Repository):
     with ThreadPoolExecutor() as pool:
         first, second = pool.map(lambda _: kafka_jars("1.0"), range(2))
     assert first == second
@@ -239,9 +224,7 @@ def test_two_that_ask_at_once_fetch_once(repository: Repository) -> None:
     assert len(repository.requests) == len(CONTENTS)
 
 
-def test_without_jgo_the_error_says_how_to_get_it(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_jgo_the_error_says_how_to_get_it(repository: Repository, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "jgo.constants", None)
     with pytest.raises(KafkaTestError, match=r"pip install 'koff\[demo\]'"):
         kafka_jars("1.0")

@@ -1,7 +1,5 @@
 """A topic is created once, also when librdkafka drops the request."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -35,13 +33,13 @@ class Cluster(KafkaCluster):
 
 
 @pytest.mark.parametrize("results", [(None,), (DROPPED, None), (DROPPED, DROPPED, EXISTS)])
-def test_a_dropped_request_is_sent_again_and_may_have_created_the_topic(results) -> None:
+def test_a_dropped_request_is_sent_again_and_may_have_created_the_topic(results):
     cluster = Cluster(*results)
     assert cluster.create_topic("t") == "t"
     assert cluster.results == []
 
 
 @pytest.mark.parametrize("results", [(EXISTS,), (KafkaError.INVALID_PARTITIONS,)])
-def test_another_error_is_raised_at_once(results) -> None:
+def test_another_error_is_raised_at_once(results):
     with pytest.raises(KafkaException):
         Cluster(*results).create_topic("t")

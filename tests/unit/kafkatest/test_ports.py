@@ -1,7 +1,5 @@
 """Which ports are free for a server."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -9,7 +7,7 @@ import sys
 from koff.kafkatest.ports import free_ports, is_free
 
 
-def test_a_port_is_taken_while_a_server_listens_and_free_again_when_it_has_ended() -> None:
+def test_a_port_is_taken_while_a_server_listens_and_free_again_when_it_has_ended():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         assert not is_free(port)
@@ -20,7 +18,7 @@ def test_a_port_is_taken_while_a_server_listens_and_free_again_when_it_has_ended
     assert is_free(port)
 
 
-def test_two_processes_are_given_no_port_in_common() -> None:
+def test_two_processes_are_given_no_port_in_common():
     command = [
         sys.executable,
         "-c",
@@ -30,8 +28,6 @@ def test_two_processes_are_given_no_port_in_common() -> None:
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
     ):
-        assert one.stdout is not None
-        assert other.stdout is not None
         given = [
             one.stdout.readline().split(),
             other.stdout.readline().split(),
@@ -43,5 +39,5 @@ def test_two_processes_are_given_no_port_in_common() -> None:
     assert len(set().union(*given)) == 900
 
 
-def test_a_port_is_not_given_again_soon() -> None:
+def test_a_port_is_not_given_again_soon():
     assert not set(free_ports(200)) & set(free_ports(200))

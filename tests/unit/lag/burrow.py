@@ -1,7 +1,5 @@
 """Burrow's rules once more, row by row in plain Python, straight from the specification: to compare with."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

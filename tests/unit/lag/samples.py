@@ -1,7 +1,5 @@
 """Samples of groups for the tests of verdicts and causes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

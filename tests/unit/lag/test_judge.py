@@ -1,7 +1,5 @@
 """The verdict on a group, line by line of its rule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Why a row is late, line by line of the table of causes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a group skips, and reads again, if its committed offset is replaced."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """How many members a group should have: by what there is to do, and what members were seen to do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

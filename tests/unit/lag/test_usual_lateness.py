@@ -1,7 +1,5 @@
 """What koff learns of how late a group usually is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

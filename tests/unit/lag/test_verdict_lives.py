@@ -1,7 +1,5 @@
 """Lives of groups whose truth is known, and what the verdicts make of them. `make bench` has all kinds."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When a measured difference between two clocks is corrected."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.duties.end_times import RISE_MS, TOLERANCE_MS, BrokerClock

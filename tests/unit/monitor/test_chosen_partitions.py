@@ -1,7 +1,5 @@
 """Which partitions of the offsets topic are read, if not all."""
 
-from __future__ import annotations
-
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.requests import Topic

@@ -1,7 +1,5 @@
 """The moment that is read: this boot's, or of an unknown boot."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Which rows are withheld, and when koff is ready."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -32,7 +30,8 @@ from koff.serve.metrics.exposition import Exposition
 from koff.tracker import GroupTotal, Tracker
 from koff.tracker.selection import select_groups
 from koff.view.cluster_view import ClusterFacts, ClusterView
-from tests.unit.builders import Share, apply, commit
+from tests.group_records import Share
+from tests.unit.builders import apply, commit
 from tests.unit.serve.views import EVERYTHING
 from tests.unit.tracker.share_groups import share, snapshot_of
 

@@ -1,25 +1,21 @@
 """A topic that koff may not describe any more was not deleted: its rows are unknown, and none is withheld."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from koff.lag import Reason
-from koff.monitor.duties.groups import FetchGroups, GroupsFetched
-from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.groups import FetchGroups
+from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.topics import AGREEING, FetchTopics, TopicList, TopicsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.requests import Polled, Records, Topic
+from koff.monitor.requests import Topic, TopicPartition
 from koff.monitor.workers import Workers, WorkersConf
-from koff.tracker import Group
-from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.rows import PartitionLag
 from koff.view.cluster_view import ClusterFacts
 from tests.unit.builders import commit
+from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 from tests.unit.monitor.fakes import FakeCluster, Inbox
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
 
 END = 100
 TOPIC_IDS = {**IDS, "u": "AAAAAAAAAAAAAAAAAAAAAQ"}
@@ -46,33 +42,23 @@ class Watched(Driven):
     def answer(self) -> None:
         """Responds to all open requests, but not to those for groups."""
         self.report_ends()
-        for ask in self.core.outbox.list_open(FetchOffsets):
-            request, denied = ask.request, "TOPIC_AUTHORIZATION_FAILED"
-            log = 0 if request.kind == "start" else self.commits
-            self.give(
-                OffsetsFetched(
-                    request.id,
-                    {
-                        at: log if at[0] == OFFSETS else denied if at[0] in self.denied else END
-                        for at in request.partitions
-                    },
-                    final=True,
-                )
-            )
+        self.respond_offsets(self.find_offset)
+
+    def find_offset(self, at: TopicPartition, kind: Any) -> int | str:
+        if at[0] == OFFSETS:
+            return 0 if kind == "start" else self.commits
+        return "TOPIC_AUTHORIZATION_FAILED" if at[0] in self.denied else END
 
     def commit(self) -> None:
         """The group commits to both topics."""
-        attempt = self.core.logs.offsets.partitions[0].attempt
         pairs = [commit("a", topic, 0, offset) for topic, offset in self.committed.items()]
-        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         first, self.commits = self.commits, self.commits + 2
-        self.give(Polled(OFFSETS, [Records(0, attempt, keys, values, range(first, first + 2))]))
+        self.poll(*pairs, first=first)
 
     def respond(self) -> None:
         """The coordinator returns the commits to the topics that koff may describe."""
         commits = {("a", topic, 0): at for topic, at in self.committed.items() if topic not in self.denied}
-        request, groups = self.last(FetchGroups), {"a": Group("a")}
-        self.give(GroupsFetched(request.id, CommitColumns.from_offsets(commits), groups))
+        self.respond_groups(commits)
 
     def pass_time(self, seconds: int, *, commits: bool = False, lists: bool = True) -> None:
         for _ in range(seconds):
@@ -86,10 +72,10 @@ class Watched(Driven):
             self.answer()
 
     def rows(self) -> dict[str, PartitionLag]:
-        return {row.topic: row for row in self.core.take_view(self.now()).snapshot.rows()}
+        return {row.topic: row for row in self.take_view().snapshot.rows()}
 
     def find_withheld(self) -> int:
-        return self.core.take_view(self.now()).stats.withheld
+        return self.take_view().stats.withheld
 
 
 @pytest.fixture
@@ -112,7 +98,7 @@ def polled():
 def test_rows_are_unknown_and_not_withheld_although_their_commits_are_newer_than_each_list(log):
     log.denied = frozenset({"u"})
     log.pass_time(90, commits=True)
-    view = log.core.take_view(log.now())
+    view = log.take_view()
     (total,) = view.snapshot.totals()
     assert (log.rows()["t"].lag, log.rows()["u"].reasons) == (50, Reason.END_UNKNOWN)
     assert (view.readiness.ready, view.stats.rows, view.stats.withheld) == (True, 1, 0)
@@ -127,7 +113,7 @@ def test_end_offsets_of_a_topic_that_may_not_be_described_are_not_requested(log)
     log.pass_time(60)
     log.sent.clear()
     log.pass_time(30)
-    asked = {at for r in log.sent if isinstance(r, FetchOffsets) for at in r.partitions}
+    asked = {at for request in log.requests(FetchOffsets) for at in request.partitions}
     assert asked & {("t", 0), ("u", 0)} == {("t", 0)}
 
 

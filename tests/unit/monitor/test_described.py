@@ -1,7 +1,5 @@
 """What coordinators describe, in the tracker: as if the records had built it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ from koff.client.groups.responses import DescribedGroup, DescribedMember
 from koff.monitor.described import build_group
 from koff.records import decode, encode
 from koff.tracker.groups import Group, GroupSubscription, GroupTable, Member
-from tests.unit.builders import Consumer, Held, Share, Streams, gone
+from tests.group_records import Consumer, Held, Share, Streams, gone
 
 A, B = Consumer.places
 IDS = {"a": A, "b": B}

@@ -1,7 +1,5 @@
 """Records are applied once, in order, and not before they may be."""
 
-from __future__ import annotations
-
 from koff.monitor.followed_log import LIVE_S, FollowedLog
 from koff.monitor.plan import Plan, Replay, Seed
 from koff.monitor.requests import Polled, Records, Topic, Watermarks

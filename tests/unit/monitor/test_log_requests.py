@@ -1,10 +1,8 @@
 """What the core requests of internal topics, and what it says about them."""
 
-from __future__ import annotations
-
-from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
+from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.topics import FetchTopics
-from tests.unit.monitor.test_core import OFFSETS, Driven, pass_time
+from tests.unit.monitor.driven import OFFSETS, Driven
 
 
 def bound_requests(driven: Driven) -> int:
@@ -14,8 +12,7 @@ def bound_requests(driven: Driven) -> int:
 def test_bounds_are_requested_again_soon_if_they_failed():
     driven = Driven()
     driven.list_topics(**{OFFSETS: 1})
-    for request in [request for request in driven.sent if isinstance(request, FetchOffsets)]:
-        driven.give(OffsetsFetched(request.id, {(OFFSETS, 0): "LEADER_NOT_AVAILABLE"}, final=True))
+    driven.respond_offsets(lambda at, kind: "LEADER_NOT_AVAILABLE")
     driven.give(None, after_s=1)
     assert bound_requests(driven) == 4
 
@@ -24,6 +21,6 @@ def test_an_id_that_never_gets_a_name_does_not_make_koff_list_topics_all_the_tim
     driven = Driven().read()
     driven.poll(*[(b"", b"")] * 5)
     monkeypatch.setattr(driven.core.tracker, "unnamed_topic_ids", lambda: {"an id"})
-    pass_time(driven, 600)
+    driven.run(600)
     lists = sum(isinstance(request, FetchTopics) for request in driven.sent)
     assert lists < 100  # without share groups every 10 s, and a few more at the beginning

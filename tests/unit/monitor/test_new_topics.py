@@ -1,27 +1,24 @@
 """A topic that was deleted and created again: what is known of the old one is not taken for the new one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from koff.lag import Reason
 from koff.monitor.duties.end_offsets import TIMEOUT_S
-from koff.monitor.duties.groups import FetchGroups, GroupsFetched
+from koff.monitor.duties.groups import FetchGroups
 from koff.monitor.duties.loading import Load, Loaded
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecord, FirstRecordsRead, ReadFirstRecords
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.requests import Polled, Records, Topic
-from koff.tracker import Group, State, Tracker
-from koff.tracker.commit_columns import CommitColumns
+from koff.monitor.requests import Topic, TopicPartition
+from koff.tracker import State, Tracker
 from koff.tracker.rows import PartitionLag
 from koff.tracker.saved_ends import save_ends
 from koff.tracker.topic_ids import fold_topic_id
 from tests.unit.builders import commit
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 
 OLD, NEW = IDS["t"], "AAAAAAAAAAAAAAAAAAAAAQ"
 T0 = ("t", 0)
@@ -45,17 +42,16 @@ class Watched(Driven):
     def answer(self, *, without: tuple[str, ...] = ()) -> None:
         """Responds to the open requests for offsets, but not to those of the kinds in `without`."""
         self.report_ends()
-        for ask in self.core.outbox.list_open(FetchOffsets):
-            if str(ask.request.kind) not in without:
-                self.respond(ask.request)
+        self.respond_offsets(
+            lambda at, kind: None if str(kind) in without else self.find_offset(at, str(kind))
+        )
+
+    def find_offset(self, at: TopicPartition, kind: str) -> int:
+        of_log = {"start": 0, "stable": self.log_end, "end": self.log_end}
+        return (of_log if at[0] == OFFSETS else self.bounds).get(kind, -1)
 
     def respond(self, request: FetchOffsets) -> None:
-        of_log = {"start": 0, "stable": self.log_end, "end": self.log_end}
-        kind = str(request.kind)
-        offsets = {
-            at: of_log.get(kind, -1) if at[0] == OFFSETS else self.bounds.get(kind, -1)
-            for at in request.partitions
-        }
+        offsets = {at: self.find_offset(at, str(request.kind)) for at in request.partitions}
         self.give(OffsetsFetched(request.id, offsets, final=True))
 
     def pass_time(self, seconds: int, *, without: tuple[str, ...] = ()) -> None:
@@ -66,7 +62,7 @@ class Watched(Driven):
             self.answer(without=without)
 
     def row(self) -> PartitionLag:
-        (row,) = self.core.take_view(self.now()).snapshot.rows()
+        (row,) = self.take_view().snapshot.rows()
         return row
 
     def open_requests(self, kind: str) -> list[FetchOffsets]:
@@ -191,7 +187,7 @@ def test_a_saved_history_is_restored_only_if_the_topic_has_the_same_id(saved_id,
     driven.give(Loaded(driven.last(Load).id, {}, ends, Moment(0, 990_000)))
     known = save_ends(driven.core.tracker.partitions).facts["topic_names"]
     assert known == (["t"] if is_restored else [])
-    assert "saved end offsets are not used" not in [event.text for event in driven.core.take_events()]
+    assert "saved end offsets are not used" not in driven.take_texts()
 
 
 def test_a_saved_history_is_dropped_if_a_later_list_shows_another_topic():
@@ -220,9 +216,8 @@ def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_ne
     watched.give(None, after_s=0.5)
     part = watched.core.logs.offsets.partitions[0]
     part.caught_up_s = None  # as after an election: what is read now was written at any time
-    key, value = commit("a", "t", 0, 55)
     watched.log_end = 6
-    watched.give(Polled(OFFSETS, [Records(0, part.attempt, [key], [value], range(5, 6))]))
+    watched.poll(commit("a", "t", 0, 55), first=5)
     assert watched.row().reasons == Reason.END_NOT_CURRENT
     for _ in range(8):  # well before the next list is due
         watched.pass_time(1)
@@ -232,13 +227,9 @@ def test_commits_of_the_history_to_a_topic_that_was_gone_are_withheld_until_a_ne
 def test_a_coordinator_that_has_the_id_of_a_deleted_topic_does_not_replace_that_of_the_present_one():
     driven = Driven(source="coordinators")
     driven.list_topics(**{OFFSETS: 1, "t": 1})
-    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
-        driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
-    while not driven.core.outbox.has(FetchGroups):
-        driven.give(None, after_s=1)
-    commits = CommitColumns.from_offsets({("a", "t", 0): 5})
-    fetched = GroupsFetched(driven.last(FetchGroups).id, commits, {"a": Group("a")}, topic_ids={"t": NEW})
-    driven.give(fetched)
+    driven.respond_offsets(lambda at, kind: 0)
+    driven.wait_for(FetchGroups)
+    driven.respond_groups({("a", "t", 0): 5}, topic_ids={"t": NEW})
     snapshot = driven.core.tracker.take_snapshot()
     assert snapshot.partitions.topic_id.tolist() == [fold_topic_id(IDS["t"])]
     assert snapshot.topic_names[NEW] == "t"

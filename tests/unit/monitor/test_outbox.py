@@ -1,7 +1,5 @@
 """When the cluster counts as lost, and which error is shown."""
 
-from __future__ import annotations
-
 from koff.monitor.outbox import Outbox
 from tests.unit.monitor.fakes import at
 

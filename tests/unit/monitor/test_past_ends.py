@@ -1,7 +1,5 @@
 """Offsets by time: few requests find how old each uncommitted record is, on a simulated log of records."""
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_left
 

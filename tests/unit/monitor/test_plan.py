@@ -1,7 +1,5 @@
 """Each partition starts in its own way."""
 
-from __future__ import annotations
-
 from koff.monitor.moment import Moment
 from koff.monitor.plan import Bounds, Plan, Replay, Resume, Seed, Way, plan_start
 from koff.monitor.saved import Saved

@@ -1,13 +1,11 @@
 """Which brokers are there: any of them is asked when one does not respond, and another cluster is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
 from koff.monitor.requests import Failed, Topic
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 
 
 def test_a_cluster_that_was_built_again_has_its_new_id_as_its_name():
@@ -17,7 +15,7 @@ def test_a_cluster_that_was_built_again_has_its_new_id_as_its_name():
         request, topics = driven.last(FetchTopics), {OFFSETS: Topic(IDS[OFFSETS], 1)}
         driven.give(TopicsFetched(request.id, topics, cluster_id=cluster_id))
         driven.give(None, after_s=60.0)
-        return driven.core.take_view(driven.now()).cluster
+        return driven.take_view().cluster
 
     assert list_topics("before") == "before"
     assert [event for event in driven.core.take_events() if "another cluster" in event.text] == []

@@ -1,7 +1,5 @@
 """How often a failure that repeats is logged, and when it is tried again."""
 
-from __future__ import annotations
-
 from koff.monitor.run import RepeatedFailure
 
 

@@ -1,7 +1,5 @@
 """When a saved state may be resumed: never if something that it missed may be gone."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

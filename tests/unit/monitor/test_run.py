@@ -1,7 +1,5 @@
 """A monitor without a cluster: it says why it is not ready, and stops when it is told to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The folder of saved state: what was written comes back, and nothing else ever does."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib
@@ -34,7 +32,7 @@ from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State, Tracker
 from koff.tracker.saved_ends import save_ends
-from tests.unit.builders import apply, classic_group, commit
+from tests.unit.builders import apply, classic_group, commit, save
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
 HOUR_S = 3600
@@ -52,9 +50,7 @@ def a_state(size: int = 3, seed: int = 0) -> State:
     pairs = [commit(f"g{seed}", "größer", p, p + seed) for p in range(size)]
     pairs.append(classic_group(f"g{seed}", {"client": b""}))
     apply(tracker, *pairs)
-    state = tracker.save_partition(0)
-    assert state is not None
-    return state
+    return save(tracker)
 
 
 def same(one: State, other: State) -> bool:
@@ -72,6 +68,13 @@ def loaded(path: Path, origin: Origin = ORIGIN) -> dict[int, Saved | str]:
 
 def one(path: Path, origin: Origin = ORIGIN) -> Saved | str:
     return loaded(path, origin)[1]
+
+
+def refusal(path: Path, origin: Origin = ORIGIN) -> str:
+    """Why the file of partition 1 is not used."""
+    found = one(path, origin)
+    assert isinstance(found, str)
+    return found
 
 
 def saved(path: Path, *, size: int = 3) -> Path:
@@ -109,9 +112,7 @@ def test_every_truncation_is_refused_with_a_reason(tmp_path):
     whole = file.read_bytes()
     for size in range(len(whole)):
         file.write_bytes(whole[:size])
-        found = one(tmp_path)
-        assert isinstance(found, str), size
-        assert "truncated" in found
+        assert "truncated" in refusal(tmp_path), size
 
 
 def test_a_flipped_bit_anywhere_is_refused_with_a_reason(tmp_path):
@@ -119,9 +120,8 @@ def test_a_flipped_bit_anywhere_is_refused_with_a_reason(tmp_path):
     whole = file.read_bytes()
     for at in range(len(whole)):
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
-        found = one(tmp_path)
-        assert isinstance(found, str), at
-        assert found.startswith(("it is damaged", "it is truncated", "it is not", "it has format"))
+        why = ("it is damaged", "it is truncated", "it is not", "it has format")
+        assert refusal(tmp_path).startswith(why), at
 
 
 def test_bytes_behind_the_end_and_bytes_of_something_else_are_refused(tmp_path):
@@ -134,9 +134,7 @@ def test_bytes_behind_the_end_and_bytes_of_something_else_are_refused(tmp_path):
         (b"#!/bin/sh\necho this is no state of anybody's\n", "not a state of koff's"),
     ):
         file.write_bytes(content)
-        found = one(tmp_path)
-        assert isinstance(found, str)
-        assert reason in found
+        assert reason in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -157,9 +155,7 @@ def test_bytes_behind_the_end_and_bytes_of_something_else_are_refused(tmp_path):
 )
 def test_a_sound_file_with_a_head_that_makes_no_sense_is_refused(tmp_path, head):
     write_sound_file(saved(tmp_path), head)
-    found = one(tmp_path)
-    assert isinstance(found, str)
-    assert found.startswith("it is damaged: ")
+    assert refusal(tmp_path).startswith("it is damaged: ")
 
 
 @pytest.mark.parametrize(
@@ -186,9 +182,7 @@ def test_a_sound_file_with_a_head_that_makes_no_sense_is_refused(tmp_path, head)
 def test_a_sound_file_with_a_field_that_makes_no_sense_is_refused(tmp_path, change):
     file = saved(tmp_path)
     write_sound_file(file, json.dumps(read_head(file) | change).encode())
-    found = one(tmp_path)
-    assert isinstance(found, str), change
-    assert found.startswith("it is damaged: ")
+    assert refusal(tmp_path).startswith("it is damaged: ")
 
 
 def read_head(file: Path) -> dict[str, Any]:
@@ -257,8 +251,7 @@ def test_a_huge_file_is_checked_in_little_memory(tmp_path):
 )
 def test_the_state_of_another_cluster_or_topic_is_refused(tmp_path, field, value):
     saved(tmp_path)
-    found = one(tmp_path, dataclasses.replace(ORIGIN, **{field: value}))
-    assert isinstance(found, str)
+    found = refusal(tmp_path, dataclasses.replace(ORIGIN, **{field: value}))
     assert f"{value!r}" in found
     assert field.replace("_", " ") in found
 
@@ -266,9 +259,7 @@ def test_the_state_of_another_cluster_or_topic_is_refused(tmp_path, field, value
 def test_a_state_of_another_schema_is_refused(tmp_path, monkeypatch):
     saved(tmp_path)
     monkeypatch.setattr(statedir, "STATE_SCHEMA", [99, 1])
-    found = one(tmp_path)
-    assert isinstance(found, str)
-    assert "this koff reads [99, 1]" in found
+    assert "this koff reads [99, 1]" in refusal(tmp_path)
 
 
 def test_a_file_of_another_partition_under_this_ones_name_is_refused(tmp_path):
@@ -361,7 +352,7 @@ def test_an_index_that_makes_no_sense_gives_one_line(tmp_path, known):
 
 def some_ends() -> State:
     tracker = Tracker()
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    apply(tracker, commit("g", "t", 0, 1))
     tracker.add_samples(ends={("t", 0): 5}, at_ms=NOW.wall_ms)
     return save_ends(tracker.partitions)
 
@@ -494,22 +485,18 @@ def test_a_disk_that_fails_at_any_step_of_a_save_gives_an_error_with_the_cause(
 ):
     file = saved(tmp_path)
     before = file.read_bytes()
-    calls = [
-        lambda folder: folder.save(ORIGIN, Saved(1, 11, -1, NOW, a_state(5))),
-        lambda folder: folder.save_file("ends", ORIGIN, some_ends(), stamp=NOW),
-        lambda folder: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
-    ]
+    *calls, _forget = list_writes(StateDir(tmp_path))
     with monkeypatch.context() as patch:
         patch.setattr(os, function, failing(fault))
         for call in calls:
             with pytest.raises(KoffError) as raised:
-                call(StateDir(tmp_path))
+                call()
             assert os.strerror(fault) in str(raised.value)
             assert str(tmp_path) in str(raised.value)
     assert list(tmp_path.iterdir()) == [file]
     assert file.read_bytes() == before
     for call in calls:
-        call(StateDir(tmp_path))
+        call()
     assert {found.name for found in tmp_path.iterdir()} == {"partition-00001", "ends", "index"}
 
 

@@ -1,7 +1,5 @@
 """For how long a view is shared."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.loop import CREDIT_S, FRESH_S, LONGEST_FRESH_S, PART, ViewBudget

@@ -1,7 +1,5 @@
 """The configuration of the core, from that of a monitor."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.client import ClusterConf

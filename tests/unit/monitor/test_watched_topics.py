@@ -1,7 +1,5 @@
 """The topics whose offsets are requested although no group reads them."""
 
-from __future__ import annotations
-
 from koff.monitor.duties.offsets import FetchOffsets
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
@@ -10,7 +8,7 @@ from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Rule, ShownNames
 from tests.unit.builders import commit
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, answer_offsets
+from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 
 INTERNAL = {OFFSETS: Topic(IDS[OFFSETS], 1), "__share_group_state": Topic("AAAAAAAAAAAAAAAAAAAAAw", 1)}
 T, IDLE = Topic(IDS["t"], 1), Topic("AAAAAAAAAAAAAAAAAAAABA", 2)
@@ -24,17 +22,13 @@ class Watching(Driven):
         super().__init__(watches_all=watches_all, display=Display(names))
         self.listed = {**INTERNAL, "t": T, "idle": IDLE}
         self.list_topics()
-        self.answer()
+        self.respond_log_end()
         self.give(Failed(self.last(FetchTopicConfigs).id, "may not be asked"))
         self.poll(*[commit("other", "t", 0, number) for number in range(5)])
         self.pass_time(8)
 
     def list_topics(self, **_: int) -> None:
         self.give(TopicsFetched(self.last(FetchTopics).id, self.listed))
-
-    def answer(self) -> None:
-        for kind, offset in (("start", 0), ("stable", 5), ("end", 5)):
-            answer_offsets(self, kind, offset)
 
     def pass_time(self, seconds: int) -> set[tuple[str, int]]:
         """Time passes. Returns the partitions whose end offsets are requested, but for internal topics."""
@@ -43,13 +37,13 @@ class Watching(Driven):
             self.give(None, after_s=1)
             if self.core.outbox.has(FetchTopics):
                 self.list_topics()
-            self.answer()
+            self.respond_log_end()
         new = [each for each in self.sent[before:] if isinstance(each, FetchOffsets) and each.kind == "end"]
         return {at for each in new for at in each.partitions if at[0] not in INTERNAL}
 
     def render(self) -> str:
         exposition = Exposition(MetricsConf(families=("all",)))
-        return b"".join(exposition.render_chunks(self.core.take_view(self.now()))).decode()
+        return b"".join(exposition.render_chunks(self.take_view())).decode()
 
 
 def test_offsets_of_all_topics_but_those_that_koff_reads_itself_are_requested_and_served():

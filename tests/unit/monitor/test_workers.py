@@ -1,7 +1,5 @@
 """The threads that carry out requests: a hanging one delays no other, and every request has a result."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -40,7 +38,7 @@ from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.saved_ends import save_ends
 from koff.view.cluster_view import ClusterFacts, TopicFacts
-from tests.unit.builders import apply, commit
+from tests.unit.builders import apply, commit, save
 from tests.unit.monitor.fakes import FakeCluster, Inbox
 
 ORIGIN = Origin("cluster", "__consumer_offsets", "AAAAAAAAAAAAAAAAAAAAAQ", 3)
@@ -596,16 +594,10 @@ def write_or_load(state_dir: StateDir, request: Request) -> Result | None:
     return carry_out(request, make_workers(FakeCluster(), Inbox(), state_dir=state_dir))
 
 
-def make_state() -> State:
+def saving(request_id: int = 1, partition: int = 1) -> Save:
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 5))
-    state = tracker.save_partition(0)
-    assert state is not None
-    return state
-
-
-def save(request_id: int = 1, partition: int = 1, position: int = 5) -> Save:
-    return Save(request_id, ORIGIN, Saved(partition, position, 3, NOW, make_state()))
+    return Save(request_id, ORIGIN, Saved(partition, 5, 3, NOW, save(tracker)))
 
 
 def load(state_dir: StateDir) -> Loaded:
@@ -617,7 +609,7 @@ def load(state_dir: StateDir) -> Loaded:
 
 def test_what_was_saved_is_loaded(state_dir):
     later = NOW._replace(at_s=NOW.at_s + 10)
-    assert write_or_load(state_dir, save()) == Done(1)
+    assert write_or_load(state_dir, saving()) == Done(1)
     assert write_or_load(state_dir, SaveIndex(2, ORIGIN, {1: (5, later)}, later)) == Done(2)
     assert write_or_load(
         state_dir, SaveFile(3, "ends", ORIGIN, NOW, save_ends(Tracker().partitions, 0))
@@ -634,7 +626,7 @@ def test_what_was_saved_is_loaded(state_dir):
 
 def test_what_was_forgotten_is_not_loaded(state_dir):
     for partition in (0, 1):
-        write_or_load(state_dir, save(partition=partition))
+        write_or_load(state_dir, saving(partition=partition))
     assert write_or_load(state_dir, ForgetSaved(2, frozenset({1, 2}))) == Done(2)
     assert [isinstance(found, Saved) for found in load(state_dir).partitions.values()] == [True, False, False]
 
@@ -642,8 +634,8 @@ def test_what_was_forgotten_is_not_loaded(state_dir):
 def test_a_folder_that_is_gone_is_made_again_and_that_is_said(state_dir):
     shutil.rmtree(state_dir.path)
     with capture_logs() as logs:
-        assert write_or_load(state_dir, save(1)) == Done(1, is_emptied=True)
-        assert write_or_load(state_dir, save(2)) == Done(2)
+        assert write_or_load(state_dir, saving(1)) == Done(1, is_emptied=True)
+        assert write_or_load(state_dir, saving(2)) == Done(2)
     path = str(state_dir.path)
     assert [line["path"] for line in logs if "was removed" in line["event"]] == [path]
     assert isinstance(load(state_dir).partitions[1], Saved)

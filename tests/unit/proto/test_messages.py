@@ -1,7 +1,5 @@
 """Record batches and message sets as Python objects. tests/integration compares them with Kafka's code."""
 
-from __future__ import annotations
-
 import dataclasses
 import struct
 import zlib
@@ -45,20 +43,20 @@ def placed(batch: Batch) -> Batch:
 
 
 @given(st.lists(batches, max_size=3))
-def test_what_is_written_is_read_again(some: list[Batch]) -> None:
+def test_what_is_written_is_read_again(some: list[Batch]):
     data = b"".join(map(encode_batch, some))
     assert list(decode_batches(data)) == [placed(batch) for batch in some]
 
 
 @given(batches, st.data())
-def test_a_batch_that_is_cut_off_is_left_out(batch: Batch, data: st.DataObject) -> None:
+def test_a_batch_that_is_cut_off_is_left_out(batch: Batch, data: st.DataObject):
     whole = encode_batch(batch)
     cut = data.draw(st.integers(0, len(whole) - 1))
     assert len(list(decode_batches(whole + whole[:cut]))) == 1
 
 
 @given(batches, st.data())
-def test_a_changed_byte_is_found(batch: Batch, data: st.DataObject) -> None:
+def test_a_changed_byte_is_found(batch: Batch, data: st.DataObject):
     whole = bytearray(encode_batch(batch))
     at = data.draw(st.integers(16, len(whole) - 1))  # offset, size and epoch are not part of the checksum
     whole[at] ^= data.draw(st.integers(1, 255))
@@ -67,7 +65,7 @@ def test_a_changed_byte_is_found(batch: Batch, data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_batches_or_malformed(data: bytes) -> None:
+def test_any_bytes_are_batches_or_malformed(data: bytes):
     for checked in (data, with_checksum(data)):
         try:
             list(decode_batches(checked))
@@ -82,7 +80,7 @@ def with_checksum(data: bytes) -> bytes:
     return struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
 
 
-def test_the_batches_before_a_damaged_one_are_read() -> None:
+def test_the_batches_before_a_damaged_one_are_read():
     batches = decode_batches(ONE + ONE[:-1] + b"\xff")
     assert next(batches).records[0].value == b"value"
     with pytest.raises(Malformed, match=f"the batch at position {len(ONE)}: the checksum is wrong"):
@@ -90,14 +88,14 @@ def test_the_batches_before_a_damaged_one_are_read() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_a_batch_that_unpacks_to_more_than_the_limit_is_refused(codec: Codec) -> None:
+def test_a_batch_that_unpacks_to_more_than_the_limit_is_refused(codec: Codec):
     bomb = encode_batch(Batch((Record(bytes(1 << 20)),), codec))
     assert len(bomb) < 1 << 17
     with pytest.raises(Malformed):
         list(decode_batches(bomb, limit=1 << 18))
 
 
-def test_only_batches_of_format_2_with_records_are_written() -> None:
+def test_only_batches_of_format_2_with_records_are_written():
     with pytest.raises(Malformed, match="format 1"):
         encode_batch(Batch((Record(b""),), magic=1))
     with pytest.raises(Malformed, match="without records"):

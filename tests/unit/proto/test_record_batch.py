@@ -57,13 +57,13 @@ def test_a_batch_with_one_wrong_length_is_bad(size):
     "number",
     [0, -1, 1, 63, 64, -64, -65, 2**31, -(2**31), 2**55 - 1, -(2**55), 2**55, 2**62, 2**63 - 1, -(2**63)],
 )
-def test_varints_of_any_length_are_read(number: int) -> None:
+def test_varints_of_any_length_are_read(number: int):
     written = varint(number)
     data = np.frombuffer(written + b"\xff" * 9, np.uint8)
     found, behind, ok = record_batch.read_varints(data, np.array([0]))
     assert (found[0], behind[0], ok[0]) == (number, len(written), True)
 
 
-def test_a_varint_without_an_end_is_none() -> None:
+def test_a_varint_without_an_end_is_none():
     _, _, ok = record_batch.read_varints(np.frombuffer(b"\xff" * 20, np.uint8), np.array([0, 3]))
     assert not ok.any()

@@ -1,7 +1,5 @@
 """Frames, headers, requests and responses: what a client encodes, a broker decodes, and vice versa."""
 
-from __future__ import annotations
-
 import struct
 from datetime import timedelta
 from typing import Any
@@ -37,7 +35,7 @@ def versions_request(version: int) -> Any:
 
 
 @pytest.mark.parametrize("version", kio_versions(Api.API_VERSIONS))
-def test_a_request_and_its_response_arrive_in_every_version(version: int) -> None:
+def test_a_request_and_its_response_arrive_in_every_version(version: int):
     request = versions_request(version)
     encoded = encode_request(request)
     header, received = decode_request(unframe(encoded.encode_frame(7, "a-client")))
@@ -50,7 +48,7 @@ def test_a_request_and_its_response_arrive_in_every_version(version: int) -> Non
     assert decode_response(unframe(encode_response(response, header.correlation)), encoded) == (7, response)
 
 
-def test_structs_are_built_in_the_version_of_their_request() -> None:
+def test_structs_are_built_in_the_version_of_their_request():
     topic = build_struct(Api.METADATA, 12, "MetadataRequestTopic", name="orders", topic_id=None)
     request = build_request(
         Api.METADATA,
@@ -63,26 +61,26 @@ def test_structs_are_built_in_the_version_of_their_request() -> None:
     assert received.topics[0].name == "orders"
 
 
-def test_the_api_keys_are_those_of_kio() -> None:
+def test_the_api_keys_are_those_of_kio():
     for api in Api:
         assert kio_versions(api)
 
 
 @given(st.lists(st.binary(max_size=50), max_size=5), st.integers(1, 20))
-def test_frames_are_cut_however_the_stream_arrives(frames: list[bytes], step: int) -> None:
+def test_frames_are_cut_however_the_stream_arrives(frames: list[bytes], step: int):
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
     reader = Frames()
     found = [frame for at in range(0, len(stream), step) for frame in reader.feed(stream[at : at + step])]
     assert found == frames
 
 
-def test_a_stream_of_another_protocol_is_refused() -> None:
+def test_a_stream_of_another_protocol_is_refused():
     with pytest.raises(Malformed, match="not Kafka's protocol"):
         list(Frames().feed(b"HTTP/1.1 400 Bad Request"))
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_request_or_malformed(data: bytes) -> None:
+def test_any_bytes_are_a_request_or_malformed(data: bytes):
     for frame in (data, struct.pack(">hhi", 18, 3, 1) + data):
         try:
             decode_request(frame)
@@ -91,14 +89,14 @@ def test_any_bytes_are_a_request_or_malformed(data: bytes) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_response_or_malformed(data: bytes) -> None:
+def test_any_bytes_are_a_response_or_malformed(data: bytes):
     try:
         decode_response(data, encode_request(versions_request(3)))
     except Malformed:
         pass
 
 
-def test_a_version_that_kio_has_not_is_malformed() -> None:
+def test_a_version_that_kio_has_not_is_malformed():
     with pytest.raises(Malformed, match="METADATA in version 99"):
         decode_request(struct.pack(">hhih", 3, 99, 1, -1))
 

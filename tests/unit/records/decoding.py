@@ -48,3 +48,9 @@ def golden(name: str) -> list[dict[str, Any]]:
 def key_and_value(case: dict[str, Any]) -> tuple[bytes, bytes | None]:
     value = case["value_hex"]
     return bytes.fromhex(case["key_hex"]), None if value is None else bytes.fromhex(value)
+
+
+def golden_messages(topic: str = "__consumer_offsets") -> list[DecodedMessage]:
+    """What a broker wrote, in log order, one partition after the other."""
+    read = decode if topic == "__consumer_offsets" else decode_share_state
+    return [read(*key_and_value(case)) for case in golden("golden") if case["topic"] == topic]

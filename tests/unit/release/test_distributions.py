@@ -1,7 +1,5 @@
 """What is in wheel and sdist."""
 
-from __future__ import annotations
-
 import email
 import subprocess
 import tarfile
@@ -51,14 +49,12 @@ def metadata(distributions: Distributions, info: str) -> Message:
         return email.message_from_bytes(wheel.read(f"{info}/METADATA"))
 
 
-def test_the_names_of_the_files_have_the_version(distributions: Distributions) -> None:
+def test_the_names_of_the_files_have_the_version(distributions: Distributions):
     assert distributions.wheel.name == f"koff-{VERSION}-py3-none-any.whl"
     assert distributions.sdist.name == f"koff-{VERSION}.tar.gz"
 
 
-def test_the_wheel_has_each_file_of_the_package_and_the_licence(
-    distributions: Distributions, info: str
-) -> None:
+def test_the_wheel_has_each_file_of_the_package_and_the_licence(distributions: Distributions, info: str):
     with zipfile.ZipFile(distributions.wheel) as wheel:
         names = set(wheel.namelist())
         assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
@@ -70,7 +66,7 @@ def test_the_wheel_has_each_file_of_the_package_and_the_licence(
     assert {name for name in names if not name.startswith(info)} == list_source_files("koff")
 
 
-def test_the_sdist_has_the_whole_source_tree_and_nothing_else(distributions: Distributions) -> None:
+def test_the_sdist_has_the_whole_source_tree_and_nothing_else(distributions: Distributions):
     """Distributors run the tests, which read also docs/, deploy/ and the Makefile: 2 MB in all."""
     with tarfile.open(distributions.sdist) as sdist:
         names = {member.name.removeprefix(f"koff-{VERSION}/") for member in sdist if not member.isdir()}
@@ -78,14 +74,14 @@ def test_the_sdist_has_the_whole_source_tree_and_nothing_else(distributions: Dis
     assert distributions.sdist.stat().st_size < 5e6
 
 
-def test_the_sdist_gives_the_same_wheel(distributions: Distributions, tmp_path: Path) -> None:
+def test_the_sdist_gives_the_same_wheel(distributions: Distributions, tmp_path: Path):
     with tarfile.open(distributions.sdist) as sdist:
         sdist.extractall(tmp_path, filter="data")
     again = build_distributions(tmp_path / "dist", source=tmp_path / f"koff-{VERSION}")
     assert again.wheel.read_bytes() == distributions.wheel.read_bytes()
 
 
-def test_the_metadata_says_what_koff_is_and_needs(metadata: Message) -> None:
+def test_the_metadata_says_what_koff_is_and_needs(metadata: Message):
     assert (metadata["Name"], metadata["Version"]) == ("koff", VERSION)
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["License-Expression"] == "Apache-2.0"

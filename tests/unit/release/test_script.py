@@ -1,7 +1,5 @@
 """The script that says whether the source tree may be released."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -71,13 +69,13 @@ def run(tree: Path, *args: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_tree_where_everything_agrees_may_be_released(tree: Path) -> None:
+def test_a_tree_where_everything_agrees_may_be_released(tree: Path):
     assert run(tree, "check") == (0, "")
     assert run(tree, "check", "--tag", "v1.2.0") == (0, "")
 
 
 @pytest.mark.parametrize("tag", ["v1.2.1", "1.2.0", "v1.2", "v1.2.0-rc1"])
-def test_a_tag_must_be_that_of_the_version(tree: Path, tag: str) -> None:
+def test_a_tag_must_be_that_of_the_version(tree: Path, tag: str):
     assert run(tree, "check", "--tag", tag) == (1, f"the tag is {tag}, but koff/version.py has 1.2.0\n")
 
 
@@ -119,28 +117,28 @@ def test_a_tag_must_be_that_of_the_version(tree: Path, tag: str) -> None:
         ),
     ],
 )
-def test_what_does_not_agree_is_named(tree: Path, name: str, old: str, new: str, why: str) -> None:
+def test_what_does_not_agree_is_named(tree: Path, name: str, old: str, new: str, why: str):
     change(tree, name, old, new)
     code, output = run(tree, "check")
     assert code == 1
     assert why in output
 
 
-def test_what_is_not_committed_is_named(tree: Path) -> None:
+def test_what_is_not_committed_is_named(tree: Path):
     (tree / "scratch.txt").write_text("")
     assert run(tree, "check") == (1, "not committed: scratch.txt\n")
 
 
-def test_the_notes_are_the_section_of_the_version_alone(tree: Path) -> None:
+def test_the_notes_are_the_section_of_the_version_alone(tree: Path):
     assert run(tree, "notes") == (0, "### Added\n\n- A thing.\n")
 
 
-def test_without_a_section_there_are_no_notes(tree: Path) -> None:
+def test_without_a_section_there_are_no_notes(tree: Path):
     change(tree, "koff/version.py", "1.2.0", "1.3.0")
     assert run(tree, "notes") == (1, "CHANGELOG.md says nothing about 1.3.0\n")
 
 
-def test_chart_and_manifests_have_the_version_between_releases_too() -> None:
+def test_chart_and_manifests_have_the_version_between_releases_too():
     """What else `check` says here depends on whether a release is being prepared."""
     output = run(ROOT, "check")[1]
     assert not re.search(r"Chart\.yaml has|has the image", output), output
@@ -150,7 +148,7 @@ def test_chart_and_manifests_have_the_version_between_releases_too() -> None:
     assert VERSION in (ROOT / "koff" / "version.py").read_text()
 
 
-def test_a_library_whose_licence_is_not_known_or_forbids_it_is_named(tree: Path) -> None:
+def test_a_library_whose_licence_is_not_known_or_forbids_it_is_named(tree: Path):
     sbom = tree / "sbom.json"
     components = [
         {"name": "a", "version": "1", "licenses": [{"license": {"id": "MIT"}}]},
@@ -169,7 +167,7 @@ def test_a_library_whose_licence_is_not_known_or_forbids_it_is_named(tree: Path)
     assert run(tree, "licences", str(sbom))[0] == 0
 
 
-def test_a_build_that_differs_is_named_and_koff_builds_alike(tree: Path) -> None:
+def test_a_build_that_differs_is_named_and_koff_builds_alike(tree: Path):
     (tree / "hatchling").mkdir()
     (tree / "hatchling" / "__init__.py").touch()
     (tree / "hatchling" / "__main__.py").write_text(

@@ -1,7 +1,5 @@
 """GitHub's workflows: they call what there is, with no more rights than necessary."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator
@@ -49,7 +47,7 @@ def list_permissions(job: dict[str, Any]) -> set[str]:
     return {f"{name}: {value}" for name, value in job.get("permissions", {}).items()}
 
 
-def test_the_workflows_call_targets_of_the_makefile() -> None:
+def test_the_workflows_call_targets_of_the_makefile():
     called = set(list_called_targets())
     assert called <= TARGETS
     assert called >= {
@@ -63,7 +61,7 @@ def test_the_workflows_call_targets_of_the_makefile() -> None:
     }
 
 
-def test_each_python_that_koff_names_is_tested() -> None:
+def test_each_python_that_koff_names_is_tested():
     text = (ROOT / "pyproject.toml").read_text()
     named = set(re.findall(r"Programming Language :: Python :: (3\.\d+)", text))
     tested = set(re.findall(r"\b3\.\d+\b", (FOLDER / "ci.yml").read_text()))
@@ -71,7 +69,7 @@ def test_each_python_that_koff_names_is_tested() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_job_ends_and_its_scripts_can_be_parsed(job: dict[str, Any]) -> None:
+def test_a_job_ends_and_its_scripts_can_be_parsed(job: dict[str, Any]):
     if "uses" in job:  # the jobs of another workflow
         assert (ROOT / job["uses"]).is_file()
         return
@@ -84,21 +82,21 @@ def test_a_job_ends_and_its_scripts_can_be_parsed(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_checkout_leaves_no_token_for_the_scripts(job: dict[str, Any]) -> None:
+def test_a_checkout_leaves_no_token_for_the_scripts(job: dict[str, Any]):
     for step in job.get("steps", ()):
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_an_action_is_named_by_its_commit(name: str) -> None:
+def test_an_action_is_named_by_its_commit(name: str):
     used = re.findall(r"uses: (.+)", (FOLDER / f"{name}.yml").read_text())
     assert used
     for action in used:
         assert action.startswith("./") or PINNED.fullmatch(action), action
 
 
-def test_only_jobs_that_publish_may_write() -> None:
+def test_only_jobs_that_publish_may_write():
     assert list_permissions(WORKFLOWS["ci"]) == {"contents: read"}
     assert not any("permissions" in job for job in WORKFLOWS["ci"]["jobs"].values())
     release = WORKFLOWS["release"]
@@ -112,7 +110,7 @@ def test_only_jobs_that_publish_may_write() -> None:
     }
 
 
-def test_a_release_publishes_only_what_was_checked_and_tested() -> None:
+def test_a_release_publishes_only_what_was_checked_and_tested():
     release = WORKFLOWS["release"]
     assert release[ON] == {"push": {"tags": ["v*.*.*"]}}
     assert release["jobs"]["test"]["uses"] == "./.github/workflows/ci.yml"
@@ -130,7 +128,7 @@ def test_a_release_publishes_only_what_was_checked_and_tested() -> None:
             assert find_needs(name) >= {"check", "test"}, name
 
 
-def test_what_is_published_is_attested_and_built_on_one_base() -> None:
+def test_what_is_published_is_attested_and_built_on_one_base():
     jobs = WORKFLOWS["release"]["jobs"]
     for name in ("image-tags", "github"):
         actions = [step.get("uses", "") for step in jobs[name]["steps"]]

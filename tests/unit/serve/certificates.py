@@ -1,7 +1,5 @@
 """Certificates for tests, and files that name them."""
 
-from __future__ import annotations
-
 import datetime
 import ssl
 from functools import cache

@@ -1,7 +1,5 @@
 """A server on loopback, of a source without a cluster: its files, its limits, and what it logs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Requests to a server: whole ones, and bytes on a socket, with TLS where the server has it."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Which format a client gets, and whether it is compressed."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.serve.accepted import OPENMETRICS, PROMETHEUS_TEXT, accepts_gzip, choose_format

@@ -1,7 +1,5 @@
 """Passwords and bearer tokens: who gets what, how quickly, and what happens when the files change."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

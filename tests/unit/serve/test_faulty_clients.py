@@ -1,7 +1,5 @@
 """Clients that hang, trickle, vanish or send nonsense: none delays another, and none gets a traceback."""
 
-from __future__ import annotations
-
 import re
 import socket
 import ssl
@@ -354,7 +352,7 @@ def test_a_server_stops_although_connections_are_open(source, limits, monkeypatc
             slow = open_.enter_context(connect(server, SCRAPE, received_bytes=4096))
             assert slow.recv(12) == b"HTTP/1.1 200"
             renders = open_.enter_context(hold_renders(monkeypatch))
-            source.views.append(take_view(fill_tracker()))
+            source.later = [take_view(fill_tracker())]
             open_.enter_context(connect(server, SCRAPE))
             wait_until(lambda: renders, what="the render")
             began_s = time.monotonic()

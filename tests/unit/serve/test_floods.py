@@ -1,7 +1,5 @@
 """Two thousand connections, with and without TLS: another client scrapes as usual."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import statistics

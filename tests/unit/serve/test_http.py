@@ -1,7 +1,5 @@
 """The server: one view for each response, and what is sent when there is none."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest
@@ -52,7 +50,7 @@ def test_koffs_own_metrics_are_those_of_the_view_that_the_rows_are_of(server, so
     tracker = fill_tracker()
     down = withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT})
     down = build_view(down.snapshot, readiness=Readiness(False, "not ready: no route"))
-    source.views = [take_view(tracker), down, take_view(tracker)]
+    source.later = [take_view(tracker), down, take_view(tracker)]
     seen = []
     for _ in range(3):
         values = read_values(get_text(server, "/metrics")[1])

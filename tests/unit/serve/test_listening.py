@@ -1,7 +1,5 @@
 """The addresses that the server listens on."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A real Prometheus scrapes koff: in plain, and over TLS with a password."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Renders of /metrics: shared, kept, and no hindrance for other requests."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from koff.kafkatest import wait_until
@@ -37,7 +35,7 @@ def test_health_and_readiness_do_not_wait_for_a_render(server, monkeypatch):
 
 
 def test_scrapes_that_come_during_a_render_share_the_next(server, source, monkeypatch):
-    source.views = [take_view(fill_tracker()) for _ in range(20)]
+    source.later = [take_view(fill_tracker()) for _ in range(20)]
     with ExitStack() as open_:
         with hold_renders(monkeypatch) as begun:
             scrapes = [open_.enter_context(connect(server, SCRAPE))]
@@ -52,7 +50,7 @@ def test_scrapes_that_come_during_a_render_share_the_next(server, source, monkey
 
 def test_a_body_is_kept_for_as_long_as_its_view_is_the_newest(server, source, monkeypatch):
     one, other = take_view(fill_tracker()), take_view(fill_tracker())
-    source.views = [one, one, one, other]
+    source.later = [one, one, one, other]
     with hold_renders(monkeypatch) as begun:
         pass  # renders are counted, and do not wait
     for _ in range(4):

@@ -1,7 +1,5 @@
 """What is served of several clusters: each family once, with the series of all of them."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from dataclasses import replace
@@ -17,34 +15,20 @@ from koff.serve.metrics.exposition import Exposition
 from koff.serve.metrics.families import FAMILIES
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
-from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
+from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.serve.requests import request
-from tests.unit.serve.views import EVERYTHING, fill_tracker, take_view
+from tests.unit.serve.views import EVERYTHING, Source, fill_tracker, take_view
 
 EMPTY = ClusterView(
     "empty", Tracker().take_snapshot(0), Readiness(False, "not ready: away"), MonitorStats(up=False)
 )
 
 
-class ManySource:
-    """A `ViewSource` of several clusters."""
-
-    def __init__(self, *views: ClusterView, ready: bool = True) -> None:
-        self.views, self.ready = views, ready
-
-    def take_views(self) -> Views:
-        lines = [f"{view.cluster}: {view.readiness.text}" for view in self.views]
-        return Views(self.views, Readiness(self.ready, "\n".join(lines)))
-
-    def find_stall(self) -> str | None:
-        return None
-
-
 def label(view: ClusterView, **labels: str) -> ClusterView:
     return replace(view, labels=labels)
 
 
-def render(source: ManySource, form: Format = PROMETHEUS_TEXT) -> str:
+def render(source: Source, form: Format = PROMETHEUS_TEXT) -> str:
     return zlib.decompress(Renderer(source).render(form).gzipped, 31).decode()
 
 
@@ -55,7 +39,7 @@ def list_heads(text: str) -> list[str]:
 @pytest.mark.parametrize("form", [PROMETHEUS_TEXT, OPENMETRICS], ids=["text", "openmetrics"])
 def test_each_family_is_there_once_with_the_series_of_all_clusters(form):
     views = [take_view(fill_tracker(size), name) for name, size in (("b", 2), ("a", 1), ("c", 3))]
-    text = render(ManySource(*views, EMPTY), form)
+    text = render(Source(*views, EMPTY), form)
     heads = list_heads(text)
     assert len(heads) == len(set(heads))
     parse = parse_text if form is PROMETHEUS_TEXT else parse_openmetrics
@@ -70,15 +54,15 @@ def test_each_family_is_there_once_with_the_series_of_all_clusters(form):
 
 def test_the_series_of_a_cluster_are_the_same_with_and_without_other_clusters():
     views = [take_view(fill_tracker(size), name) for name, size in (("a", 1), ("b", 2))]
-    together = [line for line in render(ManySource(*views)).splitlines() if 'cluster="' in line]
-    alone = [line for view in views for line in render(ManySource(view)).splitlines() if 'cluster="' in line]
+    together = [line for line in render(Source(*views)).splitlines() if 'cluster="' in line]
+    alone = [line for view in views for line in render(Source(view)).splitlines() if 'cluster="' in line]
     assert sorted(together) == sorted(alone)
     assert len(alone) > 30
 
 
 def test_labels_of_a_cluster_are_on_all_its_series():
     plain = take_view(fill_tracker(), "a")
-    text = render(ManySource(label(plain, region='e"u', team="x"), take_view(fill_tracker(), "b")))
+    text = render(Source(label(plain, region='e"u', team="x"), take_view(fill_tracker(), "b")))
     series = [sample for family in parse_text(text) for sample in family.samples]
     of_a = [sample for sample in series if sample.labels.get("cluster") == "a"]
     assert {(s.labels["region"], s.labels["team"]) for s in of_a} == {('e"u', "x")}
@@ -106,7 +90,7 @@ def test_families_come_in_their_order_also_if_only_one_cluster_has_them():
 def test_the_body_is_kept_until_one_of_the_views_is_newer():
     tracker = fill_tracker()
     a, b = take_view(tracker, "a"), take_view(tracker, "b")
-    source = ManySource(a, b)
+    source = Source(a, b)
     renderer = Renderer(source)
     body = renderer.render(PROMETHEUS_TEXT)
     assert renderer.render(PROMETHEUS_TEXT) is body
@@ -120,7 +104,8 @@ def test_the_body_is_kept_until_one_of_the_views_is_newer():
 
 @pytest.mark.parametrize(("ready", "status"), [(True, 200), (False, 503)])
 def test_readyz_says_which_cluster_is_not_ready(ready, status):
-    source = ManySource(take_view(fill_tracker(), "a"), EMPTY, ready=ready)
+    source = Source(take_view(fill_tracker(), "a"), EMPTY)
+    source.readiness = Readiness(ready, "a: ready\nempty: not ready: away")
     with Server(source, ServeConf("127.0.0.1:0")) as server:
         got, _, body = request(server, "/readyz")
     assert (got, body.decode()) == (status, "a: ready\nempty: not ready: away\n")

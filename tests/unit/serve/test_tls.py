@@ -1,7 +1,5 @@
 """TLS: certificates of both sides, rotation, and clients that hang, vanish or send nonsense."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from contextlib import ExitStack

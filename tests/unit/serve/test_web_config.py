@@ -1,7 +1,5 @@
 """Prometheus' web configuration file: what it may say, and what koff refuses."""
 
-from __future__ import annotations
-
 import builtins
 import ssl
 from pathlib import Path
@@ -40,7 +38,6 @@ def test_every_supported_key_is_read(tmp_path):
         "  headers:\n    X-Frame-Options: deny\n    X-XSS-Protection: '0'\n"
         f"basic_auth_users:\n  alice: {PASSWORD_HASH}\n  bob: $2y$10${HASH_TAIL}\n",
     )
-    assert rules.tls is not None
     context = rules.tls.context
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
@@ -59,13 +56,11 @@ def test_every_cipher_suite_of_the_format_is_known_to_openssl(tmp_path):
 
     for name, its_own in _CIPHERS.items():
         rules = read(tmp_path, write_server_files(tmp_path) + f"  cipher_suites: [{name}]\n")
-        assert rules.tls is not None
         assert its_own in [cipher["name"] for cipher in rules.tls.context.get_ciphers()]
 
 
 def test_only_suites_of_tls_13_means_tls_13(tmp_path):
     rules = read(tmp_path, write_server_files(tmp_path) + "  cipher_suites: [TLS_AES_256_GCM_SHA384]\n")
-    assert rules.tls is not None
     assert rules.tls.context.minimum_version == ssl.TLSVersion.TLSv1_3
 
 
@@ -82,7 +77,6 @@ def test_what_clients_need_is_set(tmp_path, kind, mode):
     get_authority().cert_pem.write_to_path(tmp_path / "ca.pem")
     ca = "  client_ca_file: ca.pem\n" if mode != ssl.CERT_NONE else ""
     rules = read(tmp_path, write_server_files(tmp_path) + ca + f"  client_auth_type: {kind}\n")
-    assert rules.tls is not None
     assert rules.tls.context.verify_mode == mode
 
 

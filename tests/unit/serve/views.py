@@ -1,8 +1,6 @@
 """Views without a cluster behind them, for tests of what is served."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -80,24 +78,27 @@ def withhold_rows(
 
 
 class Source:
-    """A `ViewSource` that gives the views of a list, and then the last of them again. It counts its calls."""
+    """A `ViewSource` of a view of each cluster. It counts its calls, and each takes the next of `later`."""
 
     def __init__(self, *views: ClusterView) -> None:
-        self.views = list(views)
+        self.views: Sequence[ClusterView] = views
+        self.later: list[ClusterView] = []
+        self.readiness: Readiness | None = None
         self.taken = 0
-        self.failure: str | None = None
+        self.failure: Exception | str | None = None
+        """No view can be taken."""
         self.stall: str | None = None
         self.tables: dict[str, StoredTable] = {}
         self.reload: LastReload | None = None
 
     def take_views(self) -> Views:
-        return replace(Views.from_one(self.take_view()), tables=self.tables, reload=self.reload)
-
-    def take_view(self) -> ClusterView:
         self.taken += 1
         if self.failure is not None:
-            raise NoProgress(self.failure)
-        return self.views[min(self.taken, len(self.views)) - 1]
+            raise NoProgress(self.failure) if isinstance(self.failure, str) else self.failure
+        if self.later:
+            self.views = [self.later.pop(0)]
+        readiness = self.readiness or self.views[0].readiness
+        return Views(tuple(self.views), readiness, tables=self.tables, reload=self.reload)
 
     def find_stall(self) -> str | None:
         return self.stall

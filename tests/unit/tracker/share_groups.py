@@ -1,13 +1,12 @@
 """Share groups as tests want them: their state, their records, and what a tracker shows of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from koff.records import ShareSnapshot, ShareSnapshotValue, ShareUpdate, ShareUpdateValue, encode
 from koff.records.placement import group_partition
 from koff.tracker import Tracker
-from tests.unit.builders import Pair, Share, apply
+from tests.group_records import Share
+from tests.unit.builders import Pair, apply
 
 OLD, NEW = Share.places
 NOW_MS = 1_790_000_000_000

@@ -1,7 +1,5 @@
 """Groups and topics that come and go: what is known stays right, and does not grow."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -16,15 +14,12 @@ from koff.tracker.shard import Shard
 from koff.tracker.topic_ids import fold_topic_id
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
-from tests.unit.builders import Consumer, Pair, commit
+from tests.group_records import Consumer
+from tests.unit.builders import apply, commit
 from tests.unit.tracker.share_groups import share, snapshot_of
 
 START_MS = 1_790_000_000_000
 ROUND_MS = 60_000
-
-
-def apply(tracker: Tracker, pairs: list[Pair], partition: int = 0) -> None:
-    tracker.apply(partition, [key for key, _ in pairs], [value for _, value in pairs])
 
 
 def state(snapshot: Snapshot) -> list[tuple[str, str, int, int | None, int | None]]:
@@ -56,10 +51,10 @@ def churn(tracker: Tracker, round_: int, *, groups: int = 60) -> None:
     pairs = [
         commit(f"g{round_}-{n}", f"t{round_}-{n}", p, n, at=at_ms) for n in range(groups) for p in range(2)
     ]
-    apply(tracker, [commit("stays", "here", 0, round_, at=at_ms), *pairs])
+    apply(tracker, commit("stays", "here", 0, round_, at=at_ms), *pairs)
     tracker.identify_topics({topic: topic_id(topic) for topic, _ in tracker.watched_partitions()})
     tracker.add_samples(ends=dict.fromkeys(tracker.watched_partitions(), 1000), at_ms=at_ms)
-    apply(tracker, [(key, None) for key, _ in pairs])
+    apply(tracker, *((key, None) for key, _ in pairs))
     tracker.partitions.forget_offsets(
         [at for at in tracker.watched_partitions() if at[0] != "here" and round_ % 2]
     )
@@ -86,7 +81,7 @@ def test_a_log_of_churn_that_is_replayed_at_once_does_not_grow_either():
     tracker = Tracker()
     for round_ in range(40):
         pairs = [commit(f"g{round_}-{n}", f"t{round_}-{n}", 0, n) for n in range(1000)]
-        apply(tracker, [*pairs, *((key, None) for key, _ in pairs)])
+        apply(tracker, *(*pairs, *((key, None) for key, _ in pairs)))
     found = sizes(tracker)
     assert max(found["groups"], found["topics"], found["prefixes"], found["partitions"]) < 12_000
 
@@ -95,7 +90,7 @@ def test_old_groups_on_ever_other_topics_do_not_grow():
     tracker = Tracker()
     for round_ in range(150):
         pairs = [commit(f"g{n}", f"t{(n + round_) % 200}", 0, n) for n in range(200)]
-        apply(tracker, [*pairs, *((key, None) for key, _ in pairs)])
+        apply(tracker, *(*pairs, *((key, None) for key, _ in pairs)))
     assert sizes(tracker)["prefixes"] < 12_000
 
 
@@ -117,7 +112,7 @@ def test_who_tidies_up_all_the_time_knows_the_same(seed, monkeypatch):
         with monkeypatch.context() as patch:
             for tracker, spare in ((untidy, 8192), (tidy, 0)):
                 patch.setattr(shared, "_SPARE", spare)
-                apply(tracker, pairs, partition)
+                apply(tracker, *pairs, partition=partition)
                 tracker.add_samples(ends=ends, at_ms=at_ms if tracker is tidy else -1)
                 if step % 40 == 39:
                     tracker.reset_partition(partition)
@@ -135,14 +130,14 @@ def test_the_history_of_ends_outlives_a_group_that_comes_back_soon_and_no_other(
         at_ms = START_MS + minutes * ROUND_MS
         tracker.add_samples(ends={("t", 0): 100 * minutes}, at_ms=at_ms)
         if minutes in (4, 10):
-            apply(tracker, [commit("g", "t", 0, 0)])
+            apply(tracker, commit("g", "t", 0, 0))
         if minutes in (6, 12):
-            apply(tracker, [commit("g", "t", 0, None)])
+            apply(tracker, commit("g", "t", 0, None))
         if minutes == 10:
             (row,) = tracker.take_snapshot(at_ms).rows()
             assert row.time_lag_s == pytest.approx(600, abs=5)
     assert KEEP_UNUSED_MS == 10 * ROUND_MS
-    apply(tracker, [commit("g", "t", 0, 0)])
+    apply(tracker, commit("g", "t", 0, 0))
     (row,) = tracker.take_snapshot(START_MS + 40 * ROUND_MS).rows()
     assert row.time_lag_s is not None
     assert row.time_lag_s < 40 * 60 - 600
@@ -154,15 +149,15 @@ def test_partitions_that_are_only_assigned_are_watched_for_as_long():
     held = {Consumer.places[0]: (0, 1)}
     records = [Consumer.own("g", 1), Consumer.member("g", "m"), Consumer.current("g", "m", 1, held)]
     pairs = [encode(record) for record in records]
-    apply(tracker, pairs)
+    apply(tracker, *pairs)
     for minutes in range(60):
         watched = tracker.watched_partitions()
         assert watched == [("t", 0), ("t", 1)]
         tracker.add_samples(ends=dict.fromkeys(watched, minutes), at_ms=START_MS + minutes * ROUND_MS)
-    apply(tracker, [commit("g", "t", 1, 0)])
+    apply(tracker, commit("g", "t", 1, 0))
     row = next(row for row in tracker.take_snapshot(START_MS + 60 * ROUND_MS).rows() if row.partition == 1)
     assert row.time_lag_s == pytest.approx(3600, abs=61)
-    apply(tracker, [(key, None) for key, _ in reversed(pairs)] + [commit("g", "t", 1, None)])
+    apply(tracker, *((key, None) for key, _ in reversed(pairs)), commit("g", "t", 1, None))
     for minutes in range(60, 75):
         watched = tracker.watched_partitions()
         tracker.add_samples(ends=dict.fromkeys(watched, minutes), at_ms=START_MS + minutes * ROUND_MS)
@@ -176,15 +171,15 @@ def test_a_shard_that_is_still_being_filled_keeps_its_names(monkeypatch):
     pairs = [commit(f"g{n}", f"t{n}", 0, n) for n in range(50)]
     filling.apply([key for key, _ in pairs], [value for _, value in pairs])
     for number in range(100):
-        apply(tracker, [commit(f"h{number}", f"u{number}", 0, 1)])
-        apply(tracker, [commit(f"h{number}", f"u{number}", 0, None)])
+        apply(tracker, commit(f"h{number}", f"u{number}", 0, 1))
+        apply(tracker, commit(f"h{number}", f"u{number}", 0, None))
     tracker.shards[1] = filling
     expected = sorted((f"g{n}", f"t{n}", 0, n, None) for n in range(50))
     assert state(tracker.take_snapshot()) == expected
     del filling
     tracker.reset_partition(1)
     for number in range(110):
-        apply(tracker, [commit(f"last{number}", "t", 0, 1), commit(f"last{number}", "t", 0, None)])
+        apply(tracker, commit(f"last{number}", "t", 0, 1), commit(f"last{number}", "t", 0, None))
     assert len(tracker._registry.shards) == 1
     assert tracker._registry.names.groups.count < 20
 
@@ -215,16 +210,16 @@ def test_a_topic_that_exists_keeps_its_id_while_no_group_uses_it(monkeypatch):
     tracker = Tracker()
     tracker.identify_topics({"t": topic_id("t")})
     for number in range(20):
-        apply(tracker, [commit("g", f"u{number}", 0, 1)])
-        apply(tracker, [commit("g", f"u{number}", 0, None)])
-    apply(tracker, [commit("g", "t", 0, 1)])
+        apply(tracker, commit("g", f"u{number}", 0, 1))
+        apply(tracker, commit("g", f"u{number}", 0, None))
+    apply(tracker, commit("g", "t", 0, 1))
     partitions = tracker._registry.partitions.take_snapshot()
     assert partitions.topic_id[partitions.topic.index("t")] == fold_topic_id(topic_id("t"))
 
 
 def test_the_parts_of_a_sample_cause_one_search_for_unused_partitions(monkeypatch):
     tracker, calls = Tracker(), []
-    apply(tracker, [commit("g", "t", number, 1) for number in range(10)])
+    apply(tracker, *(commit("g", "t", number, 1) for number in range(10)))
 
     def find_used(self):
         calls.append(self)
@@ -252,11 +247,11 @@ def test_a_topic_does_not_inherit_the_id_of_one_that_was_forgotten(monkeypatch):
     monkeypatch.setattr(shared, "_SPARE", 0)
     tracker = Tracker()
     for number in range(20):
-        apply(tracker, [commit("g", f"t{number}", 0, 1)])
+        apply(tracker, commit("g", f"t{number}", 0, 1))
         tracker.identify_topics({f"t{number}": topic_id(f"t{number}")})
-        apply(tracker, [commit("g", f"t{number}", 0, None)])
+        apply(tracker, commit("g", f"t{number}", 0, None))
     assert len(tracker._registry.names.topics.names) < 10
-    apply(tracker, [commit("g", f"u{number}", 0, 1) for number in range(8)])
+    apply(tracker, *(commit("g", f"u{number}", 0, 1) for number in range(8)))
     topics = tracker._registry.partitions.take_snapshot()
     ids = dict(zip(topics.topic, topics.topic_id.tolist(), strict=True))
     assert {ids[f"u{number}"] for number in range(8)} == {0}

@@ -1,7 +1,5 @@
 """How far koff's clock is ahead of a broker's, and what that changes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,16 +1,15 @@
 """How many commits of each group were applied as they were made."""
 
-from __future__ import annotations
+from functools import partial
 
 from koff.tracker import Tracker
-from tests.unit.builders import Pair, commit
+from tests.unit import builders
+from tests.unit.builders import commit, save
 
 NOW_MS = 1_800_000_000_000
 
 
-def apply(tracker: Tracker, *pairs: Pair, is_live: bool = True) -> None:
-    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-    tracker.apply(0, keys, values, seen_at_ms=NOW_MS, is_live=is_live)
+apply = partial(builders.apply, seen_at_ms=NOW_MS)
 
 
 def counts(tracker: Tracker) -> dict[str, int]:
@@ -40,9 +39,7 @@ def test_history_and_deletions_do_not_count():
 def test_a_shard_that_takes_the_place_of_another_counts_on():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 1))
-    state = tracker.save_partition(0)
-    assert state is not None
-    tracker.restore_partition(0, state)
+    tracker.restore_partition(0, save(tracker))
     apply(tracker, commit("g", "t", 0, 2))
     assert counts(tracker) == {"g": 2}
 

@@ -1,7 +1,5 @@
 """One log, cut into batches in any way: the state at its end is the same, windows and counts included."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Groups after whole histories: scripted ones, compacted and saved, and what a broker wrote."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any
@@ -11,8 +9,10 @@ import pytest
 from koff.errors import KoffError
 from koff.records import DecodedMessage
 from koff.tracker.groups import GroupTable
-from tests.unit.builders import Consumer, golden_messages, gone, said
+from tests.group_records import Consumer, gone
+from tests.unit.builders import said
 from tests.unit.lives import compacted, history, replayed, views
+from tests.unit.records.decoding import golden_messages
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,7 +1,5 @@
 """A group in several partitions of the offsets topic, which has grown: one of them shows it."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

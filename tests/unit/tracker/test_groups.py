@@ -1,7 +1,5 @@
 """Groups of every kind, record by record, by docs/records-format.md 4.5 to 4.8."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any
@@ -10,16 +8,8 @@ import pytest
 
 from koff.records import DecodedMessage, decode, encode
 from koff.tracker.groups import Group, GroupSubscription, GroupTable, Member, ShareTopic, Tasks
-from tests.unit.builders import (
-    ASSIGNED_T_0_1,
-    Consumer,
-    Share,
-    Streams,
-    classic_group,
-    commit,
-    gone,
-    said,
-)
+from tests.group_records import Consumer, Share, Streams, gone
+from tests.unit.builders import ASSIGNED_T_0_1, classic_group, commit, said
 from tests.unit.lives import classic, partition_metadata, replayed, share_topics, views
 
 T, U = Consumer.places

@@ -1,7 +1,5 @@
 """What any client may write, and no broker can mean: it is left out and counted, and the rest is used."""
 
-from __future__ import annotations
-
 import random
 import struct
 
@@ -10,7 +8,8 @@ import pytest
 from koff.records import encode
 from koff.tracker import Group, Member, Tracker
 from koff.tracker.commit_columns import CommitColumns
-from tests.unit.builders import Consumer, Share, Streams, apply, classic_group, commit
+from tests.group_records import Consumer, Share, Streams
+from tests.unit.builders import apply, classic_group, commit
 
 LONG = b"\xff" * 22_000
 """22,000 bytes that are not UTF-8: read as U+FFFD, they are a name of 66,000 bytes."""

@@ -1,7 +1,5 @@
 """A snapshot shares what has not changed with the one before, and shows all that has."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import re
@@ -15,7 +13,8 @@ from koff.records import encode
 from koff.records.placement import group_partition
 from koff.tracker import Rule, ShareLag, ShownNames, Snapshot, Tracker
 from koff.tracker.commit_columns import CommitColumns
-from tests.unit.builders import ASSIGNED_T_0_1, Pair, Share, classic_group, commit
+from tests.group_records import Share
+from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit
 from tests.unit.tracker.share_groups import OLD, share, snapshot_of
 
 NOW_MS = 1_790_000_000_000

@@ -1,7 +1,5 @@
 """Commits that were read after the topics were listed: their topic may have been created in between."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.lag import UNKNOWN

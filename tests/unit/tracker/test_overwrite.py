@@ -1,7 +1,5 @@
 """The coordinators' present response over what a partition's log said."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

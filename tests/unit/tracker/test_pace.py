@@ -1,7 +1,5 @@
 """How fast groups consume, and when they will have caught up, as rows and as JSON."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The last commits of each row, against a plain list."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -3,21 +3,13 @@
 The records of both groups come from several partitions, in any order.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from koff.records import encode
 from koff.tracker import ShareLag, Tracker
-from tests.unit.builders import Consumer, Share, commit, committed, gone
-from tests.unit.tracker.share_groups import (
-    NOW_MS,
-    OLD,
-    apply_home,
-    build_tracker,
-    share,
-    snapshot_of,
-)
+from tests.group_records import Consumer, Share, gone
+from tests.unit.builders import commit, committed
+from tests.unit.tracker.share_groups import NOW_MS, OLD, apply_home, build_tracker, share, snapshot_of
 
 AS_SHARE, AS_CONSUMER = Share.own("s", 1), Consumer.own("s", 1)
 

@@ -1,7 +1,5 @@
 """The hash table from numbers to rows, against a dictionary."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

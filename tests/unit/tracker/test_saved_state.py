@@ -1,7 +1,5 @@
 """What a tracker saved and another restored: the same state, and the same life from there on."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any
@@ -15,7 +13,8 @@ from koff.tracker import Snapshot, State, Tracker
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_keys import commit_key, key_hashes
 from koff.tracker.saved_ends import restore_ends, save_ends
-from tests.unit.builders import Share, commit
+from tests.group_records import Share
+from tests.unit.builders import apply, commit, save
 from tests.unit.lives import history
 from tests.unit.tracker.share_groups import share, snapshot_of
 
@@ -66,14 +65,19 @@ def batches(seed: int) -> list[Batch]:
     return log
 
 
+def sample(tracker: Tracker, number: int) -> None:
+    ends = {(topic, p): 1000 + 10 * number * p for topic in TOPICS for p in range(3)}
+    at_ms = START_MS + number * 1000
+    tracker.add_samples(ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=at_ms)
+
+
 def live(tracker: Tracker, log: list[Batch], first: int = 0, *, partition: int = 0) -> None:
     """Applies batches a second apart, and samples ends every few of them."""
     for number, batch in enumerate(log, first):
         now_ms = START_MS + number * 1000
-        tracker.apply(partition, [k for k, _ in batch], [v for _, v in batch], seen_at_ms=now_ms)
+        apply(tracker, *batch, partition=partition, seen_at_ms=now_ms)
         if number % 3 == 0:
-            ends = {(topic, p): 1000 + 10 * number * p for topic in TOPICS for p in range(3)}
-            tracker.add_samples(ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=now_ms)
+            sample(tracker, number)
 
 
 def windows(tracker: Tracker) -> dict[tuple[str, str, int], list[Any]]:
@@ -118,19 +122,9 @@ def restarted(tracker: Tracker) -> Tracker:
     other.apply(9, *([part] for part in commit("before", "all", 0, 1)))
     other.reset_partition(9)
     for partition in tracker.shards:
-        state = tracker.save_partition(partition)
-        assert state is not None
-        other.restore_partition(partition, through_json(state))
+        other.restore_partition(partition, through_json(save(tracker, partition)))
     restore_ends(other.partitions, through_json(save_ends(tracker.partitions)))
     return other
-
-
-def resample(*trackers: Tracker, number: int) -> None:
-    ends = {(topic, p): 1000 + 10 * number * p for topic in TOPICS for p in range(3)}
-    for tracker in trackers:
-        tracker.add_samples(
-            ends=ends, starts=dict.fromkeys(ends, 5), stables=ends, at_ms=START_MS + number * 1000
-        )
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -140,7 +134,8 @@ def test_a_restored_tracker_shows_what_the_saved_one_did_and_both_go_on_alike(se
     whole = Tracker()
     live(whole, log[:cut])
     half = restarted(whole)
-    resample(whole, half, number=cut)
+    for tracker in (whole, half):
+        sample(tracker, cut)
     now_ms = START_MS + cut * 1000
     assert shown(half, now_ms) == shown(whole, now_ms)
     live(whole, log[cut:], cut)
@@ -151,7 +146,7 @@ def test_a_restored_tracker_shows_what_the_saved_one_did_and_both_go_on_alike(se
 
 def test_a_topic_created_anew_while_nobody_looked_has_none_of_the_old_ones_history():
     tracker = Tracker()
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1000, at=START_MS)))
+    apply(tracker, commit("g", "t", 0, 1000, at=START_MS))
     tracker.identify_topics({"t": IDS[0]})
     for second in range(0, 300, 5):
         tracker.add_samples(ends={("t", 0): 10 * second}, at_ms=START_MS + second * 1000)
@@ -197,7 +192,7 @@ def test_a_history_of_many_ends_goes_on_as_if_nothing_had_been(seed):
 
 def test_a_tracker_that_never_sampled_saves_a_history_that_changes_nothing():
     tracker, after = Tracker(), Tracker()
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    apply(tracker, commit("g", "t", 0, 1))
     restore_ends(after.partitions, through_json(save_ends(tracker.partitions)))
     after.add_samples(ends={("t", 0): 5}, at_ms=START_MS)
     assert after.watched_partitions() == [("t", 0)]
@@ -205,15 +200,15 @@ def test_a_tracker_that_never_sampled_saves_a_history_that_changes_nothing():
 
 def test_partitions_of_a_history_that_comes_too_late_are_sampled_once_groups_use_them():
     saved = Tracker()
-    saved.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    apply(saved, commit("g", "t", 0, 1))
     saved.add_samples(ends={("t", 0): 5}, at_ms=START_MS)
     tracker = Tracker()
-    tracker.apply(0, *([part] for part in commit("g", "u", 0, 1)))
+    apply(tracker, commit("g", "u", 0, 1))
     tracker.add_samples(ends={("u", 0): 5}, at_ms=START_MS)
     assert tracker.watched_partitions() == [("u", 0)]
     with pytest.raises(ValueError, match="sampled already"):
         restore_ends(tracker.partitions, save_ends(saved.partitions))
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 1)))
+    apply(tracker, commit("g", "t", 0, 1))
     assert tracker.watched_partitions() == [("t", 0), ("u", 0)]
 
 
@@ -221,8 +216,7 @@ def test_what_was_saved_stays_as_it_was_whatever_comes_after():
     log = batches(7)
     tracker = Tracker()
     live(tracker, log[:20])
-    state = tracker.save_partition(0)
-    assert state is not None
+    state = save(tracker)
     kept = through_json(state)
     live(tracker, log[20:], 20)
     assert json.dumps(dict(state.facts)) == json.dumps(dict(kept.facts))
@@ -238,8 +232,7 @@ def test_the_version_changes_with_every_batch_with_a_restore_and_when_all_is_for
     assert tracker.version(0) == versions[-1]
     live(tracker, [[commit("g", "t", 0, 1)]])
     versions.append(tracker.version(0))
-    state = tracker.save_partition(0)
-    assert state is not None
+    state = save(tracker)
     assert tracker.version(0) == versions[-1]
     tracker.reset_partition(0)
     live(tracker, [[commit("g", "t", 0, 1)]])
@@ -265,10 +258,8 @@ def test_what_a_share_group_has_done_is_read_anew_and_not_restored():
     tracker = sharing("g")
     live(tracker, [[encode(Share.own("g", 1)), commit("other", "t", 0, 7)]])
     assert {(row.group, row.committed) for row in tracker.take_snapshot().rows()} == {("g", 4), ("other", 7)}
-    state = tracker.save_partition(0)
-    assert state is not None
     after = Tracker()
-    after.restore_partition(0, state)
+    after.restore_partition(0, save(tracker))
     assert [(row.group, row.committed) for row in after.take_snapshot().rows()] == [("other", 7)]
     assert {group.type for group in after.take_snapshot().groups()} == {"share", "simple"}
 
@@ -276,9 +267,7 @@ def test_what_a_share_group_has_done_is_read_anew_and_not_restored():
 def test_share_state_that_is_known_already_goes_into_a_restored_partition():
     tracker = sharing("g")
     live(tracker, [[encode(Share.own("g", 1))]])
-    state = tracker.save_partition(0)
-    assert state is not None
-    tracker.restore_partition(0, state)
+    tracker.restore_partition(0, save(tracker))
     tracker.set_offsets_partitions(1)
     assert [(row.group, row.committed) for row in tracker.take_snapshot().rows()] == [("g", 4)]
 

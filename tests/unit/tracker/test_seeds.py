@@ -1,13 +1,10 @@
 """A tracker that began with what coordinators said, and a tail: the same as one that read everything."""
 
-from __future__ import annotations
-
 import copy
 import random
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from koff.lag import UNKNOWN
@@ -16,7 +13,7 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import Described, Group
-from tests.unit.builders import Pair, commit
+from tests.unit.builders import Pair, apply, commit
 from tests.unit.lives import history, replayed
 from tests.unit.tracker.test_saved_state import shown, windows
 
@@ -49,18 +46,17 @@ def compacted(log: Log, upto: int, *, tombstones: bool) -> Log:
     return [(at, pair) for at, pair in kept if at >= upto or tombstones or pair[1] is not None]
 
 
-def apply(tracker: Tracker, log: Log, rng: random.Random | None = None) -> None:
-    """All at once, or in batches of any size."""
-    pairs = [pair for _, pair in log]
-    while pairs:
-        size = rng.randrange(1, 60) if rng else len(pairs)
-        tracker.apply(0, [key for key, _ in pairs[:size]], [value for _, value in pairs[:size]])
-        pairs = pairs[size:]
+def read(tracker: Tracker, log: Log, rng: random.Random) -> None:
+    """In batches of any size."""
+    while log:
+        size = rng.randrange(1, 60)
+        apply(tracker, *(pair for _, pair in log[:size]))
+        log = log[size:]
 
 
 def whole(log: Log) -> Tracker:
     tracker = Tracker()
-    apply(tracker, log)
+    apply(tracker, *(pair for _, pair in log))
     return tracker
 
 
@@ -92,13 +88,6 @@ def groups_of(log: Log) -> dict[str, Described]:
     return found | {at[0]: Group(at[0]) for at in rows_of(log) if at[0] not in found}
 
 
-def seed_of(rows: dict[Row, int]) -> CommitColumns:
-    groups, topics = sorted({at[0] for at in rows}), sorted({at[1] for at in rows})
-    columns = [(groups.index(group), topics.index(topic), p) for group, topic, p in rows]
-    group, topic, partition = np.array(columns, np.int32).reshape(-1, 3).T
-    return CommitColumns(groups, topics, group, topic, partition, np.array(list(rows.values()), np.int64))
-
-
 def committed(tracker: Tracker) -> dict[Row, int | None]:
     return {
         (row.group, row.topic, row.partition): row.committed
@@ -110,7 +99,7 @@ def committed(tracker: Tracker) -> dict[Row, int | None]:
 def told(log: Log) -> Tracker:
     """One that knows no more than what coordinators say at the end of that log."""
     tracker = Tracker()
-    tracker.seed_partitions(seed_of(rows_of(log)), groups_of(log), 1, [0])
+    tracker.seed_partitions(CommitColumns.from_offsets(rows_of(log)), groups_of(log), 1, [0])
     return tracker
 
 
@@ -131,7 +120,7 @@ def test_a_tail_from_before_the_answers_ends_in_the_state_of_the_log(seed):
     rng, begin, asked, now = points(seed, log)
     tracker = told(log[:asked])
     assert committed(tracker) == committed(whole(log[:asked]))
-    apply(tracker, log[begin:now], rng)
+    read(tracker, log[begin:now], rng)
     full = whole(log[:now])
     assert committed(tracker) == committed(full)
     described = groups_of(log[:asked])
@@ -148,7 +137,7 @@ def test_of_what_the_tail_has_said_the_time_is_known_and_of_nothing_else(seed):
     log = log_of(seed)
     rng, begin, asked, now = points(seed, log)
     tracker = told(log[:asked])
-    apply(tracker, log[begin:now], rng)
+    read(tracker, log[begin:now], rng)
     said = rows_of(log[begin:now])
     expected = windows(whole(log[:now]))
     for at, (offsets, _, times, committed_at, _, seen_at) in windows(tracker).items():
@@ -165,13 +154,13 @@ def test_a_backfill_at_any_point_leaves_nothing_that_a_replay_would_not_give(see
     log = log_of(seed)
     rng, begin, asked, now = points(seed, log)
     tracker = told(log[:asked])
-    apply(tracker, log[begin:now], rng)
+    read(tracker, log[begin:now], rng)
     aside = tracker.create_shard()
     for part, counted in ((log[:begin], True), (log[begin:now], False)):
         pairs = [pair for _, pair in part]
         aside.apply([key for key, _ in pairs], [value for _, value in pairs], counted=counted)
     tracker.replace_shard(0, aside)
-    apply(tracker, log[now:], rng)
+    read(tracker, log[now:], rng)
     full = whole(log)
     assert shown(tracker, NOW_MS) == shown(full, NOW_MS)
     assert tracker.record_counts == full.record_counts
@@ -184,13 +173,13 @@ def test_compaction_changes_neither_tail_nor_backfill(seed, tombstones):
     rng, begin, asked, now = points(seed, log)
     cleaned = compacted(log, begin, tombstones=tombstones)
     tracker = told(log[:asked])
-    apply(tracker, compacted([each for each in log if begin <= each[0] < now], asked, tombstones=True), rng)
+    read(tracker, compacted([each for each in log if begin <= each[0] < now], asked, tombstones=True), rng)
     assert committed(tracker) == committed(whole(log[:now]))
     aside = tracker.create_shard()
     pairs = [pair for offset, pair in cleaned if offset < now]
     aside.apply([key for key, _ in pairs], [value for _, value in pairs])
     tracker.replace_shard(0, aside)
-    apply(tracker, log[now:], rng)
+    read(tracker, log[now:], rng)
     full = whole(log)
     assert (committed(tracker), groups(tracker)) == (committed(full), groups(full))
 
@@ -207,7 +196,7 @@ def test_the_logs_hold_what_it_takes():
 
 def seeded(rows: dict[Row, int], partitions: int, only: list[int], **described: Any) -> Tracker:
     tracker = Tracker()
-    tracker.seed_partitions(seed_of(rows), described, partitions, only)
+    tracker.seed_partitions(CommitColumns.from_offsets(rows), described, partitions, only)
     return tracker
 
 
@@ -231,9 +220,9 @@ def test_what_coordinators_said_has_not_moved_since_the_first_commits_that_were_
     # Of many commits, a few may have a time that is long ago.
     times = [1, 2, 3, 4, *range(1_000, 1_100)]
     commits = [commit("h", "t", partition, 9, at=at) for partition, at in enumerate(times)]
-    tracker.apply(0, [key for key, _ in commits], [value for _, value in commits])
+    apply(tracker, *commits)
     assert unmoved_since_ms(tracker) == 1_000
-    tracker.apply(0, *([part] for part in commit("h", "t", 0, 10, at=2_000)))
+    apply(tracker, commit("h", "t", 0, 10, at=2_000))
     assert unmoved_since_ms(tracker) == 1_000
     tracker.shards[0].overwrite(CommitColumns.from_offsets({("g", "t", 0): 6}), {}, ())
     assert unmoved_since_ms(tracker) == UNKNOWN
@@ -241,7 +230,7 @@ def test_what_coordinators_said_has_not_moved_since_the_first_commits_that_were_
 
 def test_what_the_log_alone_told_has_its_own_times():
     tracker = Tracker()
-    tracker.apply(0, *([part] for part in commit("g", "t", 0, 10, at=2_000)))
+    apply(tracker, commit("g", "t", 0, 10, at=2_000))
     assert unmoved_since_ms(tracker) == UNKNOWN
 
 
@@ -249,9 +238,7 @@ def test_a_group_that_coordinators_did_not_describe_has_no_total_before_its_hist
     tracker = Tracker()
     described = CommitColumns.from_offsets({("told", "t", 0): 5})
     tracker.seed_partitions(described, {"told": Group("told")}, 1, [0])
-    for group in ("told", "other"):
-        key, value = commit(group, "t", 1, 7)
-        tracker.apply(0, [key], [value])
+    apply(tracker, *(commit(group, "t", 1, 7) for group in ("told", "other")))
     tracker.add_samples(ends={("t", 0): 9, ("t", 1): 9}, at_ms=NOW_MS)
     totals = {total.group.name: total for total in tracker.take_snapshot(NOW_MS).totals()}
     assert (totals["told"].lag, totals["told"].group.state) == (6, "Empty")

@@ -1,7 +1,5 @@
 """A part of a snapshot has the same rows and totals of its groups as the whole."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

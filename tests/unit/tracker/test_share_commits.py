@@ -1,7 +1,5 @@
 """Commits of share groups: the partition of `__share_group_state` and the topic that they belong to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,8 @@ from koff.records.placement import group_partition
 from koff.tracker import Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.share_commits import ShareCommits
-from tests.unit.builders import Share, apply, classic_group, commit, committed, list_unread
+from tests.group_records import Share
+from tests.unit.builders import apply, classic_group, commit, committed, list_unread
 from tests.unit.tracker.share_groups import (
     NEW,
     OLD,

@@ -1,7 +1,5 @@
 """Share state of groups that do not exist: a share group exists while it has records in the offsets topic."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest
@@ -10,7 +8,8 @@ from koff.records import encode
 from koff.tracker import Group, Snapshot, Tracker
 from koff.tracker.commit_columns import CommitColumns
 from koff.tracker.groups import ShareGroupState
-from tests.unit.builders import Consumer, Share, classic_group, commit, gone
+from tests.group_records import Consumer, Share, gone
+from tests.unit.builders import classic_group, commit
 from tests.unit.tracker.share_groups import HOME, NOW_MS, apply_home, build_tracker, share, snapshot_of
 
 

@@ -1,7 +1,5 @@
 """The replay of `__share_group_state`, and what share groups have yet to read."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -9,7 +7,9 @@ import pytest
 from koff.lag import share_committed_offset
 from koff.records import ShareSnapshot, decode_share_state, encode
 from koff.tracker.share_progress import SharePartition, ShareProgress
-from tests.unit.builders import commit, golden_messages, gone
+from tests.group_records import gone
+from tests.unit.builders import commit
+from tests.unit.records.decoding import golden_messages
 from tests.unit.tracker.share_groups import OLD, snapshot_record, update_record
 
 MOST = (1 << 63) - 1

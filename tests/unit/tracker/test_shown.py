@@ -1,7 +1,5 @@
 """Groups and topics that are not shown: their state is kept, and their end offsets are not sampled."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.tracker import Rule, ShownNames, Tracker

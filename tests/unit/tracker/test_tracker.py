@@ -1,20 +1,15 @@
 """The tracker: batches of records in, the state of all groups out."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.lag import Status
 from koff.proto.schema import Tag
-from koff.records import (
-    OffsetCommit,
-    OffsetCommitValue,
-    encode,
-)
+from koff.records import OffsetCommit, OffsetCommitValue, encode
 from koff.records.commit_values import decode_commit_values
 from koff.records.placement import group_partition
 from koff.tracker import Snapshot, Tracker
-from tests.unit.builders import TOPIC_ID, apply, commit, committed, consumer_group, list_statuses
+from tests.group_records import TOPIC_ID
+from tests.unit.builders import apply, commit, committed, consumer_group, list_statuses
 from tests.unit.tracker.share_groups import add_share_groups, share, snapshot_of
 
 START_MS = 1_790_000_000_000

@@ -1,7 +1,5 @@
 """The partitions to sample, and the topics to name: kept up to date group by group."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -10,7 +8,8 @@ from koff.records import encode
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.tracker.topic_partitions import KEEP_UNUSED_MS
 from koff.tracker.tracker import RELEASE_INTERVAL_MS
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit
+from tests.group_records import Consumer
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
 
 FIRST, SECOND = Consumer.places
 START_MS = 1_790_000_000_000

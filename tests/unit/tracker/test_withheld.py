@@ -1,14 +1,13 @@
 """Rows that are not current: no number of them is served, and no sum that they belong to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from koff.lag import Reason, Status
 from koff.records import encode
 from koff.tracker import GroupTotal, PartitionLag, Snapshot, Tracker
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, apply, classic_group, commit, list_statuses
+from tests.group_records import Consumer
+from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit, list_statuses
 
 NOW_MS = 1_790_000_000_000
 COMMITS, END = Reason.COMMITS_NOT_CURRENT, Reason.END_NOT_CURRENT

@@ -1,7 +1,5 @@
 """Tables as CSV: what programs read of them again."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,7 +1,5 @@
 """Counters of what offsets have grown by."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from koff.view.growth import MOST, Growth

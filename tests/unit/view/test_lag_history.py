@@ -1,7 +1,5 @@
 """The last hour of lags."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,6 @@ def add(history: LagHistory, step: int, **lags: float) -> None:
 def find_lag(history: LagHistory, name: str) -> list[float | None]:
     """What is known of the last steps, without the unknown beginning."""
     course = history.find(name)
-    assert course is not None
     assert len(course.lag) == len(course.time_lag_s) == STEPS
     lags = [None if np.isnan(lag) else lag for lag in course.lag.tolist()]
     first = next((number for number, lag in enumerate(lags) if lag is not None), STEPS)
@@ -33,7 +30,6 @@ def test_lags_come_in_the_order_of_their_times_with_gaps():
         add(history, step, g=step + 10)
     assert find_lag(history, "g") == [10, 11, None, None, 14]
     course = history.find("g")
-    assert course is not None
     assert course.end_ms == NOW_MS + 5 * STEP_MS
     assert course.time_lag_s[-1] == pytest.approx(1.4)
 
@@ -51,7 +47,6 @@ def test_rates_are_those_of_whole_steps_between_known_lags():
         values = np.array([lag])
         history.add(["g"], values, values, np.array([15.0]), NOW_MS + at * STEP_MS // 2)
     course = history.find("g")
-    assert course is not None
     # Since the lag was unknown in between, nobody knows when those commits came; the last step is not over.
     assert np.array_equal(course.consumed_per_s[-6:], [np.nan, 2, np.nan, np.nan, 2, np.nan], equal_nan=True)
     assert np.array_equal(course.produced_per_s[-6:], [np.nan, 4, np.nan, np.nan, 1, np.nan], equal_nan=True)
@@ -102,12 +97,10 @@ def test_a_cluster_has_a_total_where_no_lag_is_withheld():
             ["g", "unknown", "h"], values, values / 10, np.ones(3), NOW_MS + step * STEP_MS, is_whole=is_whole
         )
     total = history.find_total()
-    assert total is not None
     assert np.array_equal(total.lag[-3:], [15, np.nan, 17], equal_nan=True)
     assert np.allclose(total.time_lag_s[-3:], [1.0, np.nan, 1.2], equal_nan=True)
     add(history, 2, g=1)  # the same step, and not whole now
     total = history.find_total()
-    assert total is not None
     assert np.isnan(total.lag[-1])
 
 

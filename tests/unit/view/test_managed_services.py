@@ -1,7 +1,5 @@
 """Managed services by name: which names belong to which, and that each has a page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -45,7 +43,6 @@ def test_a_service_is_known_by_the_end_of_a_host_name(host, name):
 
 def test_one_of_several_hosts_is_enough():
     service = find_service(["10.0.0.1", "demo.servicebus.windows.net"])
-    assert service is not None
     assert service.name == "Azure Event Hubs"
     assert find_service([]) is None
 
@@ -67,7 +64,6 @@ def test_redpanda_is_known_by_the_id_of_its_clusters_too(cluster_id, name):
 
 def test_a_host_says_more_than_the_id_of_the_cluster():
     service = find_service(["demo.aivencloud.com"], "redpanda.1")
-    assert service is not None
     assert service.name == "Aiven for Apache Kafka"
 
 

@@ -1,7 +1,5 @@
 """Who owns a group, and which runbook it has."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The address of a group's runbook."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.view.owners import build_runbook_url, check_runbook_template

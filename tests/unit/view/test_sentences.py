@@ -1,7 +1,5 @@
 """The one sentence about a group."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.lag.late_causes import Cause

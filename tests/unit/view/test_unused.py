@@ -1,7 +1,5 @@
 """What koff says of groups and topics that nobody uses, and when it says nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -18,7 +16,8 @@ from koff.view.unused import (
     list_unused_topics,
     measure_commits,
 )
-from tests.unit.builders import apply, assign, classic_group, commit
+from tests.group_records import assign
+from tests.unit.builders import apply, classic_group, commit
 from tests.unit.serve.views import NOW_MS, build_view, take_view, withhold
 
 DAY_MS = 86_400_000
@@ -62,7 +61,7 @@ def test_a_group_without_members_is_named_with_what_it_loses():
     [
         [commit_days_ago(2)],  # not long enough
         [commit_days_ago(4), commit_days_ago(1, partition=1)],
-        [commit_days_ago(4), classic_group("g", {"c": assign("t", 0)}, since_ms=NOW_MS - 4 * DAY_MS)],
+        [commit_days_ago(4), classic_group("g", {"c": assign(("t", (0,)))}, since_ms=NOW_MS - 4 * DAY_MS)],
         [commit_days_ago(4), classic_group("g", {}, since_ms=NOW_MS - DAY_MS)],  # it had members yesterday
         [classic_group("g", {}, since_ms=-1)],  # it is not known since when
     ],
@@ -89,7 +88,7 @@ def test_a_commit_whose_time_is_unknown_says_nothing_of_idleness():
     assert find(take_view(tracker)) == {}
 
 
-@pytest.mark.parametrize("members", [{}, {"c": assign("t", 0)}])
+@pytest.mark.parametrize("members", [{}, {"c": assign(("t", (0,)))}])
 def test_offsets_of_deleted_topics_are_named_and_a_group_with_members_stays(members):
     tracker = fill(commit_days_ago(0), classic_group("g", members, since_ms=NOW_MS))
     tracker.partitions.forget_offsets([("t", 0)])
@@ -162,7 +161,7 @@ def test_a_topic_that_only_idle_groups_read_is_read_by_nobody():
 
 
 def test_a_member_that_has_committed_nothing_reads_a_topic():
-    view = take_view(fill(classic_group("g", {"c": assign("t", 0)})))
+    view = take_view(fill(classic_group("g", {"c": assign(("t", (0,)))})))
     assert list_topics(view, t=LOG)["t"].kind == "unwritten_topic"
 
 

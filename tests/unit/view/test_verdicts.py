@@ -1,7 +1,5 @@
 """The verdicts of a view: of groups that live, with objectives, and when groups come and go."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -20,7 +18,8 @@ from koff.tracker import Objective, State
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import Views
 from koff.view.incidents import Incident, Step, build_key
-from tests.unit.builders import assign, classic_group, commit
+from tests.group_records import assign
+from tests.unit.builders import classic_group, commit
 from tests.unit.view.test_causes import Life
 
 
@@ -133,7 +132,6 @@ def test_another_thread_never_sees_groups_without_their_verdicts_between_two_loo
 def restart(life: Life) -> Life:
     """The same life, seen by a koff that was started again with what the one before has saved."""
     state = life.activity.verdicts
-    assert state is not None
     text = json.loads(json.dumps(state.facts))  # as a file has it
     life.changes, life.activity = ClusterChanges(), RecentActivity(saved_verdicts=State(text, state.columns))
     return life
@@ -226,8 +224,7 @@ def test_a_topic_to_which_no_member_subscribes_any_more_is_told_once_and_does_no
     life = Life()
     life.pass_s(60, commits=(), reads=dict.fromkeys(range(4), 0))  # late enough for koff to look who reads
     list_kinds(life)
-    key, value = classic_group("g", {"a": assign("u", 0)}, generation=9, since_ms=life.now_ms)
-    assert value is not None
+    key, value = classic_group("g", {"a": assign(("u", (0,)))}, generation=9, since_ms=life.now_ms)
     life.apply([(key, value.replace(b"\x01\x00\x01t", b"\x01\x00\x01u"))])  # what it subscribes to
     life.pass_s(300, commits=())
     assert [event.text for event in life.events if event.kind == "topic_left"] == [

@@ -1,7 +1,5 @@
 """Words for numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.view import wording

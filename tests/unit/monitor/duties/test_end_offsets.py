@@ -1,7 +1,5 @@
 """Which end offsets are requested, and which are believed."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.duties.end_offsets import EndOffsets

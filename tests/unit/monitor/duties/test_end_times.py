@@ -1,7 +1,5 @@
 """The requests for offsets by time, and when the tracker gets their results."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.monitor.duties import end_times
@@ -14,7 +12,7 @@ from koff.monitor.past_ends import LOST_MS, NO_RECORD
 from koff.monitor.requests import TopicPartition
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
-from tests.unit.monitor.test_core import OFFSETS, Driven
+from tests.unit.monitor.driven import OFFSETS, Driven
 
 T0 = ("t", 0)
 WALL_MS = 1_790_000_000_000
@@ -285,13 +283,12 @@ def test_times_are_those_of_the_brokers(ahead_ms):
 def respond_to_all(driven: Driven, by_time: int | str) -> int:
     """Responds to all requests for offsets, of t: 0 to 10. Returns how many were by time."""
     driven.report_ends()
-    asks = list(driven.core.outbox.list_open(FetchOffsets))
-    for ask in asks:
-        kind = ask.request.kind
-        offset = by_time if isinstance(kind, int) else 0 if kind == "start" else 10
-        found = {at: 5 if at[0] == OFFSETS and kind != "start" else offset for at in ask.request.partitions}
-        driven.give(OffsetsFetched(ask.request.id, found, final=True))
-    return sum(isinstance(ask.request.kind, int) for ask in asks)
+    is_by_time = [type(ask.request.kind) is int for ask in driven.core.outbox.list_open(FetchOffsets)]
+    ends = {OFFSETS: 5}
+    driven.respond_offsets(
+        lambda at, kind: 0 if kind == "start" else by_time if type(kind) is int else ends.get(at[0], 10)
+    )
+    return sum(is_by_time)
 
 
 def read_commits(committed: int) -> Driven:
@@ -308,7 +305,7 @@ def test_a_core_is_dated_when_the_ages_of_all_uncommitted_records_are_known():
         if respond_to_all(driven, by_time=9):
             asked += 1
             assert not driven.core.is_dated
-    (row,) = driven.core.take_view(driven.now()).snapshot.rows()
+    (row,) = driven.take_view().snapshot.rows()
     assert driven.core.is_dated
     assert asked
     assert row.at_least
@@ -331,6 +328,6 @@ def test_the_failure_of_a_request_by_time_hides_no_lag():
     for _ in range(60):
         driven.give(None, after_s=0.3)
         failed += respond_to_all(driven, by_time="LEADER_NOT_AVAILABLE")
-    (row,) = driven.core.take_view(driven.now()).snapshot.rows()
+    (row,) = driven.take_view().snapshot.rows()
     assert failed > 1
     assert (row.lag, row.time_lag_s) == (5, None)

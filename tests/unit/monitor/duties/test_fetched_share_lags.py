@@ -1,7 +1,5 @@
 """What coordinators return of share groups, in the core's terms."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from koff.client.groups.fetch_options import FetchOptions

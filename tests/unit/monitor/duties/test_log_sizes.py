@@ -1,7 +1,5 @@
 """The sizes of logs: when they are requested, and how long they are shown."""
 
-from __future__ import annotations
-
 from koff.monitor.duties.log_sizes import SHOWN, TIMEOUT_S, FetchLogSizes, LogSizes, LogSizesFetched
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending

@@ -1,7 +1,5 @@
 """Which records are read to find out how old they are, at what rate, and what becomes of the results."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,7 +28,7 @@ from koff.monitor.outbox import Outbox, Pending, Shared
 from koff.tracker import Tracker
 from koff.tracker.topic_partitions import LATE_S
 from tests.unit.builders import apply, commit, list_statuses, note_records
-from tests.unit.monitor.test_core import Driven
+from tests.unit.monitor.driven import Driven
 
 NOW_MS = 1_800_000_000_000
 END = 100_000

@@ -1,7 +1,5 @@
 """How long topics keep their records: when koff asks, and what it makes of the answers."""
 
-from __future__ import annotations
-
 from math import inf, isnan, nan
 
 import pytest

@@ -1,7 +1,5 @@
 """What is saved, in which order, and what becomes of failures."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import pytest

@@ -1,12 +1,9 @@
 """Share groups whose state may not be read have the lags that their coordinators return."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.record_ages import FirstRecordsRead, ReadFirstRecords
 from koff.monitor.duties.retention import FetchTopicConfigs
 from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
@@ -15,23 +12,22 @@ from koff.monitor.requests import Failed, Polled, Read, ReadFailed, Records, Top
 from koff.records import encode
 from koff.records.topics import SHARE_STATE_TOPIC
 from koff.tracker import PartitionLag, ShareLag
-from tests.unit.builders import Share, commit
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven
+from tests.group_records import Share
+from tests.unit.builders import commit
+from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 from tests.unit.tracker.share_groups import snapshot_of
 
 T_ID = IDS["t"]
 ALL = frozenset({0})
 
 
-def answer_offsets(driven: Driven, end: int = 100) -> None:
+def answer_offsets(driven: Driven) -> None:
     """Everything ends at 100, but the internal topics: at 2 records, and without any."""
     driven.report_ends()
     ends = {OFFSETS: 2, SHARE_STATE_TOPIC: 0}
-    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
-        if driven.core.outbox.get(request.id) is not None:
-            is_start = request.kind == "start" or isinstance(request.kind, int)
-            offsets = {at: 0 if is_start else ends.get(at[0], end) for at in request.partitions}
-            driven.give(OffsetsFetched(request.id, offsets, final=True))
+    driven.respond_offsets(
+        lambda at, kind: 0 if kind == "start" or type(kind) is int else ends.get(at[0], 100)
+    )
 
 
 def start(*, lists_share_state: bool = False, groups: bool = True, **conf: Any) -> Driven:
@@ -45,10 +41,7 @@ def start(*, lists_share_state: bool = False, groups: bool = True, **conf: Any) 
     if lists_share_state:
         driven.give(ReadFailed(SHARE_STATE_TOPIC, "grant READ", denied=True))
     own = encode(Share.own("s", 1)) if groups else commit("other", "t", 0, 1)
-    start_of = next(r for r in driven.sent if isinstance(r, Read) and r.topic == OFFSETS)
-    pairs = [own, commit("classic", "t", 0, 90)]
-    keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-    driven.give(Polled(OFFSETS, [Records(0, start_of.starts[0].attempt, keys, values, range(2))]))
+    driven.poll(own, commit("classic", "t", 0, 90))
     answer_offsets(driven)
     return driven
 
@@ -67,7 +60,7 @@ def go_on(driven: Driven, seconds: int) -> None:
 
 def row(driven: Driven, group: str = "s") -> PartitionLag:
     """The row of the group, as it is served."""
-    view = driven.core.take_view(driven.now())
+    view = driven.take_view()
     (found,) = (row for row in view.snapshot.rows() if row.group == group)
     return found
 
@@ -111,8 +104,8 @@ def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored()
     driven = start(lists_share_state=True)
     respond(driven, 7)
     go_on(driven, 5)
-    read = next(r for r in reversed(driven.sent) if isinstance(r, Read) and r.topic == SHARE_STATE_TOPIC)
-    attempt = read.starts[0].attempt
+    reads = [read for read in driven.requests(Read) if read.topic == SHARE_STATE_TOPIC]
+    attempt = reads[-1].starts[0].attempt
     key, value = snapshot_of("s", 95, topic_id=T_ID)
     driven.give(Polled(SHARE_STATE_TOPIC, [Records(0, attempt, [key], [value], [0])]))
     assert row(driven).lag == 7
@@ -125,13 +118,6 @@ def test_the_log_takes_over_when_it_may_be_read_and_a_late_response_is_ignored()
     assert driven.last(FetchShareLags) is late
 
 
-def total(driven: Driven, group: str = "s") -> int | None:
-    """The total lag of the group, as it is served."""
-    totals = driven.core.take_view(driven.now()).snapshot.totals()
-    (found,) = (each for each in totals if each.group.name == group)
-    return found.lag
-
-
 def respond_again(driven: Driven, lag: int) -> None:
     """The coordinators respond to the next request."""
     go_on(driven, 5)
@@ -140,7 +126,7 @@ def respond_again(driven: Driven, lag: int) -> None:
 
 def why_missing(driven: Driven) -> str | None:
     """Why lags of share groups are missing, if the total of s is not known."""
-    view = driven.core.take_view(driven.now())
+    view = driven.take_view()
     (found,) = (each for each in view.snapshot.totals() if each.group.name == "s")
     return None if found.whole else view.stats.missing_shares_why
 
@@ -158,7 +144,7 @@ def test_missing_lags_have_a_reason():
     assert "koff needs DESCRIBE on the groups" in str(why_missing(driven))
     respond_again(driven, 7)
     assert why_missing(driven) is None
-    warnings = [event.text for event in driven.core.take_events() if "share" in event.text]
+    warnings = [text for text in driven.take_texts() if "share" in text]
     assert warnings == ["lags of share groups are missing", "all lags of share groups were returned"]
 
 
@@ -186,19 +172,19 @@ def test_a_request_that_fails_has_failed_only_for_those_that_have_not_responded_
     driven = with_three_partitions()
     respond(driven, 7, partitions=frozenset({0, 2}), final=False)
     driven.give(Failed(driven.last(FetchShareLags).id, "b1 is gone"))
-    view = driven.core.take_view(driven.now())
+    view = driven.take_view()
     assert view.stats.missing_shares_why == "b1 is gone"
     go_on(driven, 5)
     respond(driven, 7, partitions=frozenset({1}), final=False)
-    assert "b1 is gone" not in str(driven.core.take_view(driven.now()).stats.missing_shares_why)
+    assert "b1 is gone" not in str(driven.take_view().stats.missing_shares_why)
 
 
 def test_the_error_of_a_partition_that_is_hidden_now_is_no_reason():
     driven = with_three_partitions()
     respond(driven, None, partitions=frozenset({2}), why="b3: too old")
-    assert driven.core.take_view(driven.now()).stats.missing_shares_why == "b3: too old"
+    assert driven.take_view().stats.missing_shares_why == "b3: too old"
     driven.core.logs.offsets.hide("may not be described")
-    assert driven.core.take_view(driven.now()).stats.missing_shares_why == SILENT
+    assert driven.take_view().stats.missing_shares_why == SILENT
 
 
 def test_lags_are_missing_with_the_log_as_the_only_source_which_may_not_be_read():

@@ -1,10 +1,7 @@
 """The retention of each internal topic is requested for itself, again and again."""
 
-from __future__ import annotations
-
 import pytest
 
-from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.retention import (
     AGAIN_S,
     ASSUMED_RETENTION_MS,
@@ -19,7 +16,7 @@ from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox
 from koff.monitor.requests import Failed, Read, Topic
 from tests.unit.builders import commit
-from tests.unit.monitor.test_core import IDS, OFFSETS, Driven, pass_time
+from tests.unit.monitor.driven import IDS, OFFSETS, Driven
 
 SHARE = "__share_group_state"
 DAY_S = 86_400
@@ -60,8 +57,7 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
     driven = Driven()
     ids = {OFFSETS: Topic(IDS[OFFSETS], 1), SHARE: Topic(IDS["t"], 1)}
     driven.give(TopicsFetched(driven.last(FetchTopics).id, ids))
-    for request in [r for r in driven.sent if isinstance(r, FetchOffsets)]:
-        driven.give(OffsetsFetched(request.id, dict.fromkeys(request.partitions, 0), final=True))
+    driven.respond_offsets(lambda at, kind: 0)
     retentions = {r.topics: r.id for r in driven.sent if isinstance(r, FetchTopicConfigs)}
     driven.give(Failed(retentions[OFFSETS,], "denied"))
     know_retention(driven, SHARE, share_retention_s * 1000)
@@ -75,7 +71,7 @@ def test_each_internal_topic_is_read_anew_by_its_own_retention(share_retention_s
 def test_a_retention_that_was_lowered_decides_which_partitions_are_read_anew():
     driven = Driven().read()
     driven.poll(*[commit("a", "t", 0, offset) for offset in range(5)])
-    pass_time(driven, round(TOMBSTONE_RETRY_S) + 2)
+    driven.run(round(TOMBSTONE_RETRY_S) + 2)
     know_retention(driven, OFFSETS, DAY_S * 1000)
     driven.give(None, after_s=AGAIN_S)
     assert list(driven.core.logs.offsets.reading())

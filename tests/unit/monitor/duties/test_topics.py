@@ -1,7 +1,5 @@
 """A topic is believed to be gone, or to be another, only when several responses agree over seconds."""
 
-from __future__ import annotations
-
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Topic

@@ -1,6 +1,4 @@
-"""The examples of docs/api.md. `python -m tests.unit.serve.api.api_page` writes their output into it."""
-
-from __future__ import annotations
+"""The examples of docs/api.md, with their output."""
 
 import json
 import re
@@ -43,7 +41,3 @@ def fill_page(page: str) -> str:
         return f"{found[1]}{output}\n{found[3]}"
 
     return _OUTPUT.sub(fill, page)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(fill_page(PAGE.read_text()))

@@ -17,14 +17,13 @@ from koff.view.cluster_view import (
     ClusterFacts,
     ClusterView,
     MonitorStats,
-    NoProgress,
     Readiness,
     TopicFacts,
-    Views,
 )
+from tests.group_records import Consumer, Share
 from tests.unit import builders
-from tests.unit.builders import ASSIGNED_T_0_1, Consumer, Pair, Share, classic_group, commit
-from tests.unit.serve.views import NOW_MS, READY, Row, judge, withhold_rows
+from tests.unit.builders import ASSIGNED_T_0_1, Pair, classic_group, commit
+from tests.unit.serve.views import NOW_MS, READY, Row, Source, judge, withhold_rows
 
 DOWN = Readiness(False, "not ready: no broker responds")
 ODD = "a/b%2F c.d\n\u00e9\u6f22?#&+\"<script>'"
@@ -112,27 +111,12 @@ AWAY = build_view(Tracker().take_snapshot(NOW_MS), "away", DOWN, ClusterFacts())
 """A cluster that is down."""
 
 
-class Clusters:
-    """A `ViewSource` of these views, and requests to the API of it."""
+class Clusters(Source):
+    """A source of these views, and requests to the API of it."""
 
     def __init__(self, *views: ClusterView) -> None:
-        self.views = views
-        self.failure: Exception | None = None
-        self.stall: str | None = None
+        super().__init__(*views)
         self._responder = Responder(self)
-
-    def take_views(self) -> Views:
-        if self.failure is not None:
-            raise self.failure
-        ready = any(view.readiness.ready for view in self.views)
-        return Views(self.views, Readiness(ready, "ready" if ready else "not ready"))
-
-    def find_stall(self) -> str | None:
-        return self.stall
-
-    def fail(self, error: Exception | str) -> None:
-        """No view can be taken from now on."""
-        self.failure = NoProgress(error) if isinstance(error, str) else error
 
     def request(self, path: str, query: str = "", method: str = "GET", *, gzip: bool = False) -> Response:
         return Response(*self._responder.respond(ApiRequest(method, path.encode(), query.encode(), gzip)))

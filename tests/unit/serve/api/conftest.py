@@ -1,7 +1,5 @@
 """One cluster with groups of every kind."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.unit.serve.api.clusters import Clusters, take_view

@@ -7,8 +7,6 @@ tolerance of a tenth; it goes up by the larger of 4 pods and 100 % each 15 s, an
 wanted in the last five minutes.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Burrow's read endpoints: its shapes, field for field, and no number that is not true."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import replace
 from typing import Any
@@ -30,7 +28,7 @@ def about(*names: str) -> dict[str, str]:
     return {"url": "/".join(["/v3/kafka", *names]), "host": socket.gethostname()}
 
 
-def test_clusters_are_listed() -> None:
+def test_clusters_are_listed():
     clusters = Clusters(take_view("a"), AWAY, build_view(take_view().snapshot, None))
     found = {
         "error": False,
@@ -41,7 +39,7 @@ def test_clusters_are_listed() -> None:
     assert clusters.burrow() == (200, found)
 
 
-def test_a_cluster_does_not_say_how_koff_connects_to_it(clusters: Clusters) -> None:
+def test_a_cluster_does_not_say_how_koff_connects_to_it(clusters: Clusters):
     status, found = clusters.burrow("c")
     assert status == 200
     assert found["module"] == {
@@ -54,7 +52,7 @@ def test_a_cluster_does_not_say_how_koff_connects_to_it(clusters: Clusters) -> N
     assert clusters.burrow("x")[1]["message"] == "cluster module not found"
 
 
-def test_groups_and_topics_are_listed_by_name(clusters: Clusters) -> None:
+def test_groups_and_topics_are_listed_by_name(clusters: Clusters):
     status, found = clusters.burrow("c", "consumer")
     assert (status, found["message"]) == (200, "consumer list returned")
     assert found["consumers"] == sorted(LAGS)
@@ -63,7 +61,7 @@ def test_groups_and_topics_are_listed_by_name(clusters: Clusters) -> None:
     assert Clusters(EMPTY).burrow("empty", "consumer")[1]["consumers"] == []
 
 
-def test_a_topic_has_its_end_offsets_by_partition(clusters: Clusters) -> None:
+def test_a_topic_has_its_end_offsets_by_partition(clusters: Clusters):
     found = {
         "error": False,
         "message": "topic offsets returned",
@@ -82,11 +80,11 @@ def test_a_topic_has_its_end_offsets_by_partition(clusters: Clusters) -> None:
     ],
     ids=["withheld", "a partition that nobody reads", "not listed"],
 )
-def test_the_offsets_of_a_topic_are_all_or_none(view: Any) -> None:
+def test_the_offsets_of_a_topic_are_all_or_none(view: Any):
     assert Clusters(view).burrow("c", "topic", "t")[1]["offsets"] == []
 
 
-def test_the_readers_of_a_topic_are_listed(clusters: Clusters) -> None:
+def test_the_readers_of_a_topic_are_listed(clusters: Clusters):
     status, found = clusters.burrow("c", "topic", "t", "consumers")
     assert (status, found["message"]) == (200, "consumers of topic returned")
     assert found["consumers"] == sorted(LAGS)
@@ -97,7 +95,7 @@ def test_the_readers_of_a_topic_are_listed(clusters: Clusters) -> None:
     )
 
 
-def test_a_group_has_its_newest_commits_at_the_place_of_their_partition(clusters: Clusters) -> None:
+def test_a_group_has_its_newest_commits_at_the_place_of_their_partition(clusters: Clusters):
     status, found = clusters.burrow("c", "consumer", "classic")
     assert (status, found["message"]) == (200, "consumer detail returned")
     newest = {"offset": 1370, "timestamp": NOW_MS, "observedAt": NOW_MS - 5000, "lag": None}
@@ -111,7 +109,7 @@ def test_a_group_has_its_newest_commits_at_the_place_of_their_partition(clusters
     assert clusters.burrow("c", "consumer", "simple")[1]["topics"]["t"][:2] == [None, None]
 
 
-def test_the_lag_of_a_group_has_every_field_of_burrow(clusters: Clusters) -> None:
+def test_the_lag_of_a_group_has_every_field_of_burrow(clusters: Clusters):
     status, found = clusters.burrow("c", "consumer", "simple", "lag")
     newest = {"offset": 1413, "timestamp": NOW_MS - 9000, "observedAt": NOW_MS - 5000, "lag": None}
     partition = {
@@ -143,7 +141,7 @@ def test_the_lag_of_a_group_has_every_field_of_burrow(clusters: Clusters) -> Non
     }
 
 
-def test_the_status_lists_only_partitions_that_are_not_well(clusters: Clusters) -> None:
+def test_the_status_lists_only_partitions_that_are_not_well(clusters: Clusters):
     lag = clusters.burrow("c", "consumer", "classic", "lag")[1]["status"]
     status = clusters.burrow("c", "consumer", "classic", "status")[1]["status"]
     assert [partition["partition"] for partition in lag["partitions"]] == [0, 1]
@@ -158,7 +156,7 @@ def test_the_status_lists_only_partitions_that_are_not_well(clusters: Clusters) 
 
 @pytest.mark.parametrize("what", ["status", "lag"])
 @pytest.mark.parametrize("bits", [Reason.END_NOT_CURRENT, Reason.COMMITS_NOT_CURRENT])
-def test_a_group_with_a_withheld_lag_gets_an_error_instead_of_a_partial_sum(bits: Reason, what: str) -> None:
+def test_a_group_with_a_withheld_lag_gets_an_error_instead_of_a_partial_sum(bits: Reason, what: str):
     clusters = Clusters(withhold({("classic", "t", 0): bits}, partial_groups=["share"]))
     status, found = clusters.burrow("c", "consumer", "classic", what)
     assert (status, found["error"]) == (503, True)
@@ -173,7 +171,7 @@ def test_a_group_with_a_withheld_lag_gets_an_error_instead_of_a_partial_sum(bits
 
 
 @pytest.mark.parametrize("name", ["consumer", "empty", "x"])
-def test_a_group_without_any_lag_is_not_found(clusters: Clusters, name: str) -> None:
+def test_a_group_without_any_lag_is_not_found(clusters: Clusters, name: str):
     status, found = clusters.burrow("c", "consumer", name, "lag")
     assert (status, found["error"]) == (404, False)
     assert found["status"] == {
@@ -189,13 +187,13 @@ def test_a_group_without_any_lag_is_not_found(clusters: Clusters, name: str) -> 
 
 
 @pytest.mark.parametrize("what", [("consumer", "x", "lag"), ("consumer", "x"), ("topic", "x")])
-def test_nothing_is_denied_of_a_cluster_that_is_down(what: tuple[str, ...]) -> None:
+def test_nothing_is_denied_of_a_cluster_that_is_down(what: tuple[str, ...]):
     status, found = Clusters(AWAY).burrow("away", *what)
     assert (status, found["error"], found.keys()) == (503, True, {"error", "message", "request"})
     assert "not ready: no broker responds" in found["message"]
 
 
-def test_a_partition_without_a_lag_is_left_out_and_counted() -> None:
+def test_a_partition_without_a_lag_is_left_out_and_counted():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 4), commit("g", "gone", 0, 9))
     tracker.add_samples(ends={("t", 0): 10})
@@ -206,7 +204,7 @@ def test_a_partition_without_a_lag_is_left_out_and_counted() -> None:
     assert (status["partition_count"], status["totallag"]) == (2, 6)
 
 
-def test_a_partition_with_an_absurd_number_makes_no_list_up_to_it() -> None:
+def test_a_partition_with_an_absurd_number_makes_no_list_up_to_it():
     tracker = Tracker()
     apply(tracker, commit("g", "t", 2**31 - 1, 4))
     tracker.add_samples(ends={("t", 2**31 - 1): 10})
@@ -215,7 +213,7 @@ def test_a_partition_with_an_absurd_number_makes_no_list_up_to_it() -> None:
     assert clusters.burrow("c", "consumer", "g", "lag")[1]["status"]["totallag"] == 6
 
 
-def test_a_lag_that_a_coordinator_returned_has_no_commit(clusters: Clusters) -> None:
+def test_a_lag_that_a_coordinator_returned_has_no_commit(clusters: Clusters):
     (partition,) = clusters.burrow("c", "consumer", "share", "lag")[1]["status"]["partitions"]
     assert (partition["current_lag"], partition["start"], partition["end"]) == (20, None, None)
 
@@ -232,13 +230,11 @@ def test_a_lag_that_a_coordinator_returned_has_no_commit(clusters: Clusters) -> 
         (("c", "consumer", "x"), "cluster or consumer not found"),
     ],
 )
-def test_what_is_not_there_gets_burrows_error(
-    clusters: Clusters, names: tuple[str, ...], message: str
-) -> None:
+def test_what_is_not_there_gets_burrows_error(clusters: Clusters, names: tuple[str, ...], message: str):
     assert clusters.burrow(*names) == (404, {"error": True, "message": message, "request": about(*names)})
 
 
-def test_a_path_that_burrow_does_not_have_gets_its_error(clusters: Clusters) -> None:
+def test_a_path_that_burrow_does_not_have_gets_its_error(clusters: Clusters):
     for path in ("/v3", "/v3/config", "/v3/kafka/c/x", "/v3/kafka/c/consumer/g/x", "/burrow/admin/x"):
         response = clusters.request(path)
         assert response.status == 404
@@ -249,7 +245,7 @@ def test_a_path_that_burrow_does_not_have_gets_its_error(clusters: Clusters) -> 
 @pytest.mark.parametrize(
     "path", ["/v3/kafka/c/consumer/simple", "/v3/kafka/c/consumer/simple/topic/t", "/v3/kafka"]
 )
-def test_nothing_can_be_changed(clusters: Clusters, method: str, path: str) -> None:
+def test_nothing_can_be_changed(clusters: Clusters, method: str, path: str):
     response = clusters.request(path, method=method)
     assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
     assert response.json["error"]
@@ -257,7 +253,7 @@ def test_nothing_can_be_changed(clusters: Clusters, method: str, path: str) -> N
     assert clusters.burrow("c", "consumer", "simple")[0] == 200
 
 
-def test_admin_says_whether_koff_is_ready() -> None:
+def test_admin_says_whether_koff_is_ready():
     clusters = Clusters(take_view())
     response = clusters.request("/burrow/admin/ready")
     assert (response.status, response.body) == (200, b"READY")
@@ -266,8 +262,8 @@ def test_admin_says_whether_koff_is_ready() -> None:
     assert (response.status, response.body) == (503, b"STARTING")
 
 
-def test_without_progress_burrows_error_says_so() -> None:
+def test_without_progress_burrows_error_says_so():
     clusters = Clusters(take_view())
-    clusters.fail("the monitor gave no view within 20 s")
+    clusters.failure = "the monitor gave no view within 20 s"
     status, found = clusters.burrow("c", "consumer", "simple", "lag")
     assert (status, found["message"]) == (503, "the monitor gave no view within 20 s")

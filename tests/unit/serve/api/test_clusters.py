@@ -1,7 +1,5 @@
 """Clusters and topics in the API."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -13,19 +11,10 @@ from koff.serve.api.group_columns import select_places
 from koff.tracker import Snapshot, Tracker
 from koff.view.cluster_view import MonitorStats
 from tests.unit.builders import apply, commit
-from tests.unit.serve.api.clusters import (
-    AWAY,
-    EMPTY,
-    NOW_MS,
-    ODD,
-    Clusters,
-    build_view,
-    take_view,
-    withhold,
-)
+from tests.unit.serve.api.clusters import AWAY, EMPTY, NOW_MS, ODD, Clusters, build_view, take_view, withhold
 
 
-def test_clusters_say_whether_they_are_ready() -> None:
+def test_clusters_say_whether_they_are_ready():
     clusters = Clusters(take_view(), AWAY, EMPTY)
     found = clusters.get("clusters")
     assert (found["ready"], found["readiness"]) == (True, "ready")
@@ -45,7 +34,7 @@ def test_clusters_say_whether_they_are_ready() -> None:
     assert found["clusters"][0]["labels"] == {"region": "eu"}
 
 
-def test_a_cluster_shows_the_numbers_of_its_monitor() -> None:
+def test_a_cluster_shows_the_numbers_of_its_monitor():
     stats = MonitorStats(
         records={"OffsetCommit": 7},
         undecodable=1,
@@ -84,7 +73,7 @@ def test_a_cluster_shows_the_numbers_of_its_monitor() -> None:
     assert {name: found[name] for name in expected} == expected
 
 
-def test_topics_are_those_that_the_cluster_lists_and_those_that_groups_read(clusters: Clusters) -> None:
+def test_topics_are_those_that_the_cluster_lists_and_those_that_groups_read(clusters: Clusters):
     found = clusters.get("clusters", "c", "topics")
     assert (found["total"], found["cluster"]) == (2, "c")
     assert found["topics"] == [
@@ -121,13 +110,13 @@ def test_topics_are_those_that_the_cluster_lists_and_those_that_groups_read(clus
     assert ([topic["topic"] for topic in page["topics"]], page["next_offset"]) == (["t"], None)
 
 
-def test_a_topic_that_is_not_listed_has_no_facts() -> None:
+def test_a_topic_that_is_not_listed_has_no_facts():
     clusters = Clusters(replace(take_view(), facts=AWAY.facts))
     (topic,) = clusters.get("clusters", "c", "topics")["topics"]
     assert (topic["partitions"], topic["end_sum"], topic["reason"]) == (None, None, "not_listed")
 
 
-def test_a_topic_has_the_offsets_of_its_partitions_and_its_readers(clusters: Clusters) -> None:
+def test_a_topic_has_the_offsets_of_its_partitions_and_its_readers(clusters: Clusters):
     found = clusters.get("clusters", "c", "topics", "t")
     assert [(p["partition"], p["start"], p["end"]) for p in found["offsets"]] == [
         (partition, 900, 1420) for partition in range(3)
@@ -136,7 +125,7 @@ def test_a_topic_has_the_offsets_of_its_partitions_and_its_readers(clusters: Clu
     assert readers == {"classic": (2, 100), "lost": (1, 620), "share": (1, 20), "simple": (1, 7), ODD: (1, 0)}
 
 
-def test_readers_of_a_topic_cost_only_their_rows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_of_a_topic_cost_only_their_rows_of_it(monkeypatch: pytest.MonkeyPatch):
     tracker = Tracker()
     for topic in ("t", "u", "v"):
         apply(tracker, commit("g", topic, 0, 4))
@@ -154,7 +143,7 @@ def test_readers_of_a_topic_cost_only_their_rows_of_it(monkeypatch: pytest.Monke
     assert [len(shard.group) for snapshot in selected for shard in snapshot.shards.values()] == [1]
 
 
-def test_no_sum_of_a_topic_has_a_withheld_offset_in_it() -> None:
+def test_no_sum_of_a_topic_has_a_withheld_offset_in_it():
     rows = {("classic", "t", 0): Reason.END_NOT_CURRENT, ("simple", "t", 2): Reason.COMMITS_NOT_CURRENT}
     clusters = Clusters(withhold(rows))
     found = clusters.get("clusters", "c", "topics", "t")
@@ -167,13 +156,13 @@ def test_no_sum_of_a_topic_has_a_withheld_offset_in_it() -> None:
     assert readers["share"]["lag"] == 20
 
 
-def test_a_reader_with_rows_missing_has_no_sum() -> None:
+def test_a_reader_with_rows_missing_has_no_sum():
     found = Clusters(withhold({}, partial_groups=["share"])).get("clusters", "c", "topics", "t")
     (reader,) = [reader for reader in found["groups"] if reader["group"] == "share"]
     assert (reader["lag"], reader["reasons"]) == (None, ["commits_not_current"])
 
 
-def test_topics_of_a_cluster_that_is_down_are_none() -> None:
+def test_topics_of_a_cluster_that_is_down_are_none():
     assert Clusters(AWAY).get("clusters", "away", "topics")["topics"] == []
     problem = Clusters(AWAY).request("/api/v1/clusters/away/topics/t").problem
     assert (problem["status"], problem.get("known")) == (503, None)

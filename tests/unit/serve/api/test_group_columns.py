@@ -1,7 +1,5 @@
 """Groups as columns: filters and orders are those of the totals, whatever is withheld."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace
@@ -40,7 +38,7 @@ def number(total: GroupTotal, key: str) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_columns_are_the_numbers_of_the_totals(seed: int) -> None:
+def test_columns_are_the_numbers_of_the_totals(seed: int):
     view = build_view(take_snapshot(random.Random(seed)))
     totals = sorted(view.snapshot.totals(), key=lambda total: total.group.name)
     columns = GroupColumns([view])
@@ -61,7 +59,7 @@ def test_columns_are_the_numbers_of_the_totals(seed: int) -> None:
         assert find(columns, f"state={state}&sort=name") == show([t for t in totals if t.state == state])
 
 
-def test_groups_are_filtered_by_the_labels_that_their_names_give() -> None:
+def test_groups_are_filtered_by_the_labels_that_their_names_give():
     patterns = (re.compile("^(?P<kind>s)(?P<rest>.*)$"), re.compile("^(?P<kind>c)"))
     clusters = Clusters(replace(take_view(), group_labels=patterns))
     found = clusters.get("groups")
@@ -79,7 +77,7 @@ def test_groups_are_filtered_by_the_labels_that_their_names_give() -> None:
     assert Clusters(take_view()).get("groups")["labels"] == []
 
 
-def test_a_group_has_its_owner_by_whom_the_list_can_be_filtered() -> None:
+def test_a_group_has_its_owner_by_whom_the_list_can_be_filtered():
     owners = Owners((Owner(re.compile("^s"), "search", "#search"), Owner(re.compile("^si"), "late")))
     clusters = Clusters(replace(take_view(), owners=owners))
     found = clusters.get("groups", query="label=owner=search")
@@ -93,7 +91,7 @@ def test_a_group_has_its_owner_by_whom_the_list_can_be_filtered() -> None:
     assert clusters.get("group", query="cluster=c&group=classic")["group"]["owner"] is None
 
 
-def test_groups_that_are_not_shown_are_not_counted() -> None:
+def test_groups_that_are_not_shown_are_not_counted():
     tracker = fill_tracker()
     tracker.show(ShownNames(groups=(Rule.parse("exclude:^lost$"),)))
     (counts,) = Clusters(build_view(tracker.take_snapshot(NOW_MS))).get("groups")["counts"]

@@ -1,7 +1,5 @@
 """Groups in the API: lists, pages, and one group."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -19,7 +17,8 @@ from koff.records import encode
 from koff.serve.api.group_objects import CLUSTER_GROUP, ROW
 from koff.tracker import Rule, ShownNames, Tracker
 from koff.view.lag_history import STEP_S
-from tests.unit.builders import Streams, commit
+from tests.group_records import Streams
+from tests.unit.builders import commit
 from tests.unit.serve.api.clusters import (
     AWAY,
     EMPTY,
@@ -51,7 +50,7 @@ def find(objects: list[dict[str, Any]], **members: Any) -> dict[str, Any]:
     return found
 
 
-def test_groups_are_listed_with_the_worst_first(clusters: Clusters) -> None:
+def test_groups_are_listed_with_the_worst_first(clusters: Clusters):
     found = clusters.get("groups")
     listed = [(group["status"], group["group"]) for group in found["groups"]]
     unknown, well = sorted(ALL - {"lost", *HEALTHY}), sorted(HEALTHY)
@@ -63,7 +62,7 @@ def test_groups_are_listed_with_the_worst_first(clusters: Clusters) -> None:
     assert list_names(clusters, "sort=worst&order=asc") == [*well, *unknown, "lost"]
 
 
-def test_a_group_has_the_same_hour_of_other_days_and_its_error_budget(tmp_path: Path) -> None:
+def test_a_group_has_the_same_hour_of_other_days_and_its_error_budget(tmp_path: Path):
     view = take_view()
     assert view.cluster is not None
     clusters = Clusters(view)
@@ -83,7 +82,7 @@ def test_a_group_has_the_same_hour_of_other_days_and_its_error_budget(tmp_path: 
     assert found["budget"]["left"] == pytest.approx(1 - 0.5 * 2 / 43_200 / 0.01)
 
 
-def test_late_groups_are_listed_by_their_lateness_and_those_that_are_well_by_name() -> None:
+def test_late_groups_are_listed_by_their_lateness_and_those_that_are_well_by_name():
     tracker = Tracker()
     lags = {"a": 30, "b": 170, "c": 40, "d": 200, "e": 20}
     for name, late_s in lags.items():
@@ -104,7 +103,7 @@ def count(clusters: Clusters, query: str) -> dict[str, list[int | None]]:
     return {each["cluster"]: [each[name] for name in COUNTED] for each in found}
 
 
-def test_counts_are_of_all_clusters_whatever_their_own_filters_are() -> None:
+def test_counts_are_of_all_clusters_whatever_their_own_filters_are():
     clusters = Clusters(take_view("a"), AWAY, withhold({("lost", "t", 0): END}), EMPTY)
     whole = {
         "a": [1, 0, 3, 3, 0],
@@ -118,7 +117,7 @@ def test_counts_are_of_all_clusters_whatever_their_own_filters_are() -> None:
     assert count(clusters, "min_lag=20&status=OK")["c"][3] == len({"classic"})
 
 
-def test_a_withheld_group_has_its_newest_known_lag_with_its_age() -> None:
+def test_a_withheld_group_has_its_newest_known_lag_with_its_age():
     view = withhold({("lost", "t", 0): END})
     history = view.activity.history
     for age_s, lag in ((60, 500.0), (45, 600.0), (15, math.nan), (0, math.nan)):
@@ -130,7 +129,7 @@ def test_a_withheld_group_has_its_newest_known_lag_with_its_age() -> None:
     assert shown["last_known"] == find(groups, group="lost")["last_known"]
 
 
-def test_groups_can_be_listed_with_the_largest_lag_first_and_unknown_lags_last(clusters: Clusters) -> None:
+def test_groups_can_be_listed_with_the_largest_lag_first_and_unknown_lags_last(clusters: Clusters):
     found = clusters.get("groups", query="sort=lag")
     assert (found["total"], found["next_offset"], found["unknown"]) == (7, None, 0)
     by_lag = sorted(LAGS, key=lambda name: -LAGS[name])
@@ -146,7 +145,7 @@ def test_groups_can_be_listed_with_the_largest_lag_first_and_unknown_lags_last(c
 
 def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
     clusters: Clusters, capsys: pytest.CaptureFixture[str]
-) -> None:
+):
     view = clusters.views[0]
     lag_command._print_json(view, list(view.snapshot.rows()), view.snapshot.totals())
     printed = json.loads(capsys.readouterr().out)
@@ -182,7 +181,7 @@ def test_a_group_and_its_rows_have_the_names_and_values_of_koff_lag(
         ("min_lag=0&max=", None),
     ],
 )
-def test_groups_are_filtered(clusters: Clusters, query: str, names: set[str] | None) -> None:
+def test_groups_are_filtered(clusters: Clusters, query: str, names: set[str] | None):
     if names is None:
         assert clusters.request("/api/v1/groups", query).status == 400
         return
@@ -191,14 +190,14 @@ def test_groups_are_filtered(clusters: Clusters, query: str, names: set[str] | N
     assert found["total"] == len(names)
 
 
-def test_groups_that_min_lag_leaves_out_because_their_lag_is_not_known_are_counted() -> None:
+def test_groups_that_min_lag_leaves_out_because_their_lag_is_not_known_are_counted():
     clusters = Clusters(withhold({("lost", "t", 0): END}))
     found = clusters.get("groups", query="min_lag=50")
     assert ([group["group"] for group in found["groups"]], found["unknown"]) == (["classic"], 3)
 
 
 @pytest.mark.parametrize("key", ["lag", "time_lag_s", "status", "name"])
-def test_groups_are_sorted_in_both_directions_with_unknown_numbers_last(clusters: Clusters, key: str) -> None:
+def test_groups_are_sorted_in_both_directions_with_unknown_numbers_last(clusters: Clusters, key: str):
     groups = {group["group"]: group for group in clusters.get("groups")["groups"]}
     ranks = {verdict.name: verdict for verdict in Verdict}
 
@@ -219,7 +218,7 @@ def test_groups_are_sorted_in_both_directions_with_unknown_numbers_last(clusters
     assert len({json.dumps(number(name)) for name in groups}) > 2
 
 
-def test_pages_have_all_groups_once(clusters: Clusters) -> None:
+def test_pages_have_all_groups_once(clusters: Clusters):
     whole, offset, names = list_names(clusters, ""), 0, []
     while offset is not None:
         page = clusters.get("groups", query=f"limit=3&offset={offset}")
@@ -230,7 +229,7 @@ def test_pages_have_all_groups_once(clusters: Clusters) -> None:
     assert clusters.get("groups", query="offset=99999999999999")["groups"] == []
 
 
-def test_one_group_has_members_and_partitions(clusters: Clusters) -> None:
+def test_one_group_has_members_and_partitions(clusters: Clusters):
     found = clusters.get("clusters", "c", "groups", "classic")
     assert found["group"]["lag"] == 100
     assert found["group"]["epoch"] == 7
@@ -245,7 +244,7 @@ def test_one_group_has_members_and_partitions(clusters: Clusters) -> None:
     assert row["time_lag_s"] > 0
 
 
-def test_topics_that_are_not_shown_are_nowhere() -> None:
+def test_topics_that_are_not_shown_are_nowhere():
     tracker = fill_tracker()
     tracker.show(ShownNames(topics=(Rule.parse("exclude:^t$"),)))
     clusters = Clusters(build_view(tracker.take_snapshot(NOW_MS), facts=AWAY.facts))
@@ -257,7 +256,7 @@ def test_topics_that_are_not_shown_are_nowhere() -> None:
     assert clusters.get("clusters", "c", "topics")["topics"] == []
 
 
-def test_members_of_new_groups_have_topic_ids_with_names(clusters: Clusters) -> None:
+def test_members_of_new_groups_have_topic_ids_with_names(clusters: Clusters):
     found = clusters.get("clusters", "c", "groups", "consumer")
     (assigned,) = found["members"][0]["assigned"]
     assert (assigned["topic"], assigned["partitions"]) == ("t", [2])
@@ -267,32 +266,32 @@ def test_members_of_new_groups_have_topic_ids_with_names(clusters: Clusters) -> 
     assert row["status"] == "UNKNOWN"
 
 
-def test_records_that_retention_has_removed_are_lost_and_leave_no_margin(clusters: Clusters) -> None:
+def test_records_that_retention_has_removed_are_lost_and_leave_no_margin(clusters: Clusters):
     (row,) = clusters.get("clusters", "c", "groups", "lost")["partitions"]
     assert (row["lag"], row["readable"], row["lost"], row["retention_margin"]) == (620, 520, 100, 0)
     assert row["reasons"] == ["below_log_start"]
 
 
-def test_a_group_that_has_caught_up_has_no_margin(clusters: Clusters) -> None:
+def test_a_group_that_has_caught_up_has_no_margin(clusters: Clusters):
     (row,) = clusters.get("clusters", "c", "groups", ODD)["partitions"]
     assert (row["lag"], row["retention_margin"]) == (0, None)
 
 
-def test_a_share_group_whose_coordinator_returned_the_lag_has_no_offset(clusters: Clusters) -> None:
+def test_a_share_group_whose_coordinator_returned_the_lag_has_no_offset(clusters: Clusters):
     found = clusters.get("clusters", "c", "groups", "share")
     (row,) = found["partitions"]
     assert (found["group"]["type"], found["group"]["lag"]) == ("share", 20)
     assert (row["lag"], row["committed"], row["retention_margin"]) == (20, None, None)
 
 
-def test_a_group_without_rows_has_empty_lists(clusters: Clusters) -> None:
+def test_a_group_without_rows_has_empty_lists(clusters: Clusters):
     found = clusters.get("clusters", "c", "groups", "empty")
     assert (found["members"], found["partitions"]) == ([], [])
     assert (found["group"]["lag"], found["group"]["partitions"]) == (None, 0)
 
 
 @pytest.mark.parametrize("bits", [COMMITS, END])
-def test_no_sum_has_a_withheld_row_in_it(bits: Reason) -> None:
+def test_no_sum_has_a_withheld_row_in_it(bits: Reason):
     clusters = Clusters(withhold({("classic", "t", 0): bits}))
     found = clusters.get("clusters", "c", "groups", "classic")
     group, rows = found["group"], found["partitions"]
@@ -308,7 +307,7 @@ def test_no_sum_has_a_withheld_row_in_it(bits: Reason) -> None:
     assert listed.items() <= {"cluster": "c", **group, **WITHOUT_HISTORY}.items()
 
 
-def test_members_and_state_of_a_group_that_is_not_current_are_null() -> None:
+def test_members_and_state_of_a_group_that_is_not_current_are_null():
     rows = {("classic", "t", partition): COMMITS for partition in range(2)}
     clusters = Clusters(withhold(rows, ["classic"]))
     found = clusters.get("clusters", "c", "groups", "classic")
@@ -322,14 +321,14 @@ def test_members_and_state_of_a_group_that_is_not_current_are_null() -> None:
     assert "classic" not in list_names(clusters, "type=classic")
 
 
-def test_a_share_group_with_rows_missing_has_no_sum() -> None:
+def test_a_share_group_with_rows_missing_has_no_sum():
     clusters = Clusters(withhold({}, partial_groups=["share"]))
     found = clusters.get("clusters", "c", "groups", "share")
     assert (found["group"]["lag"], found["group"]["reason"]) == (None, "rows_missing")
     assert [row["lag"] for row in found["partitions"]] == [20]
 
 
-def test_a_group_names_its_coordinator_and_an_open_transaction(clusters: Clusters) -> None:
+def test_a_group_names_its_coordinator_and_an_open_transaction(clusters: Clusters):
     found = [clusters.get("clusters", "c", "groups", name)["group"] for name in sorted(ALL)]
     assert {group["coordinator"] for group in found} <= {1, 2, None}
     assert not any(group["commits_held_back"] for group in found)
@@ -337,7 +336,7 @@ def test_a_group_names_its_coordinator_and_an_open_transaction(clusters: Cluster
     assert unlisted.get("clusters", "c", "groups", "simple")["group"]["coordinator"] is None
 
 
-def test_groups_of_several_clusters_are_listed_together_and_one_that_is_down_has_none() -> None:
+def test_groups_of_several_clusters_are_listed_together_and_one_that_is_down_has_none():
     clusters = Clusters(take_view("a"), AWAY, EMPTY, take_view("b"))
     found = clusters.get("groups", query="sort=name")
     assert found["total"] == 14
@@ -351,7 +350,7 @@ def test_groups_of_several_clusters_are_listed_together_and_one_that_is_down_has
     assert clusters.request("/api/v1/clusters/empty/groups/simple").problem["status"] == 404
 
 
-def test_a_group_is_not_denied_while_a_partition_of_the_offsets_topic_is_not_read() -> None:
+def test_a_group_is_not_denied_while_a_partition_of_the_offsets_topic_is_not_read():
     view = take_view()
     view = replace(view, stats=replace(view.stats, not_current=1))
     clusters = Clusters(view)
@@ -361,17 +360,17 @@ def test_a_group_is_not_denied_while_a_partition_of_the_offsets_topic_is_not_rea
     assert clusters.get("clusters", "c", "groups", "simple")["group"]["lag"] == 7
 
 
-def test_groups_of_a_cluster_without_a_name_are_not_listed() -> None:
+def test_groups_of_a_cluster_without_a_name_are_not_listed():
     clusters = Clusters(build_view(take_view().snapshot, None))
     assert clusters.get("groups")["total"] == 0
     assert clusters.get("clusters")["clusters"][0]["cluster"] is None
 
 
-def test_the_names_of_a_group_are_those_of_its_shape(clusters: Clusters) -> None:
+def test_the_names_of_a_group_are_those_of_its_shape(clusters: Clusters):
     assert set(clusters.get("groups")["groups"][0]) == set(CLUSTER_GROUP["properties"])
 
 
-def test_a_streams_group_is_assigned_the_partitions_of_its_tasks() -> None:
+def test_a_streams_group_is_assigned_the_partitions_of_its_tasks():
     tracker = Tracker()
     records = [
         Streams.own("s", 2),

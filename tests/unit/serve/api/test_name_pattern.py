@@ -1,7 +1,5 @@
 """Regular expressions of clients: the usual ones work, and none can stop the process."""
 
-from __future__ import annotations
-
 import random
 import re
 import time
@@ -31,7 +29,7 @@ from koff.serve.api.problems import Problem
         "[^]*+?]",
     ],
 )
-def test_usual_expressions_are_accepted(text: str) -> None:
+def test_usual_expressions_are_accepted(text: str):
     assert parse_pattern(text).pattern == text
 
 
@@ -62,29 +60,29 @@ def test_usual_expressions_are_accepted(text: str) -> None:
         "[a||b]",
     ],
 )
-def test_expressions_that_may_be_slow_or_are_wrong_are_refused(text: str) -> None:
+def test_expressions_that_may_be_slow_or_are_wrong_are_refused(text: str):
     with pytest.raises(ValueError, match=re.escape(text[:3])):
         parse_pattern(text)
 
 
 @pytest.mark.parametrize("text", [".*.*x", "[a-z]+[a-z]+$x", "(a|a|a|a|a)(a|a|a|a|a).*.*x"])
-def test_the_slowest_accepted_expressions_take_no_seconds(text: str) -> None:
+def test_the_slowest_accepted_expressions_take_no_seconds(text: str):
     began = time.process_time()
     assert search_names(parse_pattern(text), ["a" * 255, "a" * 30_000]) == [False, False]
     assert time.process_time() - began < 2
 
 
-def test_a_name_that_is_too_long_is_not_cut() -> None:
+def test_a_name_that_is_too_long_is_not_cut():
     assert search_names(parse_pattern("a$"), ["a" * 255, "a" * 256, "a" * 255 + "b"]) == [True, False, False]
 
 
-def test_a_search_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(name_pattern, "_DEADLINE_S", -1.0)
     with pytest.raises(Problem, match="takes too long"):
         search_names(parse_pattern("a"), ["a", "b"])
 
 
-def test_no_expression_causes_anything_but_a_refusal() -> None:
+def test_no_expression_causes_anything_but_a_refusal():
     # Python prints a warning for some expressions; here it is an error.
     rng, accepted = random.Random(1), 0
     for _ in range(20_000):

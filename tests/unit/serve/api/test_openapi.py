@@ -1,7 +1,5 @@
 """The OpenAPI description is what the API does."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -68,9 +66,7 @@ def document() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.operation_id)
-def test_every_response_has_the_shape_that_is_described(
-    document: dict[str, Any], endpoint: ApiEndpoint
-) -> None:
+def test_every_response_has_the_shape_that_is_described(document: dict[str, Any], endpoint: ApiEndpoint):
     responses = document["paths"][endpoint.path]["get"]["responses"]
     statuses = set()
     for clusters in SOURCES.values():
@@ -86,7 +82,7 @@ def test_every_response_has_the_shape_that_is_described(
     assert (503 in statuses) == bool({"group", "topic"} & names)
 
 
-def test_everything_in_the_table_is_described_and_nothing_else(document: dict[str, Any]) -> None:
+def test_everything_in_the_table_is_described_and_nothing_else(document: dict[str, Any]):
     assert set(document["paths"]) == {endpoint.path for endpoint in ENDPOINTS}
     for endpoint in ENDPOINTS:
         described = document["paths"][endpoint.path]["get"]
@@ -98,7 +94,7 @@ def test_everything_in_the_table_is_described_and_nothing_else(document: dict[st
     assert len(ids) == len(set(ids))
 
 
-def test_described_values_are_accepted_and_others_refused(document: dict[str, Any]) -> None:
+def test_described_values_are_accepted_and_others_refused(document: dict[str, Any]):
     clusters, count = SOURCES["usual"], 0
     for endpoint in ENDPOINTS:
         path, names = list_requests(endpoint)[0]
@@ -126,7 +122,7 @@ def test_described_values_are_accepted_and_others_refused(document: dict[str, An
     assert count > 30
 
 
-def test_the_page_shows_every_endpoint_and_loads_nothing(document: dict[str, Any]) -> None:
+def test_the_page_shows_every_endpoint_and_loads_nothing(document: dict[str, Any]):
     response = SOURCES["usual"].request("/api")
     page = response.body.decode()
     assert response.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -138,6 +134,6 @@ def test_the_page_shows_every_endpoint_and_loads_nothing(document: dict[str, Any
     assert "<script" not in page
 
 
-def test_names_of_clients_are_not_markup() -> None:
+def test_names_of_clients_are_not_markup():
     response = SOURCES["usual"].request(f"/api/v1/clusters/{quote(ODD, safe='')}")
     assert (response.status, response.headers["X-Content-Type-Options"]) == (404, "nosniff")

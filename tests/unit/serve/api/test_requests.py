@@ -1,7 +1,5 @@
 """Requests to the API over HTTP, and errors."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading
@@ -51,7 +49,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_name_of_a_group_round_trips(server: Server, name: str) -> None:
+def test_any_name_of_a_group_round_trips(server: Server, name: str):
     path = f"/api/v1/clusters/c%2Fd/groups/{quote(name, safe='')}"
     status, _, body = request(server, path)
     assert (status, json.loads(body)["group"]["group"]) == (200, name)
@@ -72,9 +70,7 @@ def test_any_name_of_a_group_round_trips(server: Server, name: str) -> None:
         ("groups", "&sort=name", "clusters/c/groups?sort=name"),
     ],
 )
-def test_names_in_the_query_mean_the_same_as_in_the_path(
-    server: Server, path: str, query: str, same: str
-) -> None:
+def test_names_in_the_query_mean_the_same_as_in_the_path(server: Server, path: str, query: str, same: str):
     status, _, body = request(server, f"/api/v1/{path}?cluster=c{query}")
     assert status == 200
     assert (status, body) == request(server, f"/api/v1/{same}")[::2]
@@ -90,22 +86,22 @@ def test_names_in_the_query_mean_the_same_as_in_the_path(
         ("cluster", "", "cluster"),
     ],
 )
-def test_a_name_that_is_missing_is_named(clusters: Clusters, path: str, query: str, missing: str) -> None:
+def test_a_name_that_is_missing_is_named(clusters: Clusters, path: str, query: str, missing: str):
     problem = clusters.request(f"/api/v1/{path}", query).problem
     assert (problem["status"], problem["parameter"]) == (400, missing)
     assert problem["detail"] == f"the parameter {missing} is missing"
 
 
-def test_groups_of_a_cluster_that_does_not_exist_are_not_found(clusters: Clusters) -> None:
+def test_groups_of_a_cluster_that_does_not_exist_are_not_found(clusters: Clusters):
     for name in ("x", ""):
         assert clusters.request("/api/v1/groups", f"cluster={name}").problem["status"] == 404
 
 
-def test_a_slash_that_is_not_encoded_separates(server: Server) -> None:
+def test_a_slash_that_is_not_encoded_separates(server: Server):
     assert request(server, "/api/v1/clusters/c%2Fd/groups/a/b")[0] == 404
 
 
-def test_a_name_of_bytes_that_are_not_utf8_is_not_found_or_read_as_kafka_reads_it(server: Server) -> None:
+def test_a_name_of_bytes_that_are_not_utf8_is_not_found_or_read_as_kafka_reads_it(server: Server):
     status, headers, body = request(server, "/api/v1/clusters/c/groups/%ff%fe")
     assert (status, headers["Content-Type"]) == (404, "application/problem+json")
     assert "\ufffd" in json.loads(body)["detail"]
@@ -115,7 +111,7 @@ def test_a_name_of_bytes_that_are_not_utf8_is_not_found_or_read_as_kafka_reads_i
     "path",
     ["/api", "/api/openapi.json", "/api/v1/groups", "/v3/kafka", "/burrow/admin", "/burrow/admin/ready"],
 )
-def test_head_has_the_headers_of_get_and_no_body(server: Server, path: str) -> None:
+def test_head_has_the_headers_of_get_and_no_body(server: Server, path: str):
     status, headers, body = request(server, path)
     head_status, head_headers, head_body = request(server, path, method="HEAD")
     assert (status, head_status, head_body) == (200, 200, b"")
@@ -127,12 +123,12 @@ def test_head_has_the_headers_of_get_and_no_body(server: Server, path: str) -> N
 @pytest.mark.parametrize(
     "path", ["/api/", "/api/v1/groups/", "/api/v1", "/apix", "/v3", "/v3/kafka/", "/api//v1/groups"]
 )
-def test_a_path_with_another_slash_is_not_found_and_never_redirected(server: Server, path: str) -> None:
+def test_a_path_with_another_slash_is_not_found_and_never_redirected(server: Server, path: str):
     status, headers, _ = request(server, path, Host="elsewhere.example")
     assert (status, headers["Location"]) == (404, None)
 
 
-def test_large_bodies_are_compressed_for_those_who_accept_it(server: Server, clusters: Clusters) -> None:
+def test_large_bodies_are_compressed_for_those_who_accept_it(server: Server, clusters: Clusters):
     _, headers, plain = request(server, "/api/v1/clusters/c/groups")
     assert headers["Content-Encoding"] is None
     _, headers, packed = request(server, "/api/v1/clusters/c/groups", Accept_Encoding="gzip")
@@ -144,18 +140,18 @@ def test_large_bodies_are_compressed_for_those_who_accept_it(server: Server, clu
     assert headers["Content-Encoding"] is None  # it is small
 
 
-def test_bodies_are_utf8(server: Server) -> None:
+def test_bodies_are_utf8(server: Server):
     body = request(server, "/api/v1/groups?name=%C3%A9")[2]
     assert "é漢".encode() in body
 
 
-def test_a_path_that_is_not_there_is_a_problem(clusters: Clusters) -> None:
+def test_a_path_that_is_not_there_is_a_problem(clusters: Clusters):
     for path in ("/api/v1", "/api/v2/groups", "/api/v1/clusters/c/x", "/api/openapi.json/"):
         problem = clusters.request(path).problem
         assert (problem["status"], problem["title"]) == (404, "Not Found")
 
 
-def test_what_is_not_known_by_name_is_not_found_and_says_what_there_is(clusters: Clusters) -> None:
+def test_what_is_not_known_by_name_is_not_found_and_says_what_there_is(clusters: Clusters):
     for path, kind, known in (
         ("/api/v1/clusters/x", "cluster", ["c"]),
         ("/api/v1/clusters/c/topics/x", "topic", ["t", "unread"]),
@@ -195,16 +191,14 @@ def test_what_is_not_known_by_name_is_not_found_and_says_what_there_is(clusters:
         ("x", "x"),
     ],
 )
-def test_a_wrong_parameter_is_named_with_what_is_allowed(
-    clusters: Clusters, query: str, parameter: str
-) -> None:
+def test_a_wrong_parameter_is_named_with_what_is_allowed(clusters: Clusters, query: str, parameter: str):
     problem = clusters.request("/api/v1/groups", query).problem
     assert (problem["status"], problem["parameter"]) == (400, parameter)
     assert problem["allowed"]
     assert len(problem["detail"]) < 600
 
 
-def test_an_endpoint_without_parameters_takes_none(clusters: Clusters) -> None:
+def test_an_endpoint_without_parameters_takes_none(clusters: Clusters):
     for endpoint in ENDPOINTS:
         if not endpoint.parameters:
             path = endpoint.path.format(cluster="c", group="simple", topic="t")
@@ -212,12 +206,12 @@ def test_an_endpoint_without_parameters_takes_none(clusters: Clusters) -> None:
             assert clusters.request(path).status == 200
 
 
-def test_too_many_parameters_are_refused(clusters: Clusters) -> None:
+def test_too_many_parameters_are_refused(clusters: Clusters):
     assert clusters.request("/api/v1/groups", "&".join(["state=x"] * 101)).problem["status"] == 400
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "BREW"])
-def test_only_get_and_head_are_allowed(clusters: Clusters, method: str) -> None:
+def test_only_get_and_head_are_allowed(clusters: Clusters, method: str):
     for path in ("/api", "/api/openapi.json", "/api/v1/groups", "/api/v1/clusters/c/groups/simple"):
         response = clusters.request(path, method=method)
         assert response.problem["status"] == 405
@@ -225,17 +219,17 @@ def test_only_get_and_head_are_allowed(clusters: Clusters, method: str) -> None:
     assert clusters.request("/api/v1/x", method=method).problem["status"] == 404
 
 
-def test_without_progress_the_response_says_so() -> None:
+def test_without_progress_the_response_says_so():
     clusters = Clusters(take_view())
-    clusters.fail("the monitor gave no view within 20 s")
+    clusters.failure = "the monitor gave no view within 20 s"
     problem = clusters.request("/api/v1/groups").problem
     assert (problem["status"], problem["detail"]) == (503, "the monitor gave no view within 20 s")
     assert clusters.request("/api").status == 200
 
 
-def test_a_fault_of_koff_tells_the_client_nothing() -> None:
+def test_a_fault_of_koff_tells_the_client_nothing():
     clusters = Clusters(take_view())
-    clusters.fail(RuntimeError(f"in {__file__}"))
+    clusters.failure = RuntimeError(f"in {__file__}")
     for path, is_burrow in (("/api/v1/groups", False), ("/v3/kafka", True)):
         with capture_logs() as logged:
             response = clusters.request(path)
@@ -246,7 +240,7 @@ def test_a_fault_of_koff_tells_the_client_nothing() -> None:
         assert is_burrow or response.problem["title"] == "Internal Server Error"
 
 
-def test_a_name_with_a_lone_surrogate_is_valid_json() -> None:
+def test_a_name_with_a_lone_surrogate_is_valid_json():
     view = take_view()
     shard = next(shard for shard in view.snapshot.shards.values() if shard.groups)
     object.__setattr__(shard.groups[0], "name", "\udc80")
@@ -254,11 +248,11 @@ def test_a_name_with_a_lone_surrogate_is_valid_json() -> None:
     assert "\udc80" in [group["group"] for group in groups]
 
 
-def test_the_first_page_names_the_api(server: Server) -> None:
+def test_the_first_page_names_the_api(server: Server):
     assert b'href="api"' in request(server, "/")[2]
 
 
-def test_a_request_that_waits_for_koff_delays_no_other() -> None:
+def test_a_request_that_waits_for_koff_delays_no_other():
     asked, may_go = threading.Event(), threading.Event()
 
     class Slow(Clusters):
@@ -277,9 +271,9 @@ def test_a_request_that_waits_for_koff_delays_no_other() -> None:
         assert waiting.result()[0] == 200
 
 
-def test_burrows_health_check_does_not_wait_for_views() -> None:
+def test_burrows_health_check_does_not_wait_for_views():
     source = Clusters()
-    source.fail("no view")
+    source.failure = "no view"
     with Server(source, ServeConf("127.0.0.1:0")) as server:
         assert request(server, "/burrow/admin")[::2] == (200, b"GOOD")
         source.stall = "no progress for 31 s"

@@ -1,7 +1,5 @@
 """`/api/v1/scale`: what it counts as curable, and when it says nothing."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A group is scaled by `/api/v1/scale` and a stand-in for KEDA, for hours of virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +11,8 @@ from koff.tracker import Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from koff.view.verdicts import attach_verdicts
-from tests.unit.builders import apply, assign, classic_group, commit
+from tests.group_records import assign
+from tests.unit.builders import apply, classic_group, commit
 from tests.unit.serve.api.clusters import Clusters
 from tests.unit.serve.api.keda import Keda
 from tests.unit.serve.views import NOW_MS, READY
@@ -52,8 +51,8 @@ class World:
             f"m{number}": tuple(range(12))[number :: max(self.members, 1)] for number in range(self.members)
         }
         self.generation += 1
-        members = {name: assign("t", *partitions) for name, partitions in owned.items() if partitions}
-        members |= {name: assign("t") for name, partitions in owned.items() if not partitions}
+        members = {name: assign(("t", partitions)) for name, partitions in owned.items() if partitions}
+        members |= {name: assign(("t", ())) for name, partitions in owned.items() if not partitions}
         group = classic_group("g", members, generation=self.generation, since_ms=self.now_ms)
         apply(self.tracker, group, seen_at_ms=self.now_ms)
 

@@ -1,7 +1,5 @@
 """schemathesis makes requests up from the OpenAPI description: each is responded to as described."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,7 +46,7 @@ def schema() -> Iterator[Any]:
         *((endpoint.path, "negative") for endpoint in ENDPOINTS if endpoint.parameters),
     ],
 )
-def test_every_request_gets_a_response_as_described(schema: Any, path: str, mode: str) -> None:
+def test_every_request_gets_a_response_as_described(schema: Any, path: str, mode: str):
     requests = schema[path]["GET"].as_strategy(generation_mode=schemathesis.GenerationMode(mode))
     statuses = set()
 

@@ -1,7 +1,5 @@
 """A cluster that was watched for a while."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.unit.serve.events.watched import Watched, keep_up

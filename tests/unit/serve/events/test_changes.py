@@ -1,7 +1,5 @@
 """Which events follow from which views."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The event log: ids, what it keeps, and readers that wait."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

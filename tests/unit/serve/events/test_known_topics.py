@@ -1,7 +1,5 @@
 """Events of topics that were deleted, or created again."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.tracker.topic_ids import fold_topic_id

@@ -1,7 +1,5 @@
 """What a webhook gets at once, later as a summary, and again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

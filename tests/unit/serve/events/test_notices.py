@@ -1,7 +1,5 @@
 """Two koffs, one of them the standby: what a webhook gets, and what the real server of the first answers."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -162,7 +160,7 @@ def test_tls_and_passwords_do_not_hide_whether_the_first_is_ready(run: Callable[
 
 
 def test_what_is_no_koff_is_not_the_first():
-    with receiving(200) as other:
+    with receiving(501) as other:
         answer = wait_for_answers(FirstKoff(other.url.partition("/hook")[0]), "c")["c"]
     assert (answer.instance, answer.why) == (None, "there is no koff at that address (HTTP status 501)")
 

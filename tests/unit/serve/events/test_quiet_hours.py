@@ -1,7 +1,5 @@
 """Hours in which notices are held back."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from zoneinfo import ZoneInfo
 

@@ -1,7 +1,5 @@
 """Reminders of incidents that last, from the views."""
 
-from __future__ import annotations
-
 import re
 
 from koff.serve.events.event import Severity

@@ -1,12 +1,9 @@
 """Events of commits, losses, rebalances and members."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from koff.serve.events.event import Severity
-from tests.unit.builders import ASSIGNED_T_0_1, classic_group, consumer_group
-from tests.unit.serve.events.watched import NOTHING_ASSIGNED
+from tests.unit.builders import ASSIGNED_T_0_1, NOTHING_ASSIGNED, classic_group, consumer_group
 
 
 def test_a_committed_offset_that_goes_back(watched):
@@ -129,5 +126,4 @@ def test_what_a_group_consumed_is_counted_between_looks_and_a_reset_is_nothing(w
         watched.wait(15)
     watched.changes.compare(replace(watched.take_view(), activity=activity), watched.now_ms)
     course = activity.history.find("g")
-    assert course is not None
     assert course.consumed_per_s[-5:-1].tolist()[1:] == [2, 0, 1]

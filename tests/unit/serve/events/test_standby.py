@@ -1,7 +1,5 @@
 """Which of two koffs sends: both in virtual time, through deaths, restarts, hangs and splits."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

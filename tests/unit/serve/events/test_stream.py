@@ -1,7 +1,5 @@
 """`/api/v1/events`: streams that resume, end, and are read slowly; and the list."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

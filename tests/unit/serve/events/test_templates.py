@@ -1,7 +1,5 @@
 """What the requests of each service have in them."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

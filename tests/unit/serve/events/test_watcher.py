@@ -1,7 +1,5 @@
 """The thread that looks for events: where they go, and what does not disturb it."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

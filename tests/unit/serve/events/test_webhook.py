@@ -1,7 +1,5 @@
 """Webhooks against receivers that accept, fail, hang, refuse, redirect, and drop connections."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
@@ -9,9 +7,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -28,6 +26,7 @@ from koff.serve.events.webhook import Webhooks
 from koff.serve.events.webhook_conf import WebhookConf
 from koff.tracker import Rule
 from koff.view.owners import Owner
+from tests.http_receiver import HttpReceiver, run_receiver, send
 from tests.unit.serve.certificates import build_client_context, get_authority
 
 SECRET = "hunter2"
@@ -38,71 +37,38 @@ def make_event(number: int = 1, **fields: Any) -> ClusterEvent:
     return ClusterEvent(cluster="c", text=f"event {number}", id=f"1-{number}", time="now", **given)
 
 
-class Receiver(ThreadingHTTPServer):
+class Receiver(HttpReceiver):
     """Responds to each request with the next status of `statuses`, and then with the last one again.
 
     "hang" is no response, "drop" closes the connection, and "trickle" sends a byte now and then.
     """
 
-    daemon_threads = True
-
     def __init__(self, *statuses: int | str) -> None:
+        super().__init__()
         self.statuses = list(statuses)
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.header_lines: list[list[tuple[str, str]]] = []
-        self.ended = threading.Event()
-        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"{self.address}/hook/{SECRET}?token={SECRET}"
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook/{SECRET}?token={SECRET}"
+    def respond(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        status = self.statuses[min(len(self.requests), len(self.statuses) - 1)]
+        self.header_lines.append(request.headers.items())
+        self.requests.append((request.path, dict(request.headers), body))
+        if status == "hang":
+            self.ended.wait(60)
+        elif status == "trickle":
+            while not self.ended.wait(0.05):
+                request.wfile.write(b"H")
+        elif isinstance(status, int):
+            send(request, status, Location=self.url)
+        request.close_connection = True
 
     def list_ids(self) -> list[str]:
         return [event["id"] for _, _, body in list(self.requests) for event in json.loads(body)["events"]]
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        server = self.server
-        status = server.statuses[min(len(server.requests), len(server.statuses) - 1)]
-        server.header_lines.append(self.headers.items())
-        server.requests.append((self.path, dict(self.headers), body))
-        if status == "hang":
-            server.ended.wait(60)
-        elif status == "trickle":
-            while not server.ended.wait(0.05):
-                self.wfile.write(b"H")
-        elif isinstance(status, int):
-            self.send_response(status)
-            self.send_header("Location", server.url)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-        self.close_connection = True
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def handle(self) -> None:
-        try:
-            super().handle()
-        except OSError:
-            pass  # koff has given up
-
-
-@contextmanager
-def receiving(*statuses: int | str) -> Iterator[Receiver]:
-    with Receiver(*statuses) as receiver:
-        thread = threading.Thread(target=receiver.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield receiver
-        finally:
-            receiver.ended.set()
-            receiver.shutdown()
-            thread.join()
+def receiving(*statuses: int | str) -> AbstractContextManager[Receiver]:
+    return run_receiver(Receiver(*statuses))
 
 
 @pytest.fixture
@@ -244,7 +210,6 @@ def test_a_receiver_that_is_not_there_is_given_up_after_the_retries(webhooks):
 def test_certificates_are_verified(webhooks):
     webhooks.configure([WebhookConf(url="https://127.0.0.1:1/")])
     tls = webhooks._senders[0]._tls
-    assert tls is not None
     assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 

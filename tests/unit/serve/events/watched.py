@@ -1,7 +1,5 @@
 """A cluster whose views are compared, for tests of events."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,7 +15,6 @@ from tests.unit.serve.views import NOW_MS, READY
 
 NOT_READY = Readiness(False, "not ready: the cluster does not respond")
 NO_VIEW = ClusterView("c", Tracker().take_snapshot(0), NOT_READY, MonitorStats(up=False))
-NOTHING_ASSIGNED = bytes.fromhex("0000 00000000 ffffffff")
 BLIND = Reason.COMMITS_NOT_CURRENT | Reason.END_NOT_CURRENT
 
 

@@ -1,6 +1,4 @@
-"""The tables of docs/metrics.md. `python -m tests.unit.serve.metrics.metrics_page` writes them there."""
-
-from __future__ import annotations
+"""The tables of docs/metrics.md."""
 
 import re
 from collections.abc import Iterator
@@ -55,7 +53,3 @@ def fill_page(page: str) -> str:
     """The page with the tables of the code."""
     page = SIZES.sub(lambda found: found[1] + "\n".join([*render_sizes(), found[2]]), page)
     return BLOCK.sub(lambda found: found[1] + "\n".join([*render_table(found[2]), found[3]]), page)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(fill_page(PAGE.read_text()))

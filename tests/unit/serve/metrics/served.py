@@ -1,7 +1,5 @@
 """What /metrics serves of a view, without a server: the text, and the numbers in it."""
 
-from __future__ import annotations
-
 import re
 
 from koff.serve.metrics.exposition import Exposition

@@ -1,7 +1,5 @@
 """The families of kminion and kafka_exporter: koff's numbers under their names and labels."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Mapping
@@ -21,96 +19,17 @@ from koff.serve.metrics.exposition import Exposition
 from koff.serve.rendering import Renderer
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
-from tests.unit.builders import ASSIGNED_T_0_1, TOPIC_ID, apply, classic_group, commit, consumer_group
+from tests.group_records import TOPIC_ID
+from tests.unit.builders import ASSIGNED_T_0_1, NOTHING_ASSIGNED, apply, classic_group, commit, consumer_group
+from tests.unit.records.decoding import GOLDEN
 from tests.unit.serve.metrics.served import values
 from tests.unit.serve.metrics.test_families import needs_promtool
 from tests.unit.serve.views import NOW_MS, Row, Source, take_view, withhold
 
 BOTH = ("kminion", "kafka_exporter")
 NAMES = {family.name for exporter in BOTH for family in COMPAT_FAMILIES[exporter]}
-NOTHING_ASSIGNED = bytes.fromhex("0000 00000000 ffffffff")
 
-EXPECTED = """\
-# TYPE kminion_kafka_consumer_group_info gauge
-kminion_kafka_consumer_group_info{cluster="c",group_id="g",protocol="range",protocol_type="consumer",\
-state="Stable",coordinator_id="5"} 1
-kminion_kafka_consumer_group_info{cluster="c",group_id="h",protocol="",protocol_type="",state="Empty",\
-coordinator_id="5"} 0
-# TYPE kminion_kafka_consumer_group_members gauge
-kminion_kafka_consumer_group_members{cluster="c",group_id="g"} 2
-kminion_kafka_consumer_group_members{cluster="c",group_id="h"} 0
-# TYPE kminion_kafka_consumer_group_empty_members gauge
-kminion_kafka_consumer_group_empty_members{cluster="c",group_id="g"} 1
-# TYPE kminion_kafka_consumer_group_topic_members gauge
-kminion_kafka_consumer_group_topic_members{cluster="c",group_id="g",topic_name="t"} 1
-# TYPE kminion_kafka_consumer_group_topic_assigned_partitions gauge
-kminion_kafka_consumer_group_topic_assigned_partitions{cluster="c",group_id="g",topic_name="t"} 2
-# TYPE kminion_kafka_consumer_group_topic_offset_sum gauge
-kminion_kafka_consumer_group_topic_offset_sum{cluster="c",group_id="g",topic_name="t"} 10
-kminion_kafka_consumer_group_topic_offset_sum{cluster="c",group_id="h",topic_name="u"} 2
-# TYPE kminion_kafka_consumer_group_topic_partition_lag gauge
-kminion_kafka_consumer_group_topic_partition_lag{cluster="c",group_id="g",topic_name="t",partition_id="0"} 6
-kminion_kafka_consumer_group_topic_partition_lag{cluster="c",group_id="g",topic_name="t",partition_id="1"} 0
-kminion_kafka_consumer_group_topic_partition_lag{cluster="c",group_id="h",topic_name="u",partition_id="0"} 5
-# TYPE kminion_kafka_consumer_group_topic_lag gauge
-kminion_kafka_consumer_group_topic_lag{cluster="c",group_id="g",topic_name="t"} 6
-kminion_kafka_consumer_group_topic_lag{cluster="c",group_id="h",topic_name="u"} 5
-# TYPE kminion_kafka_consumer_group_offset_commits_total counter
-kminion_kafka_consumer_group_offset_commits_total{cluster="c",group_id="g"} 2
-kminion_kafka_consumer_group_offset_commits_total{cluster="c",group_id="h"} 1
-# TYPE kminion_kafka_topic_info gauge
-kminion_kafka_topic_info{cluster="c",topic_name="t",partition_count="2",replication_factor="3"} 1
-kminion_kafka_topic_info{cluster="c",topic_name="u",partition_count="2",replication_factor="1"} 1
-# TYPE kminion_kafka_topic_partition_low_water_mark gauge
-kminion_kafka_topic_partition_low_water_mark{cluster="c",topic_name="t",partition_id="0"} 1
-kminion_kafka_topic_partition_low_water_mark{cluster="c",topic_name="t",partition_id="1"} 2
-# TYPE kminion_kafka_topic_partition_high_water_mark gauge
-kminion_kafka_topic_partition_high_water_mark{cluster="c",topic_name="t",partition_id="0"} 10
-kminion_kafka_topic_partition_high_water_mark{cluster="c",topic_name="t",partition_id="1"} 5
-kminion_kafka_topic_partition_high_water_mark{cluster="c",topic_name="u",partition_id="0"} 7
-# TYPE kminion_kafka_topic_low_water_mark_sum gauge
-kminion_kafka_topic_low_water_mark_sum{cluster="c",topic_name="t"} 3
-# TYPE kminion_kafka_topic_high_water_mark_sum gauge
-kminion_kafka_topic_high_water_mark_sum{cluster="c",topic_name="t"} 15
-# TYPE kminion_kafka_topic_log_dir_size_total_bytes gauge
-kminion_kafka_topic_log_dir_size_total_bytes{cluster="c",topic_name="t"} 60
-kminion_kafka_topic_log_dir_size_total_bytes{cluster="c",topic_name="u"} 1
-# TYPE kminion_kafka_broker_log_dir_size_total_bytes gauge
-kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="1"} 11
-kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="2"} 20
-kminion_kafka_broker_log_dir_size_total_bytes{cluster="c",broker_id="5"} 37
-# TYPE kminion_kafka_cluster_info gauge
-kminion_kafka_cluster_info{cluster="c",broker_count="3"} 1
-# TYPE kafka_consumergroup_current_offset gauge
-kafka_consumergroup_current_offset{cluster="c",consumergroup="g",topic="t",partition="0"} 4
-kafka_consumergroup_current_offset{cluster="c",consumergroup="g",topic="t",partition="1"} 6
-kafka_consumergroup_current_offset{cluster="c",consumergroup="h",topic="u",partition="0"} 2
-# TYPE kafka_consumergroup_current_offset_sum gauge
-kafka_consumergroup_current_offset_sum{cluster="c",consumergroup="g",topic="t"} 10
-kafka_consumergroup_current_offset_sum{cluster="c",consumergroup="h",topic="u"} 2
-# TYPE kafka_consumergroup_lag gauge
-kafka_consumergroup_lag{cluster="c",consumergroup="g",topic="t",partition="0"} 6
-kafka_consumergroup_lag{cluster="c",consumergroup="g",topic="t",partition="1"} 0
-kafka_consumergroup_lag{cluster="c",consumergroup="h",topic="u",partition="0"} 5
-# TYPE kafka_consumergroup_lag_sum gauge
-kafka_consumergroup_lag_sum{cluster="c",consumergroup="g",topic="t"} 6
-kafka_consumergroup_lag_sum{cluster="c",consumergroup="h",topic="u"} 5
-# TYPE kafka_consumergroup_members gauge
-kafka_consumergroup_members{cluster="c",consumergroup="g"} 2
-kafka_consumergroup_members{cluster="c",consumergroup="h"} 0
-# TYPE kafka_brokers gauge
-kafka_brokers{cluster="c"} 3
-# TYPE kafka_topic_partitions gauge
-kafka_topic_partitions{cluster="c",topic="t"} 2
-kafka_topic_partitions{cluster="c",topic="u"} 2
-# TYPE kafka_topic_partition_current_offset gauge
-kafka_topic_partition_current_offset{cluster="c",topic="t",partition="0"} 10
-kafka_topic_partition_current_offset{cluster="c",topic="t",partition="1"} 5
-kafka_topic_partition_current_offset{cluster="c",topic="u",partition="0"} 7
-# TYPE kafka_topic_partition_oldest_offset gauge
-kafka_topic_partition_oldest_offset{cluster="c",topic="t",partition="0"} 1
-kafka_topic_partition_oldest_offset{cluster="c",topic="t",partition="1"} 2
-"""
+EXPECTED = (GOLDEN / "compat_metrics.prom").read_text()
 """Of topic u, koff samples one of two partitions, so that there is no sum. Its log start is not known."""
 
 
@@ -143,17 +62,17 @@ def render(shown: ClusterView | None = None, **conf: Any) -> str:
     return text[text.index("# HELP kminion_") :] if "kminion_" in text else ""
 
 
-def test_every_family_as_it_is_served() -> None:
+def test_every_family_as_it_is_served():
     assert re.sub("# HELP .*\n", "", render()) == EXPECTED
 
 
-def test_without_the_setting_there_is_no_such_family() -> None:
+def test_without_the_setting_there_is_no_such_family():
     text = b"".join(Exposition(MetricsConf(families=("all",))).render_chunks(view())).decode()
     assert not re.search("^(kminion|kafka)_", text, re.MULTILINE)
     assert "kafka_" not in render(compat=("kminion",)).replace("kminion_kafka_", "")
 
 
-def test_an_exporter_that_koff_does_not_know_is_refused() -> None:
+def test_an_exporter_that_koff_does_not_know_is_refused():
     with pytest.raises(ConfigError, match="compat 'burrow' is not one of kminion, kafka_exporter"):
         MetricsConf(compat=("burrow",))
 
@@ -173,18 +92,18 @@ def test_an_exporter_that_koff_does_not_know_is_refused() -> None:
         ("kafka_topic_partition_oldest_offset", 1),
     ],
 )
-def test_what_depends_on_an_end_offset_that_is_not_current_is_absent(name: str, left: int) -> None:
+def test_what_depends_on_an_end_offset_that_is_not_current_is_absent(name: str, left: int):
     assert len(values(render(view({("g", "t", 0): Reason.END_NOT_CURRENT})), name)) == left
 
 
-def test_what_depends_on_a_commit_that_is_not_current_is_absent() -> None:
+def test_what_depends_on_a_commit_that_is_not_current_is_absent():
     text = render(view({("g", "t", 0): Reason.COMMITS_NOT_CURRENT}))
     assert len(values(text, "kafka_consumergroup_current_offset")) == 2
     for name in ("kafka_consumergroup_current_offset_sum", "kminion_kafka_consumer_group_topic_offset_sum"):
         assert list(values(text, name).values()) == [2]
 
 
-def test_of_a_group_that_is_not_current_nothing_is_served() -> None:
+def test_of_a_group_that_is_not_current_nothing_is_served():
     text = render(view(stale_groups="g"))
     served = {line for line in text.splitlines() if re.search('(group|group_id)="g"', line)}
     names = {line.partition("{")[0] for line in served}
@@ -192,14 +111,14 @@ def test_of_a_group_that_is_not_current_nothing_is_served() -> None:
     assert names == {"kafka_consumergroup_lag", "kminion_kafka_consumer_group_topic_partition_lag"}
 
 
-def test_the_size_of_a_topic_is_absent_if_that_of_a_broker_is_missing() -> None:
+def test_the_size_of_a_topic_is_absent_if_that_of_a_broker_is_missing():
     facts = replace(FACTS, log_sizes={1: SIZES[1], 2: SIZES[2]})
     text = render(replace(view(), facts=facts))
     assert values(text, "kminion_kafka_topic_log_dir_size_total_bytes") == {}
     assert len(values(text, "kminion_kafka_broker_log_dir_size_total_bytes")) == 2
 
 
-def test_partitions_of_groups_with_topic_ids_are_counted() -> None:
+def test_partitions_of_groups_with_topic_ids_are_counted():
     tracker = Tracker()
     tracker.identify_topics({"named": TOPIC_ID})
     members = {"a": (5, 0), "b": (5, 0)}
@@ -211,7 +130,7 @@ def test_partitions_of_groups_with_topic_ids_are_counted() -> None:
         assert served == {'group_id="g",topic_name="named"': 2}
 
 
-def test_names_are_escaped_and_static_labels_are_there() -> None:
+def test_names_are_escaped_and_static_labels_are_there():
     tracker = Tracker()
     apply(tracker, commit('a"\\\n', 't"', 0, 1))
     tracker.add_samples(ends={('t"', 0): 3})
@@ -220,7 +139,7 @@ def test_names_are_escaped_and_static_labels_are_there() -> None:
     assert f'kafka_consumergroup_lag{{cluster="c",region="eu",{labels}}} 2\n' in text
 
 
-def test_labels_follow_new_groups_and_another_name_of_the_cluster() -> None:
+def test_labels_follow_new_groups_and_another_name_of_the_cluster():
     tracker, exposition = fill_tracker(), Exposition(MetricsConf(families=(), compat=BOTH))
     b"".join(exposition.render_chunks(take_view(tracker))).decode()
     apply(tracker, commit("new", "v", 0, 1))
@@ -235,7 +154,7 @@ def test_labels_follow_new_groups_and_another_name_of_the_cluster() -> None:
     assert 'cluster="c",consumergroup' not in text
 
 
-def test_a_granularity_leaves_out_finer_families() -> None:
+def test_a_granularity_leaves_out_finer_families():
     everything = render().splitlines()
     for granularity, left_out in (
         ("topic", ["partition", "partition_id"]),
@@ -247,7 +166,7 @@ def test_a_granularity_leaves_out_finer_families() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 20, 45, 200])
-def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -> None:
+def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int):
     whole = [line for line in render().splitlines() if line[0] != "#"]
     exposition = Exposition(MetricsConf(families=(), compat=BOTH, max_series=limit))
     text = b"".join(exposition.render_chunks(view())).decode()
@@ -260,7 +179,7 @@ def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -
     assert (count.left_out == 0) == (limit == 200)
 
 
-def test_a_sum_that_does_not_fit_is_absent() -> None:
+def test_a_sum_that_does_not_fit_is_absent():
     tracker, largest = fill_tracker(), 2**63 - 1
     pairs = [commit("g", "t", 0, largest), commit("g", "t", 1, largest)]
     apply(tracker, *pairs, seen_at_ms=NOW_MS)
@@ -275,7 +194,7 @@ def test_a_sum_that_does_not_fit_is_absent() -> None:
     assert not re.search(r'^kafka_consumergroup_current_offset_sum{.*"g"', text, re.MULTILINE)
 
 
-def test_no_label_of_a_cluster_may_be_one_of_theirs() -> None:
+def test_no_label_of_a_cluster_may_be_one_of_theirs():
     labels = {label for line in EXPECTED.splitlines() for label in re.findall(r'[{,]([a-z_]+)="', line)}
     assert labels <= OWN_LABELS
 
@@ -286,7 +205,7 @@ def render_body(form: Format) -> bytes:
 
 
 @needs_promtool
-def test_promtool_finds_no_fault_but_names_that_end_in_sum() -> None:
+def test_promtool_finds_no_fault_but_names_that_end_in_sum():
     checked = subprocess.run(
         ["promtool", "check", "metrics"],
         input=render_body(PROMETHEUS_TEXT).decode(),
@@ -298,7 +217,7 @@ def test_promtool_finds_no_fault_but_names_that_end_in_sum() -> None:
     assert faults <= {name for name in NAMES if name.endswith("_sum")}
 
 
-def test_a_parser_of_openmetrics_finds_no_fault() -> None:
+def test_a_parser_of_openmetrics_finds_no_fault():
     families = {family.name: family.type for family in parse_openmetrics(render_body(OPENMETRICS).decode())}
     assert {name.removesuffix("_total") for name in NAMES} <= families.keys()
     assert families["kminion_kafka_consumer_group_offset_commits"] == "counter"

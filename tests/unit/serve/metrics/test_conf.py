@@ -1,7 +1,5 @@
 """Which series are served: families, granularity, and the limit."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -62,7 +60,7 @@ def select(series: set[str], family: str) -> set[str]:
     return {line.partition(",")[2] for line in series if line.startswith(family + "{")}
 
 
-def test_by_default_the_default_families_are_served() -> None:
+def test_by_default_the_default_families_are_served():
     served = names(render()[0])
     expected = {family.name for family in FAMILIES if family.default}
     assert served <= expected
@@ -70,7 +68,7 @@ def test_by_default_the_default_families_are_served() -> None:
     assert "koff_group_committed_offset" not in served
 
 
-def test_families_are_chosen_by_name_and_added_to_the_default() -> None:
+def test_families_are_chosen_by_name_and_added_to_the_default():
     one, _ = render(families=("koff_group_committed_offset",))
     assert names(one) == {"koff_group_committed_offset", "koff_rows_withheld", "koff_brokers"}
     more, _ = render(families=("default", "koff_group_committed_offset"))
@@ -78,14 +76,14 @@ def test_families_are_chosen_by_name_and_added_to_the_default() -> None:
     assert names(more) < names(render(families=("all",))[0])
 
 
-def test_a_granularity_leaves_out_finer_families_and_totals_stay() -> None:
+def test_a_granularity_leaves_out_finer_families_and_totals_stay():
     everything, _ = render(families=("all",))
     for granularity, left_out in (("topic", ["partition="]), ("group", ["partition=", "topic="])):
         coarse, _ = render(families=("all",), granularity=granularity)
         assert coarse == {line for line in everything if not any(label in line for label in left_out)}
 
 
-def test_a_limit_keeps_coarse_series_first_and_then_those_with_the_largest_lags() -> None:
+def test_a_limit_keeps_coarse_series_first_and_then_those_with_the_largest_lags():
     families = ("koff_group_total_lag", "koff_group_topic_lag", "koff_group_lag")
     served, exposition = render(families=families, max_series=3 + 2 + 1)
     assert len(select(served, "koff_group_total_lag")) == 3
@@ -107,7 +105,7 @@ def test_a_limit_keeps_coarse_series_first_and_then_those_with_the_largest_lags(
 
 
 @pytest.mark.parametrize("limit", [1, 10, 33, 60, 100, 1000])
-def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int) -> None:
+def test_the_limit_is_never_passed_and_what_is_left_out_is_counted(limit: int):
     of_cluster = 3  # koff_rows_withheld, koff_brokers
     everything, _ = render(families=("all",))
     for view in (take_view(), withhold(fill_tracker_of_one_shard(), {("g", "t", 0): Reason.END_NOT_CURRENT})):
@@ -129,7 +127,7 @@ def fill_tracker_of_one_shard() -> Tracker:
     return tracker
 
 
-def test_what_is_kept_follows_the_lags() -> None:
+def test_what_is_kept_follows_the_lags():
     tracker, exposition = (
         fill_tracker(),
         Exposition(MetricsConf(families=("koff_group_total_lag",), max_series=1)),
@@ -150,6 +148,6 @@ def test_what_is_kept_follows_the_lags() -> None:
         ({"max_series": 0}, "below 1"),
     ],
 )
-def test_a_configuration_that_makes_no_sense_is_refused(conf: dict[str, Any], why: str) -> None:
+def test_a_configuration_that_makes_no_sense_is_refused(conf: dict[str, Any], why: str):
     with pytest.raises(ConfigError, match=why):
         MetricsConf(**conf)

@@ -1,7 +1,5 @@
 """What /metrics says of groups besides their lags, and of the topics that the cluster lists."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -12,11 +10,9 @@ from koff.serve.metrics.conf import MetricsConf
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Tracker
 from koff.view.cluster_view import ClusterFacts, ClusterView, TopicFacts
-from tests.unit.builders import ASSIGNED_T_0_1, apply, classic_group, commit
+from tests.unit.builders import ASSIGNED_T_0_1, NOTHING_ASSIGNED, apply, classic_group, commit
 from tests.unit.serve.metrics.served import text, values
 from tests.unit.serve.views import EVERYTHING, NOW_MS, take_view, withhold
-
-NOTHING = bytes.fromhex("0000 00000000 ffffffff")
 
 
 def two_partitions(committed: tuple[int, int], *, start: int = 0, end: int = 100) -> Tracker:
@@ -56,11 +52,11 @@ def margins(view: ClusterView) -> tuple[float | None, ...]:
 )
 def test_the_margin_is_that_of_the_partition_with_a_lag_that_is_nearest_to_its_log_start(
     committed: tuple[int, int], start: int, expected: tuple[float | None, ...]
-) -> None:
+):
     assert margins(take_view(two_partitions(committed, start=start))) == expected
 
 
-def test_the_margin_is_absent_while_a_log_start_or_a_lag_is_not_known() -> None:
+def test_the_margin_is_absent_while_a_log_start_or_a_lag_is_not_known():
     tracker = two_partitions((60, 30), start=20)
     apply(tracker, commit("g", "u", 0, 5))
     tracker.add_samples(ends={("u", 0): 9}, at_ms=NOW_MS)
@@ -71,7 +67,7 @@ def test_the_margin_is_absent_while_a_log_start_or_a_lag_is_not_known() -> None:
     assert margins(hidden) == (None, None, None)
 
 
-def test_partitions_without_a_lag_are_counted_once_by_reason() -> None:
+def test_partitions_without_a_lag_are_counted_once_by_reason():
     tracker = two_partitions((60, 30))
     apply(tracker, commit("g", "t", 2, -1), commit("g", "gone", 0, 1), commit("g", "new", 0, 1))
     tracker.partitions.forget_offsets([("gone", 0)])
@@ -84,7 +80,7 @@ def test_partitions_without_a_lag_are_counted_once_by_reason() -> None:
     }
 
 
-def test_partitions_that_do_not_keep_up_are_counted_by_status() -> None:
+def test_partitions_that_do_not_keep_up_are_counted_by_status():
     tracker, name = Tracker(), "koff_group_partitions_not_ok"
     # Partition 0 falls behind, 1 and 2 repeat their offset, 3 goes back, and 4 keeps up.
     for second in range(0, 330, 30):
@@ -98,7 +94,7 @@ def test_partitions_that_do_not_keep_up_are_counted_by_status() -> None:
     assert values(text(withhold(tracker, {("g", "t", 4): Reason.END_NOT_CURRENT})), name) == {}
 
 
-def test_commits_beyond_the_end_of_the_log_are_counted() -> None:
+def test_commits_beyond_the_end_of_the_log_are_counted():
     name = "koff_group_partitions_ahead_of_log"
     assert values(text(take_view(two_partitions((60, 30)))), name) == {'group="g"': 0}
     tracker = two_partitions((60, 130))
@@ -106,11 +102,11 @@ def test_commits_beyond_the_end_of_the_log_are_counted() -> None:
     assert values(text(withhold(tracker, {("g", "t", 0): Reason.END_NOT_CURRENT})), name) == {}
 
 
-def test_members_without_partitions_are_counted_where_assignments_are_known() -> None:
+def test_members_without_partitions_are_counted_where_assignments_are_known():
     tracker = Tracker()
     apply(
         tracker,
-        classic_group("g", {"a": ASSIGNED_T_0_1, "b": NOTHING, "c": NOTHING}),
+        classic_group("g", {"a": ASSIGNED_T_0_1, "b": NOTHING_ASSIGNED, "c": NOTHING_ASSIGNED}),
         classic_group("connect", {"a": b"unknown"}, protocol_type="connect"),
         commit("simple", "t", 0, 1),
     )
@@ -119,7 +115,7 @@ def test_members_without_partitions_are_counted_where_assignments_are_known() ->
     assert values(text(withhold(tracker, {}, stale_groups="g")), name) == {}
 
 
-def test_a_rebalance_is_a_generation_that_grows() -> None:
+def test_a_rebalance_is_a_generation_that_grows():
     tracker, exposition = Tracker(), Exposition(EVERYTHING)
     apply(tracker, classic_group("g", {"a": ASSIGNED_T_0_1}), commit("simple", "t", 0, 1))
     served = text(take_view(tracker), exposition)
@@ -132,7 +128,7 @@ def test_a_rebalance_is_a_generation_that_grows() -> None:
     assert values(served, "koff_group_rebalances_total") == {'group="g"': 2}
 
 
-def test_the_info_of_a_group_has_its_coordinator_and_escapes_what_members_say() -> None:
+def test_the_info_of_a_group_has_its_coordinator_and_escapes_what_members_say():
     tracker = Tracker()
     apply(tracker, classic_group("g", {"a": b"?"}, protocol_type='"\\\n'))
     view = replace(take_view(tracker), facts=ClusterFacts(brokers=2, coordinators=(5,)))
@@ -151,7 +147,7 @@ def test_the_info_of_a_group_has_its_coordinator_and_escapes_what_members_say() 
         assert 'coordinator=""} 1\n' in text(view)
 
 
-def test_groups_whose_commits_a_transaction_may_hold_back_are_named() -> None:
+def test_groups_whose_commits_a_transaction_may_hold_back_are_named():
     tracker, name = Tracker(), "koff_group_commits_held_back"
     for partition, group in enumerate("gh"):
         apply(tracker, commit(group, "t", 0, 1), partition=partition)
@@ -161,7 +157,7 @@ def test_groups_whose_commits_a_transaction_may_hold_back_are_named() -> None:
     assert values(text(view), name) == {'group="h"': 1}
 
 
-def test_topics_are_listed_also_those_that_no_group_reads() -> None:
+def test_topics_are_listed_also_those_that_no_group_reads():
     facts = ClusterFacts(3, {"a": TopicFacts(4, 3, 1, 2), 'b"': TopicFacts(1, 1)})
     served = text(replace(take_view(Tracker()), facts=facts))
     assert {
@@ -184,7 +180,7 @@ def test_topics_are_listed_also_those_that_no_group_reads() -> None:
     assert "koff_brokers" not in text(take_view(Tracker()))
 
 
-def test_sizes_of_logs_are_by_broker_and_topic_and_those_of_brokers_are_whole() -> None:
+def test_sizes_of_logs_are_by_broker_and_topic_and_those_of_brokers_are_whole():
     sizes = {2: {"a": 7, "hidden": 100}, 1: {"a": 5, "b": 0}}
     facts = ClusterFacts(3, {"a": TopicFacts(1, 2), "b": TopicFacts(1, 1)}, log_sizes=sizes)
     served = text(replace(take_view(Tracker()), facts=facts))
@@ -197,7 +193,7 @@ def test_sizes_of_logs_are_by_broker_and_topic_and_those_of_brokers_are_whole() 
     assert "log_size" not in text(replace(take_view(Tracker()), facts=replace(facts, log_sizes={})))
 
 
-def test_the_limit_counts_a_series_for_each_broker() -> None:
+def test_the_limit_counts_a_series_for_each_broker():
     sizes = {broker: {"a": 7, "b": 8} for broker in range(5)}
     facts = ClusterFacts(5, {"a": TopicFacts(1, 2), "b": TopicFacts(1, 1)}, log_sizes=sizes)
     exposition = Exposition(MetricsConf(families=("koff_topic_log_size_bytes",), max_series=5))

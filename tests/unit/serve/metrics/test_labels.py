@@ -1,7 +1,5 @@
 """Labels that are found in the names of groups."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -32,18 +30,18 @@ CONF = MetricsConf(families=("all",), compat=("kminion", "kafka_exporter"))
         ('a"\\\n.x', ',team="a\\"\\\\\\n"'),
     ],
 )
-def test_the_first_pattern_that_is_found_gives_the_labels(group: str, labels: str) -> None:
+def test_the_first_pattern_that_is_found_gives_the_labels(group: str, labels: str):
     assert derive_labels(group, replace(EMPTY, group_labels=(TEAM, CONNECTOR))) == labels
 
 
-def test_a_label_that_would_be_empty_is_absent() -> None:
+def test_a_label_that_would_be_empty_is_absent():
     pattern = re.compile("^(?P<team>[a-z]*)(-(?P<stage>prod|test))?$")
     view = replace(EMPTY, group_labels=(pattern, TEAM))
     assert derive_labels("-prod", view) == ',stage="prod"'
     assert derive_labels("pay", view) == ',team="pay"'
 
 
-def test_the_first_owner_that_fits_is_a_label_of_each_series_of_a_group() -> None:
+def test_the_first_owner_that_fits_is_a_label_of_each_series_of_a_group():
     owners = Owners((Owner(re.compile(r"^pay\."), 'the "best"'), Owner(re.compile("a"), "second")))
     view = replace(take_labelled(fill_tracker(), TEAM), owners=owners)
     exposition = Exposition(CONF)
@@ -88,14 +86,14 @@ def list_values(text: str, label: str) -> set[tuple[str, str | None]]:
     }
 
 
-def test_all_series_of_a_group_have_the_label_and_no_others() -> None:
+def test_all_series_of_a_group_have_the_label_and_no_others():
     text = b"".join(Exposition(CONF).render_chunks(take_labelled(fill_tracker(), TEAM))).decode()
     assert list_teams(text) == {("pay.x", "pay"), ("other", None)}
     assert 'koff_group_state{cluster="c",region="eu",group="pay.x",team="pay",state="Stable"} 1\n' in text
     assert 'topic_lag{cluster="c",region="eu",group_id="pay.x",team="pay",topic_name="t"} 8\n' in text
 
 
-def test_labels_follow_new_patterns_and_new_groups() -> None:
+def test_labels_follow_new_patterns_and_new_groups():
     tracker, exposition = fill_tracker(), Exposition(CONF)
     b"".join(exposition.render_chunks(take_labelled(tracker))).decode()
     text = b"".join(exposition.render_chunks(take_labelled(tracker, TEAM))).decode()

@@ -1,7 +1,5 @@
 """Counters: what is kept from one scrape to the next."""
 
-from __future__ import annotations
-
 from koff.lag import Reason
 from koff.serve.metrics.exposition import Exposition
 from koff.tracker import Tracker

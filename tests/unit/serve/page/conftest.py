@@ -1,7 +1,5 @@
 """A browser, and a server with made-up clusters."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.serve.events.event import ClusterEvent, Severity

@@ -1,7 +1,5 @@
 """A cluster whose groups fall behind and catch up as a test says, and the page of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +10,7 @@ from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.tracker import Tracker
-from koff.view.cluster_view import ClusterView, Views
+from koff.view.cluster_view import ClusterView
 from tests.chromium import Tab
 from tests.unit.builders import apply, commit
 from tests.unit.serve.page.shown import list_names
@@ -48,13 +46,6 @@ def serving(source: Source, *, tokens_file: Path | None = None) -> Iterator[str]
     conf = ServeConf("127.0.0.1:0", AccessConf(tokens_file=tokens_file))
     with Server(source, conf, events=Events()) as server:
         yield server.url
-
-
-class Several(Source):
-    """A source of the views of several clusters."""
-
-    def take_views(self) -> Views:
-        return Views(tuple(self.views), self.views[0].readiness)
 
 
 def refresh(tab: Tab) -> None:

@@ -1,7 +1,5 @@
 """A proxy before koff that serves it below a path, without streams, and cleans the paths of requests."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterator

@@ -1,14 +1,11 @@
 """What the tests of the page show, and how they read it in the browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from koff.kafkatest import wait_until
-from koff.view.cluster_view import ClusterView, Views
 from tests.chromium import Tab
 from tests.unit.serve.api.clusters import take_view
 from tests.unit.serve.views import Source
@@ -21,12 +18,7 @@ class Shown(Source):
     def __init__(self) -> None:
         life = Life()
         life.pass_s(240, reads={1: 0})
-        self.stuck = replace(life.take_view(), cluster="d")
-        super().__init__(take_view())
-
-    def take_views(self) -> Views:
-        clusters: tuple[ClusterView, ...] = (self.views[0], self.stuck)
-        return Views(clusters, self.views[0].readiness)
+        super().__init__(take_view(), replace(life.take_view(), cluster="d"))
 
 
 def read(tab: Tab, selector: str) -> list[str]:

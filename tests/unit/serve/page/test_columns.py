@@ -1,7 +1,5 @@
 """Columns that a person chooses, and what is seen as a file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -12,8 +10,9 @@ import pytest
 
 from koff.view.owners import Owner, Owners
 from tests.chromium import Tab
-from tests.unit.serve.page.moving import Moving, Several, build_view, serving
+from tests.unit.serve.page.moving import Moving, build_view, serving
 from tests.unit.serve.page.shown import click, open_page, read, running_first, wait_for
+from tests.unit.serve.views import Source
 
 NAMES = {"=1+1": 300, 'with "quotes", and more': 200, "plain": 0}
 CATCH = (
@@ -52,7 +51,7 @@ def test_columns_that_are_chosen_stay_chosen(tab, url):
 
 def test_the_owner_is_a_column_and_a_filter(tab, url):
     owners = Owners((Owner(re.compile("^pay"), "payments", "#pay"),))
-    with serving(Several(replace(build_view({"pay-1": 300, "other": 300}), owners=owners))) as owned:
+    with serving(Source(replace(build_view({"pay-1": 300, "other": 300}), owners=owners))) as owned:
         open_page(tab, owned)
         tab.evaluate("document.getElementById('columns').open = true")
         click(tab, "#chooser label", "Owner")

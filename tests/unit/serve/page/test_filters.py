@@ -1,7 +1,5 @@
 """The strip of counts, the filters, and the history of the browser."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
@@ -10,14 +8,15 @@ import pytest
 
 from koff.kafkatest import wait_until
 from tests.chromium import Tab
-from tests.unit.serve.page.moving import Moving, Several, build_view, refresh, serving, wait_for_names
+from tests.unit.serve.page.moving import Moving, build_view, refresh, serving, wait_for_names
 from tests.unit.serve.page.shown import click, focused, list_names, open_page, press, read, wait_for
+from tests.unit.serve.views import Source
 
 
 @pytest.fixture(scope="module")
 def url():
     views = build_view({"a1": 0, "a2": 300}, "north"), build_view({"a3": 300, "b1": 0, "b2": 200}, "south")
-    with serving(Several(*views)) as url:
+    with serving(Source(*views)) as url:
         yield url
 
 
@@ -167,7 +166,7 @@ def test_groups_are_filtered_by_the_label_of_their_owner(tab, url):
     assert not tab.evaluate("document.querySelector('[name=label]').checkVisibility()")
     teams = (re.compile("^(?P<team>[a-z]+)"),)
     view = replace(build_view({"pay-1": 0, "pay-2": 300, "ship-1": 0}), group_labels=teams)
-    with serving(Several(view)) as labelled:
+    with serving(Source(view)) as labelled:
         open_page(tab, labelled)
         assert read(tab, "[name=label] option") == ["any", "team=pay", "team=ship"]
         choose(tab, "label", "team=pay")

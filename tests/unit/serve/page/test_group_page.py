@@ -1,7 +1,5 @@
 """The page of one group, and of a topic: what is wrong, what to do, and what shows it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -18,9 +16,9 @@ from koff.view.earlier import WINDOWS_S, Earlier, LateShare
 from koff.view.lag_history import STEPS
 from koff.view.owners import Owner, Owners
 from tests.unit.builders import apply, commit
-from tests.unit.serve.page.moving import Several, serving
+from tests.unit.serve.page.moving import serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
-from tests.unit.serve.views import NOW_MS, take_view
+from tests.unit.serve.views import NOW_MS, Source, take_view
 from tests.unit.view.test_causes import Life
 
 MANY = 1000
@@ -42,7 +40,7 @@ def build_slow() -> ClusterView:
 
 
 def test_a_group_says_what_is_wrong_what_helps_and_who_is_slow(tab):
-    with serving(Several(build_slow())) as url:
+    with serving(Source(build_slow())) as url:
         open_page(tab, f"{url}/#/group/d/g")
         wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
         (verdict,) = read(tab, "#group > .verdict")
@@ -84,7 +82,7 @@ class WeekKept:
 def test_a_group_is_compared_with_other_days_and_shows_what_is_left_of_its_budget(tab):
     view = build_slow()
     view.activity.archive = WeekKept()
-    with serving(Several(view)) as url:
+    with serving(Source(view)) as url:
         open_page(tab, f"{url}/#/group/d/g")
         wait_for(tab, "document.querySelectorAll('#group .plot canvas').length === 3")
         late, lag, _ = read(tab, "figcaption")
@@ -106,7 +104,7 @@ def test_a_thousand_partitions_are_seen_at_a_glance(tab):
     for second in range(1000, -1, -50):
         ends = {("t", each): 1000 - second for each in range(MANY)}
         tracker.add_samples(ends=ends, at_ms=NOW_MS - second * 1000)
-    with serving(Several(take_view(tracker))) as url:
+    with serving(Source(take_view(tracker))) as url:
         open_page(tab, f"{url}/#/group/c/g")
         wait_for(tab, f"document.querySelectorAll('.map i').length === {MANY}")
         levels = tab.evaluate("[...document.querySelectorAll('.map i')].map((each) => each.className)")
@@ -131,7 +129,7 @@ def test_a_topic_names_who_does_not_read_it_any_more(tab):
     left = ClusterEvent(
         "d", "topic_left", Severity.INFO, text, group="old", topic="t", details={"topics": ["t"]}
     )
-    with Server(Several(build_slow()), ServeConf("127.0.0.1:0"), events=events) as server:
+    with Server(Source(build_slow()), ServeConf("127.0.0.1:0"), events=events) as server:
         events.log.add([left, replace(left, group="else", details={"topics": ["u"]})], NOW_MS)
         open_page(tab, f"{server.url}/#/topic/d/t")
         wait_for(tab, "document.querySelectorAll('#topics h2').length === 4")

@@ -1,7 +1,5 @@
 """The page by the keyboard alone, in a real browser."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.kafkatest import wait_until
@@ -9,16 +7,7 @@ from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from tests.chromium import Tab
 from tests.unit.builders import apply, commit
-from tests.unit.serve.page.shown import (
-    Shown,
-    click,
-    focused,
-    list_names,
-    open_page,
-    press,
-    read,
-    wait_for,
-)
+from tests.unit.serve.page.shown import Shown, click, focused, list_names, open_page, press, read, wait_for
 from tests.unit.serve.views import Source, fill_tracker, take_view
 
 

@@ -1,7 +1,5 @@
 """The list of groups keeps still: in a real browser, with groups that move."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

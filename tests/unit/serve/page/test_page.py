@@ -1,7 +1,5 @@
 """The page at `/` in a real browser, on a real server with made-up clusters."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """The page when the API is late, wrong or gone, in a real browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Groups, topics and a cluster with names that mean something in an address, behind a proxy."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

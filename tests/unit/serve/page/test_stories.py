@@ -1,7 +1,5 @@
 """Incidents as stories, what a screen reader hears, and the address of a moment."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,8 +9,8 @@ from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.view.cluster_view import ClusterView
-from tests.unit.serve.page.moving import Several
 from tests.unit.serve.page.shown import click, open_page, read, wait_for
+from tests.unit.serve.views import Source
 from tests.unit.view.test_causes import Life
 
 
@@ -37,7 +35,7 @@ def events():
 
 @pytest.fixture(scope="module")
 def url(view, events):
-    with Server(Several(view), ServeConf("127.0.0.1:0"), events=events) as server:
+    with Server(Source(view), ServeConf("127.0.0.1:0"), events=events) as server:
         yield server.url
 
 

@@ -1,7 +1,5 @@
 """What koff does not know is never shown as 0: a cluster that is away, a withheld lag, the first minute."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -13,9 +11,9 @@ from koff.tracker import Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness
 from tests.unit.serve.api.clusters import AWAY, withhold
-from tests.unit.serve.page.moving import Several, build_view, pass_ms, refresh, serving
+from tests.unit.serve.page.moving import build_view, pass_ms, refresh, serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
-from tests.unit.serve.views import NOW_MS
+from tests.unit.serve.views import NOW_MS, Source
 
 SINCE_MS = 1_800_000_240_000
 
@@ -25,7 +23,7 @@ def build_away() -> ClusterView:
 
 
 def test_a_cluster_that_cannot_be_reached_is_unknown_since_then_and_never_0(tab):
-    with serving(Several(build_view({"a": 0}), build_away())) as url:
+    with serving(Source(build_view({"a": 0}), build_away())) as url:
         open_page(tab, url)
         (said,) = read(tab, "#clusters li")
         time = tab.evaluate("document.querySelector('#clusters time').dateTime")
@@ -45,7 +43,7 @@ def test_a_cluster_that_cannot_be_reached_is_unknown_since_then_and_never_0(tab)
 
 
 def test_without_any_known_cluster_nothing_is_counted(tab):
-    with serving(Several(build_away())) as url:
+    with serving(Source(build_away())) as url:
         open_page(tab, url)
         (strip,) = [" ".join(text.split()) for text in read(tab, "#strip li")]
         assert strip == "All groups ? ERR ? WARN ? UNKNOWN ? OK ? withheld"
@@ -58,7 +56,7 @@ def test_a_withheld_lag_shows_the_newest_known_one_with_its_age_and_why(tab):
         view.activity.history.add(
             ["lost"], np.array([lag]), np.array([late_s]), np.zeros(1), NOW_MS - age_s * 1000
         )
-    with serving(Several(view)) as url:
+    with serving(Source(view)) as url:
         open_page(tab, url)
         row = "[...document.querySelectorAll('.row')].find((each) => each.innerText.includes('lost'))"
         late, lag = tab.evaluate(f"[...{row}.querySelectorAll('.old')].map((each) => each.innerText)")
@@ -78,7 +76,7 @@ def reading(not_current: int, behind: int) -> ClusterView:
 
 
 def test_the_first_load_says_how_far_koff_has_read_and_how_long_it_takes(tab):
-    source = Several(reading(19, 10_000))
+    source = Source(reading(19, 10_000))
     with serving(source) as url:
         open_page(tab, url)
         assert read(tab, "#loading") == ["c: reading 31 of 50 partitions."]
@@ -92,7 +90,7 @@ def test_the_first_load_says_how_far_koff_has_read_and_how_long_it_takes(tab):
 
 
 def test_a_skeleton_is_there_until_the_first_response(tab):
-    with serving(Several(build_view({"a": 0}))) as url:
+    with serving(Source(build_view({"a": 0}))) as url:
         hold = "window.fetch = () => new Promise(() => {}); 0"
         added = tab.call("Page.addScriptToEvaluateOnNewDocument", source=hold)
         tab.open("about:blank", colors="light")
@@ -106,7 +104,7 @@ def test_a_skeleton_is_there_until_the_first_response(tab):
 
 
 def test_a_page_without_a_network_says_of_when_it_is(tab):
-    with serving(Several(build_view({"a": 0}))) as url:
+    with serving(Source(build_view({"a": 0}))) as url:
         open_page(tab, url)
         conditions = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
         tab.call("Network.emulateNetworkConditions", offline=True, **conditions)

@@ -1,15 +1,13 @@
 """The groups that nobody uses, in the view of the clusters."""
 
-from __future__ import annotations
-
 import pytest
 
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
 from tests.unit.serve.api.clusters import Clusters
-from tests.unit.serve.page.moving import Several, serving
+from tests.unit.serve.page.moving import serving
 from tests.unit.serve.page.shown import open_page, read, wait_for
-from tests.unit.serve.views import NOW_MS, take_view
+from tests.unit.serve.views import NOW_MS, Source, take_view
 
 DAY_MS = 86_400_000
 
@@ -25,7 +23,7 @@ def view():
 
 @pytest.mark.timeout(300)
 def test_a_cluster_names_them_with_what_deleting_each_loses(tab, view):
-    with serving(Several(view)) as url:
+    with serving(Source(view)) as url:
         open_page(tab, f"{url}/#/clusters")
         wait_for(tab, "document.querySelector('.cluster details') !== null")
         assert read(tab, ".cluster summary") == ["To clean up: 2 groups"]

@@ -1,7 +1,5 @@
 """The page on narrow and wide screens, in light and dark: what fits, what can be touched, what axe finds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
