@@ -19,11 +19,11 @@ import click
 import structlog
 
 from koff.kafkatest import wait_until
+from koff.serve.api.queries import read_memory_bytes
 from koff.serve.events.changes import ClusterChanges
 from koff.serve.events.watcher import Events
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
-from koff.serve.process_memory import read_memory_bytes
 from koff.tracker import Tracker
 from tests.chromium import Tab, browser
 from tests.unit.builders import commit

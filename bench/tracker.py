@@ -84,7 +84,7 @@ def save_and_restore(tracker: Tracker) -> dict[str, Any]:
             state = tracker.save_partition(partition)
             copied.append(time.perf_counter() - began)
             assert state is not None
-            size += folder.save(origin, partition, state, position=1, stamp=read_moment())
+            size += folder.save(origin, Saved(partition, 1, -1, read_moment(), state))
         saved_s = time.perf_counter() - at
         restored, at = Tracker(), time.perf_counter()
         for partition, found in folder.load(origin):

@@ -4,8 +4,6 @@ Every error that koff reports to a user is a `KoffError`. A wrong argument from 
 ValueError or TypeError.
 """
 
-from __future__ import annotations
-
 import traceback
 from types import FunctionType
 from typing import TypeVar

@@ -4,8 +4,6 @@ A program that has configured structlog gets koff's lines there, as koff's own c
 gets them from Python's `logging`, below the logger `koff`.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback
@@ -19,7 +17,7 @@ from koff.errors import copy_error
 logging.getLogger("koff").addHandler(logging.NullHandler())
 
 
-def get_logger(component: str, **values: Any) -> Logger:
+def get_logger(component: str, **values: Any) -> "Logger":
     """The logger of a package or module. Its lines have `component` and `values`."""
     return Logger(component, values)
 

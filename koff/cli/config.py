@@ -1,7 +1,5 @@
 """`koff config`: checks koff.yaml, shows what koff makes of it, and prints its schema."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -11,7 +9,7 @@ from typing import Any
 
 import click
 
-from koff.config.kinds import Setting
+from koff.config.kinds import FILE, Setting
 from koff.config.koff_yaml import ConfigFileError, KoffYaml, read_koff_yaml
 from koff.config.monitors import (
     build_metrics_conf,
@@ -24,9 +22,7 @@ from koff.config.properties import gather_properties
 from koff.config.settings import FILE_SETTINGS, build_schema
 from koff.errors import ConfigError
 
-_file = click.argument(
-    "file", default="koff.yaml", type=click.Path(dir_okay=False, path_type=Path), metavar="[FILE]"
-)
+_file = click.argument("file", default="koff.yaml", type=FILE, metavar="[FILE]")
 
 
 @click.group()

@@ -1,7 +1,5 @@
 """`koff decode`: decodes records without a cluster."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

@@ -1,7 +1,5 @@
 """`koff decode segments`: decodes log segments from the disk of a broker that is down."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import re
@@ -209,7 +207,6 @@ def _decode_log(
     read_committed: bool,
     check_crc: bool,
 ) -> None:
-    """Prints the records of one partition."""
     outcomes = None
     if read_committed:  # read the files twice: the marker of a transaction comes after its records
         outcomes = TransactionOutcomes()

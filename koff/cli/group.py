@@ -1,7 +1,5 @@
 """`koff group`: everything about one group on a page."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

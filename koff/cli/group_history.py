@@ -1,7 +1,5 @@
 """What a group did lately, from the records of its partition of the offsets topic."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -57,7 +55,6 @@ class GroupHistory:
                     self._add_epoch(timestamp_ms, "epoch", value.epoch if value else None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The history as JSON can have it."""
         return {
             "commits": self.commits,
             "first_commit_ms": self.first_commit_ms,

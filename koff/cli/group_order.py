@@ -1,14 +1,12 @@
 """Which groups are shown, and in which order: the worst first, and quiet while somebody reads. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
-from koff.view.severity import CALM, WORST_FIRST
+from koff.view.verdicts import CALM, WORST_FIRST
 
 Sort = Literal["worst", "lag", "time", "name"]
 SORTS: tuple[Sort, ...] = ("worst", "lag", "time", "name")

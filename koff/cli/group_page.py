@@ -1,7 +1,5 @@
 """The page of `koff group`: everything about one group, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from operator import itemgetter

@@ -3,8 +3,6 @@
 A probe runs every few seconds. So this command imports next to nothing: not numpy, no log, no http.client.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import sys
@@ -15,7 +13,7 @@ import click
 from click import option
 
 from koff.cli.listening_process import find_listen_address
-from koff.config.kinds import checked, number
+from koff.config.kinds import FILE, checked, number
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 
 if TYPE_CHECKING:
@@ -43,16 +41,10 @@ _LONGEST_BYTES = 10_000
 @option("--tls", is_flag=True, help="Connect with TLS. The certificate is not checked: no secret is sent.")
 @option(
     "--client-cert",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
+    type=FILE,
     help="A client certificate in PEM, if koff monitor requires one. Connects with TLS.",
 )
-@option(
-    "--client-key",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Its key, if that is not in the same file.",
-)
+@option("--client-key", type=FILE, help="Its key, if that is not in the same file.")
 @option("--timeout", "timeout_s", default=4.0, type=number("SECONDS", 0.1), help="Deadline.")
 def health(
     listen: str,
@@ -85,7 +77,7 @@ def health(
     sys.exit(0 if status == 200 else 1)
 
 
-def _build_context(client_cert: Path | None, client_key: Path | None) -> ssl.SSLContext:
+def _build_context(client_cert: Path | None, client_key: Path | None) -> "ssl.SSLContext":
     """TLS with this certificate of the client. Raises `OSError` if it cannot be used."""
     import ssl  # takes 4 MiB
 
@@ -98,7 +90,7 @@ def _build_context(client_cert: Path | None, client_key: Path | None) -> ssl.SSL
     return context
 
 
-def _fetch(listen: str, path: str, context: ssl.SSLContext | None, timeout_s: float) -> tuple[int, str]:
+def _fetch(listen: str, path: str, context: "ssl.SSLContext | None", timeout_s: float) -> tuple[int, str]:
     """Status and text of the response. If there is none, the status is 0, and the text says why."""
     host, port = parse_listen_address(listen)
     if host in _ANY:

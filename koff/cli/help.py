@@ -1,7 +1,5 @@
 """`koff help`: the help of a command, and the lists that commands refer to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

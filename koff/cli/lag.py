@@ -1,7 +1,5 @@
 """`koff lag`: prints the lag of all consumer groups."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -29,7 +27,7 @@ from koff.cli.view_facts import describe_groups, find_causes, list_unknown
 from koff.config.kinds import count
 from koff.config.monitors import build_look
 from koff.monitor.plan import Way
-from koff.serve.api.group_objects import GROUP, ExplainedTotal
+from koff.serve.api.group_objects import build_group
 from koff.tracker import GroupTotal, PartitionLag
 from koff.view.cluster_view import ClusterView
 from koff.view.csv_text import write_csv
@@ -208,10 +206,7 @@ def _print_json(view: ClusterView, rows: list[PartitionLag], totals: list[GroupT
     causes = find_causes(view, totals)
     document = {
         "cluster": view.cluster or "",
-        "groups": [
-            GROUP.build(ExplainedTotal(t, causes[t.group.name], view.owners.find(t.group.name)))
-            for t in totals
-        ],
+        "groups": [build_group(t, causes[t.group.name], view.owners.find(t.group.name)) for t in totals],
         "partitions": [_row_fields(view.cluster or "", row) for row in rows],
     }
     click.echo(json.dumps(document, ensure_ascii=False))

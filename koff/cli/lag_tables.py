@@ -1,7 +1,5 @@
 """The tables of groups and of partitions: of `koff lag`, `koff group`, the demo and the live view."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from operator import itemgetter

@@ -3,8 +3,6 @@
 For `koff health` in a container, which does not see the options of koff monitor. Imports next to nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """The lines around the list of the live view, as text. No I/O, no clock."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +9,7 @@ from koff.cli.live_state import LiveState
 from koff.cli.text_table import shorten_middle
 from koff.cli.view_facts import WITHHELD_TOTALS
 from koff.tracker import GroupTotal
-from koff.view.severity import WORST_FIRST
+from koff.view.verdicts import WORST_FIRST
 from koff.view.wording import count, show_duration
 
 _PLAIN = str.maketrans({"…": "~", **dict(zip(BARS, "_.-=+*#@", strict=True))})

@@ -1,7 +1,5 @@
 """The live view of `koff lag --watch` and `koff demo`: a screen of textual. Imported only when it starts."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os
@@ -166,13 +164,11 @@ class LiveView(App[int]):
     # --- The screen ---------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """The parts of the screen."""
         yield Static(id="head")
         yield Static(id="body")
         yield Static(id="foot")
 
     def on_mount(self) -> None:
-        """Starts to watch."""
         loop = asyncio.get_running_loop()
         if threading.current_thread() is threading.main_thread():
             loop.add_signal_handler(signal.SIGINT, self.action_end, INTERRUPTED)
@@ -186,7 +182,6 @@ class LiveView(App[int]):
         self._draw()
 
     def action_end(self, code: int) -> None:
-        """Ends the view with that exit code."""
         self._stopped.set()
         self.exit(code)
 
@@ -195,7 +190,6 @@ class LiveView(App[int]):
         self._stopped.set()
 
     def on_key(self, event: Key) -> None:
-        """Does what the key means."""
         if event.key == "q" and not self._state.is_typing:
             self.action_end(0)
             return

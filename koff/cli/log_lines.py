@@ -1,7 +1,5 @@
 """How koff's commands write their log. Import this module before any other that imports structlog."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

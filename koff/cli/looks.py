@@ -1,7 +1,5 @@
 """Looks at a cluster: one, or with --watch one after the other."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

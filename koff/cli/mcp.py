@@ -1,7 +1,5 @@
 """`koff mcp`: lets agents ask a running `koff monitor`, by the Model Context Protocol. It reads only."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import click
 from click import option
 
 from koff.cli.monitor_client import MonitorClient, ca_option, read_token, url_option
-from koff.config.kinds import checked
+from koff.config.kinds import EXISTING_FILE, checked
 from koff.errors import ConfigError
 from koff.serve.listen_address import parse_listen_address
 
@@ -25,8 +23,7 @@ _MISSING = "koff mcp needs the MCP package: pip install 'koff[mcp]'"
 )
 @option(
     "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
+    type=EXISTING_FILE,
     help="The token for koff monitor. With --listen, each agent sends its own.",
 )
 @ca_option

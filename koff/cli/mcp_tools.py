@@ -1,7 +1,5 @@
 """The tools of `koff mcp`: each is one request to the JSON API of koff monitor, shortened for an agent."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -77,7 +75,9 @@ def build_server(monitor: Monitor) -> MCPServer[Any]:
         """
         given = {"cluster": cluster, "status": status, "name": name, "limit": limit}
         found = monitor.get("groups", ctx, **given)
-        return {**found, "groups": [_shorten_group(group) for group in found["groups"]]}
+        for group in found["groups"]:
+            del group["trend"]
+        return found
 
     def describe_group(ctx: Context, cluster: str, group: str) -> Json:
         """One group: why it is late with evidence and advice, its members, its partitions, its last hour, and
@@ -115,10 +115,6 @@ def build_server(monitor: Monitor) -> MCPServer[Any]:
     for tool in (list_clusters, list_groups, describe_group, list_incidents, list_events, plan_reset):
         server.add_tool(tool, annotations=read_only)
     return server
-
-
-def _shorten_group(group: Json) -> Json:
-    return {name: value for name, value in group.items() if name != "trend"}
 
 
 def _shorten_course(course: Json | None) -> Json | None:

@@ -1,7 +1,5 @@
 """What a running `koff monitor` responds to other commands."""
 
-from __future__ import annotations
-
 import json
 import ssl
 from pathlib import Path
@@ -10,6 +8,7 @@ from urllib.request import Request, urlopen
 
 import click
 
+from koff.config.kinds import EXISTING_FILE
 from koff.errors import ConfigError, KoffError
 
 _TIMEOUT_S = 30.0
@@ -17,10 +16,7 @@ url_option = click.option(
     "--url", default="http://127.0.0.1:9850", show_default=True, help="Where koff monitor is."
 )
 ca_option = click.option(
-    "--ca",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The authorities in PEM that koff monitor's certificate is checked with.",
+    "--ca", type=EXISTING_FILE, help="The authorities in PEM that koff monitor's certificate is checked with."
 )
 
 

@@ -1,7 +1,5 @@
 """`koff notify`: shows and sends what webhooks get, to see whether it arrives."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -12,6 +10,7 @@ from pathlib import Path
 import click
 from click import option
 
+from koff.config.kinds import FILE
 from koff.config.koff_yaml import read_koff_yaml
 from koff.config.monitors import list_webhooks
 from koff.errors import ConfigError
@@ -33,14 +32,7 @@ def notify() -> None:
 
 
 @notify.command("test")
-@option(
-    "--config",
-    default="koff.yaml",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The koff.yaml with the webhook.",
-    show_default=True,
-)
+@option("--config", default="koff.yaml", type=FILE, help="The koff.yaml with the webhook.", show_default=True)
 @option("--webhook", metavar="NAME", help="The `name` of the webhook, if the file has several.")
 @option("--print", "only_prints", is_flag=True, help="Print requests. Without --webhook: of each template.")
 def send_test(config: Path, webhook: str | None, only_prints: bool) -> None:

@@ -1,9 +1,10 @@
-"""`koff offsets`: plans a reset of a group's committed offsets, and carries it out."""
+"""`koff offsets`: the targets of a reset of a group's committed offsets; plans it, and carries it out."""
 
-from __future__ import annotations
-
+import csv
 import json
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,12 +16,13 @@ import click
 from click import option
 
 from koff.cli.log_lines import set_up_logs
-from koff.cli.offset_targets import TARGET, TOPIC
 from koff.cli.options import cluster_options, read_cluster
 from koff.cli.standard_streams import find_width
 from koff.cli.text_table import Column, format_columns
+from koff.cli.times import DURATION, parse_time
 from koff.client.cluster import Cluster
-from koff.client.offset_plan import OffsetPlan, PlannedOffset
+from koff.client.cluster_conf import TopicPartition
+from koff.client.offset_plan import Commit, OffsetPlan, PlannedOffset
 from koff.client.resets import (
     GroupNow,
     MembersAlive,
@@ -32,12 +34,95 @@ from koff.client.resets import (
     make_plan,
     make_undo,
 )
+from koff.config.kinds import FILE, SHORT_NUMBER, text
 from koff.config.settings import NAME
 from koff.errors import ConfigError, KoffError
 from koff.view.wording import count, show
 
+_OFFSET = re.compile(r"[0-9]{1,19}")
+_MOST_OFFSET = 2**63 - 1
+
+
+def _parse_target(given: str) -> Target:
+    if given in ("earliest", "latest"):
+        return Target(given, given)  # type: ignore[arg-type]  # one of these two
+    word, is_given, value = given.partition("=")
+    if not is_given or word not in _FORMS:
+        raise ValueError(f"must be earliest, latest or one of {', '.join(f'{form}=...' for form in _FORMS)}")
+    return _FORMS[word](given, value)
+
+
+def _parse_time(given: str, value: str) -> Target:
+    timestamp_ms = parse_time(value)
+    if timestamp_ms is None or not 0 <= timestamp_ms <= _MOST_OFFSET:
+        raise ValueError(
+            "has no time: write time=2026-01-31T12:00 (UTC), time=-1h or milliseconds since 1970"
+        )
+    return Target(given, "time", timestamp_ms)
+
+
+def _parse_duration(given: str, value: str) -> Target:
+    return Target(given, "time", max(0, int((time.time() - DURATION.parse(value)) * 1000)))
+
+
+def _parse_by(given: str, value: str) -> Target:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", value):
+        raise ValueError("has no number: write by=-100 to read 100 records again, by=1 to skip one")
+    return Target(given, "by", int(value))
+
+
+def _parse_offset(given: str, value: str) -> Target:
+    return Target(given, "offset", _read_offset(value))
+
+
+def _parse_file(given: str, value: str) -> Target:
+    """The lines of a file as `kafka-consumer-groups.sh --export` writes it: topic,partition,offset."""
+    try:
+        rows = [row for row in csv.reader(Path(value).read_text().splitlines()) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    each: dict[TopicPartition, Commit | None] = {}
+    for number, row in enumerate(rows, 1):
+        if len(row) != 3 or not SHORT_NUMBER.fullmatch(row[1]):
+            raise ValueError(f"is wrong in line {number}: each line must be topic,partition,offset")
+        at = TopicPartition(row[0], int(row[1]))
+        if at in each:
+            raise ValueError(f"names {at.topic},{at.partition} twice")
+        each[at] = Commit(_read_offset(row[2]))
+    if not each:
+        raise ValueError("names no partition")
+    return Target(given, "each", each=each)
+
+
+def _read_offset(value: str) -> int:
+    if not _OFFSET.fullmatch(value) or int(value) > _MOST_OFFSET:
+        raise ValueError("has no offset: an offset is a whole number from 0")
+    return int(value)
+
+
+_FORMS: dict[str, Callable[[str, str], Target]] = {
+    "time": _parse_time,
+    "duration": _parse_duration,
+    "by": _parse_by,
+    "offset": _parse_offset,
+    "file": _parse_file,
+}
+TARGET = text("TO", _parse_target)
+"""The value of --to: a `Target`."""
+
+
+def _parse_topic(given: str) -> tuple[str, list[int]]:
+    name, has_numbers, numbers = given.partition(":")
+    if not name or (has_numbers and not re.fullmatch(r"\d{1,9}(,\d{1,9})*", numbers)):
+        raise ValueError("must be a topic, or a topic and its partitions: orders:0,1")
+    return name, sorted({int(number) for number in numbers.split(",")}) if has_numbers else []
+
+
+TOPIC = text("TOPIC[:0,1]", _parse_topic)
+"""The value of --topic: a topic and partitions of it; none stands for all. A topic's name has no colon."""
+
+
 EXIT_CODES: dict[type[KoffError], int] = {NothingFound: 3, MembersAlive: 4, Moved: 5}
-_plan_file = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -68,8 +153,8 @@ def offsets() -> None:
     help="Only this topic, or these partitions of it, also those without a commit; repeatable. By default, "
     "all partitions that the group has committed.",
 )
-@option("--undo", type=_plan_file, metavar="PLAN", help="Go back to what was committed before PLAN.")
-@option("--file", type=_plan_file, metavar="FILE", help="Write the plan to FILE, which must not exist.")
+@option("--undo", type=FILE, metavar="PLAN", help="Go back to what was committed before PLAN.")
+@option("--file", type=FILE, metavar="FILE", help="Write the plan to FILE, which must not exist.")
 @cluster_options
 def plan(
     group: str | None,
@@ -124,7 +209,7 @@ def _plan_undo(plan: OffsetPlan, cluster: Cluster) -> tuple[GroupNow, OffsetPlan
 
 
 @offsets.command()
-@click.argument("file", type=_plan_file, metavar="PLAN")
+@click.argument("file", type=FILE, metavar="PLAN")
 @cluster_options
 def apply(file: Path, **_: Any) -> None:
     """Do what PLAN says, unless something has moved since: committed offsets, members, topics, the log.

@@ -1,7 +1,5 @@
 """Options that several commands share, and what the options say of clusters."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -12,7 +10,7 @@ from click import option
 from click.core import ParameterSource
 
 from koff.client.cluster_conf import ClusterConf
-from koff.config.kinds import number
+from koff.config.kinds import FILE, number
 from koff.config.koff_yaml import KoffYaml, override, read_koff_yaml
 from koff.config.monitors import find_state_dir
 from koff.config.properties import gather_properties
@@ -45,8 +43,7 @@ _PROPERTIES = (
 )
 _CONFIG = option(
     "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
+    type=FILE,
     help="A koff.yaml with one or more clusters (docs/configuration.md). Options override it.",
 )
 _CLUSTER = option("--cluster", metavar="NAME", help="Which cluster of --config, if it has several.")

@@ -4,8 +4,6 @@ OpenTelemetry has no names of its own for the lag of consumer groups. Its names 
 `messaging.consumer.group.name`, `messaging.destination.name` and `messaging.destination.partition.id`.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import socket
@@ -109,9 +107,5 @@ def convert(family: Family, started_ns: int, now_ns: int) -> Metric:
     ]
     name = family.samples[0].name
     data = Sum(points, AggregationTemporality.CUMULATIVE, True) if is_counter else Gauge(points)
-    return Metric(name, family.documentation, _find_unit(name), data)
-
-
-def _find_unit(name: str) -> str:
-    last = name.removesuffix("_total").rpartition("_")[2]
-    return _UNITS.get(last, "")
+    unit = _UNITS.get(name.removesuffix("_total").rpartition("_")[2], "")
+    return Metric(name, family.documentation, unit, data)

@@ -1,7 +1,5 @@
 """`koff pipeline`: the history of groups in tables, through Spark."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import nullcontext
@@ -32,7 +30,6 @@ from koff.logs import get_logger
 
 if TYPE_CHECKING:
     from koff.spark.tables.delta_tables import Tables
-    from koff.spark.tables.maintenance import Maintained
 
 log = get_logger("cli.pipeline")
 
@@ -244,7 +241,8 @@ def maintain(keep: str, **_: Any) -> None:
             results = maintain_tables(tables, conf)
             for result, text in zip(results, [*texts[1:], "maintain: done"], strict=True):
                 show("")
-                click.echo(f"{result.table}: {_describe_maintenance(result)}")
+                files = f"{result.files_before:,} files before and {result.files:,} after"
+                click.echo(f"{result.table}: {result.deleted:,} rows deleted, {files}")
                 show(text)
             show("")
             click.echo(f"{len(TABLES)} tables in {time.monotonic() - began:,.1f} s")
@@ -326,18 +324,12 @@ def _describe_backfill(tables: str) -> str:
 
 
 def _suggest_queries() -> str:
-    """The queries to try first."""
     from koff.spark.tables.views import FIRST_QUERIES
 
     opened = "in DuckDB or Spark SQL (docs/tables.md says how to open the tables there)"
     return "\n".join([f"try {opened}:", *(f"  {query};" for query in FIRST_QUERIES)])
 
 
-def _prepare_tables(tables: Tables) -> None:
+def _prepare_tables(tables: "Tables") -> None:
     tables.create_tables()
     log.info("the tables are ready", folder=tables.root, created=len(tables.new_tables))
-
-
-def _describe_maintenance(result: Maintained) -> str:
-    files = f"{result.files_before:,} files before and {result.files:,} after"
-    return f"{result.deleted:,} rows deleted, {files}"

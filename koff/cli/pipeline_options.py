@@ -1,7 +1,5 @@
 """The options of `koff pipeline`: their types, those that its commands share, and their order in --help."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

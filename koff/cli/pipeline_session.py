@@ -129,8 +129,4 @@ def require_spark() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise _missing_package(error) from error
-
-
-def _missing_package(error: ImportError) -> ConfigError:
-    return ConfigError(f"the package {error.name} is missing: pip install 'koff[spark]'")
+        raise ConfigError(f"the package {error.name} is missing: pip install 'koff[spark]'") from error

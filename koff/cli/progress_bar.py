@@ -1,7 +1,5 @@
 """The progress of a long command, on standard error if that is a terminal, and its total at the end."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -92,11 +90,11 @@ class WrittenCounts:
         """Adds a number of records. `commits` of them are commits."""
         self._batches.append((records, commits))
 
-    def count_batch(self, progress: Progress) -> None:
+    def count_batch(self, progress: "Progress") -> None:
         """Adds what a batch of a stream has written."""
         self.add(progress.records, progress.commits)
 
-    def count_and_log_batch(self, progress: Progress) -> None:
+    def count_and_log_batch(self, progress: "Progress") -> None:
         """Adds what a batch of a stream has written, and logs it."""
         from koff.spark.job.job import log_progress
 

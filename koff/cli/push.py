@@ -1,7 +1,5 @@
 """`koff push`: sends the metrics of a running `koff monitor` to a receiver of OTLP, where nothing scrapes."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path
@@ -11,7 +9,7 @@ from click import option
 
 from koff.cli.log_lines import set_up_logs
 from koff.cli.monitor_client import MonitorClient, ca_option, read_token, url_option
-from koff.config.kinds import number
+from koff.config.kinds import EXISTING_FILE, number
 from koff.errors import KoffError
 from koff.logs import get_logger
 
@@ -32,12 +30,7 @@ _REMIND_S = 60.0
     "--interval", "interval_s", default=60.0, show_default=True, type=number("SECONDS", 1.0), help="Pause."
 )
 @option("--once", is_flag=True, help="Send once. The exit code is 1 if that fails.")
-@option(
-    "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The token for koff monitor.",
-)
+@option("--token-file", type=EXISTING_FILE, help="The token for koff monitor.")
 @ca_option
 def push(
     url: str, endpoint: str | None, interval_s: float, once: bool, token_file: Path | None, ca: Path | None

@@ -1,7 +1,5 @@
 """`koff quickstart`: checks a connection, and writes a first koff.yaml with what it found."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Mapping
@@ -11,12 +9,12 @@ from typing import Any
 import click
 from click import option
 
-from koff.cli.doctor import print_checks
-from koff.cli.doctor_checks import Level, run_checks
+from koff.cli.doctor import Level, print_checks, run_checks
 from koff.cli.log_lines import set_up_logs
 from koff.cli.looks import take_looks
 from koff.cli.options import SECONDS, connection_options, group_options, read_cluster, timeout_option
 from koff.config.first_file import FirstFile
+from koff.config.kinds import FILE
 from koff.config.monitors import build_look
 from koff.config.properties import PROPERTY_PREFIX, is_secret
 from koff.config.settings import SETTINGS
@@ -35,13 +33,7 @@ _MOST_NAMED = 5
 @connection_options
 @SETTINGS["name"].build_option(default=_NAME)
 @group_options
-@option(
-    "--output",
-    default="koff.yaml",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The file to write.",
-)
+@option("--output", default="koff.yaml", type=FILE, help="The file to write.")
 @option("--force", is_flag=True, help="Overwrite the file if it is there.")
 @option(
     "--seconds", "seconds_s", default=15.0, type=SECONDS, help="How long to look at the lags of the groups."
@@ -60,7 +52,8 @@ def quickstart(output: Path, force: bool, seconds_s: float, timeout_s: float, **
       koff quickstart --brokers kafka:9093 --property-file client.properties --output europe.yaml
     """
     set_up_logs()
-    _check_absent(output, force)
+    if output.exists() and not force:
+        raise ConfigError(f"{output} is there already: give --force to overwrite it, or another --output")
     ctx = click.get_current_context()
     if not ctx.params["brokers"]:
         raise click.UsageError("give --brokers", ctx)
@@ -77,11 +70,6 @@ def quickstart(output: Path, force: bool, seconds_s: float, timeout_s: float, **
     cluster = _list_given({**chosen.settings, "name": ctx.params["name"], "properties": properties})
     _write(output, FirstFile(cluster, found, late_s, seconds_s).format(), force=force)
     click.echo(_describe_next(output, properties))
-
-
-def _check_absent(output: Path, force: bool) -> None:
-    if output.exists() and not force:
-        raise ConfigError(f"{output} is there already: give --force to overwrite it, or another --output")
 
 
 def _watch_groups(

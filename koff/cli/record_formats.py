@@ -1,7 +1,5 @@
 """The formats in which `koff printer` and `koff decode` print a decoded record."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

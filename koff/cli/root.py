@@ -1,7 +1,5 @@
 """`koff`: the commands, and how all of them handle errors, pipes and signals."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -1,7 +1,5 @@
 """`koff rules`: rules for Prometheus, and the objectives of koff.yaml for sloth and pyrra."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -14,6 +12,7 @@ import click
 import yaml
 from click import option
 
+from koff.config.kinds import FILE
 from koff.config.koff_yaml import read_koff_yaml
 from koff.errors import ConfigError
 from koff.view.earlier import TARGET
@@ -44,7 +43,7 @@ class Goal(NamedTuple):
     help="prometheus: all alerts and recording rules. sloth, pyrra: an SLO for each objective in koff.yaml, "
     "on top of these recording rules.",
 )
-@option("--config", type=click.Path(path_type=Path, dir_okay=False), help="koff.yaml, for sloth and pyrra.")
+@option("--config", type=FILE, help="koff.yaml, for sloth and pyrra.")
 @option(
     "--target",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),

@@ -1,7 +1,5 @@
 """Standard input, output and error of the koff process: closed, on a full disk, a pipe without a reader."""
 
-from __future__ import annotations
-
 import io
 import os
 import select

@@ -1,7 +1,5 @@
 """Plain aligned tables for terminals and pipes."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

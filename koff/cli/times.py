@@ -1,7 +1,5 @@
 """Points in time and durations as users write them: `2026-11-21T03:00`, `1795225081984`, `-1h`; `30s`."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import UTC, datetime

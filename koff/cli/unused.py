@@ -1,7 +1,5 @@
 """`koff unused`: groups and topics that nobody uses, and what deleting them would lose. Deletes nothing."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -27,8 +25,8 @@ from koff.client.configs import fetch_topic_configs
 from koff.config.kinds import count, number
 from koff.config.monitors import build_look
 from koff.config.settings import EXPRESSION
+from koff.serve.api.cluster_objects import build_unused
 from koff.serve.api.commands import quote_word, write_delete
-from koff.serve.api.unused_objects import UNUSED, Removable
 from koff.view.cluster_view import ClusterView
 from koff.view.unused import (
     Limits,
@@ -163,5 +161,5 @@ def _print_table(view: ClusterView, found: Sequence[Unused], brokers: str) -> No
 
 
 def _print_json(view: ClusterView, found: Sequence[Unused], brokers: str) -> None:
-    documents = [UNUSED.build(Removable(each, brokers)) for each in found]
+    documents = [build_unused(each, brokers) for each in found]
     click.echo(json.dumps({"cluster": view.cluster or "", "unused": documents}, ensure_ascii=False))

@@ -1,7 +1,5 @@
 """`koff version`: the version, and what else is installed."""
 
-from __future__ import annotations
-
 import platform
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Facts of a view for the terminal: why groups lag, and which lags koff does not know."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from koff.lag import WITHHELD

@@ -1,7 +1,5 @@
 """The text of a first koff.yaml: what was found, and what else there is, as comments. Pure."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -33,7 +31,6 @@ class FirstFile:
     seen_for_s: float = 0.0
 
     def format(self) -> str:
-        """The text of the file."""
         lines = [
             *_comment("koff.yaml, written by `koff quickstart`. `koff config check` checks it."),
             *_comment(

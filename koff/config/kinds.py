@@ -3,12 +3,11 @@
 This module imports nothing of koff but its errors: `koff health` uses it, too.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -20,6 +19,8 @@ MOST, LONGEST_S = 1_000_000_000, 86_400.0
 """The largest whole number, and the longest interval."""
 SHORT_NUMBER = re.compile(r"[0-9]{1,10}")
 """Python refuses to convert a text of thousands of digits."""
+FILE = click.Path(dir_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 TEXT_SCHEMA: Mapping[str, Any] = {"type": "string", "minLength": 1}
 
 
@@ -142,7 +143,6 @@ class Texts:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON schema."""
         return {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 
 
@@ -165,7 +165,7 @@ class Setting:
     """
 
     name: str
-    kind: Kind | Texts | tuple[Setting, ...]
+    kind: "Kind | Texts | tuple[Setting, ...]"
     help: str
     default: Any = None
     default_text: str = ""
@@ -209,7 +209,6 @@ class Setting:
         return click.option(name, self.name, **arguments)
 
     def build_schema(self) -> dict[str, Any]:
-        """The JSON schema of the value."""
         if isinstance(self.kind, tuple):
             schema: dict[str, Any] = build_object(self.kind)
             if self.many:

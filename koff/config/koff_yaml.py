@@ -16,8 +16,6 @@ listen: :9850
 `koff.config.settings` has all keys.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +28,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from koff.client.secret_file import read_secret
 from koff.config.kinds import Kind, Setting, Texts, list_initial
 from koff.config.label_names import find_clash
-from koff.config.owner_checks import Values, find_owner_errors, find_untold
 from koff.config.settings import CLUSTER_SETTINGS, FILE_SETTINGS, NAMING_SETTINGS, PROCESS_SETTINGS
 from koff.errors import ConfigError
 from koff.records.text import escape_name
@@ -38,6 +35,9 @@ from koff.serve.config_files import compose_yaml, read_text
 
 if TYPE_CHECKING:
     import yaml
+
+
+import string
 
 T = TypeVar("T")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -137,7 +137,7 @@ class _Parser:
         self._nodes: dict[str, Any] = {}
         self._warnings: list[str] = []
 
-    def parse_file(self, document: yaml.Node | None) -> KoffYaml:
+    def parse_file(self, document: "yaml.Node | None") -> KoffYaml:
         """What the file says; of no use to the caller if `errors` is not empty."""
         values = self._parse_object(document, "", FILE_SETTINGS)
         defaults, listed = values.pop("defaults", {}), values.pop("clusters", ())
@@ -172,7 +172,7 @@ class _Parser:
                 self._note_error(self._nodes[place], f"{what} {name!r}")
 
     def _check_owners(
-        self, place: str, owners: Sequence[Values], webhooks: Sequence[Values], owned: Collection[str]
+        self, place: str, owners: "Sequence[Values]", webhooks: "Sequence[Values]", owned: Collection[str]
     ) -> None:
         """Notes what is wrong with `owners`. `owned` are the webhooks that any owner of the file names."""
         if f"{place}.owners" not in self._nodes:  # it is an error of `defaults`
@@ -307,3 +307,38 @@ def _merge(defaults: Mapping[str, Any], cluster: Mapping[str, Any]) -> dict[str,
 def _is_plain(text: str) -> bool:
     """Whether a program can pass the text on: without NUL, and without halves of characters."""
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+_NAMES = (*string.ascii_letters, *string.digits, *"._-", "a-group_of.many-0123456789")
+"""An expression that is found in each of these names is taken to be found in every name."""
+
+Values = Mapping[str, Any]
+
+
+def find_owner_errors(owners: Sequence[Values], names: Collection[str]) -> Iterator[tuple[int, str]]:
+    """The number of each owner that is wrong, and why. `names` are those of the webhooks."""
+    before: dict[str, int] = {}
+    for number, owner in enumerate(owners):
+        webhook, pattern = owner.get("webhook"), owner.get("groups")
+        if webhook is not None and webhook not in names:
+            known = f"use {', '.join(sorted(names))}" if names else "give one of webhooks this name"
+            yield number, f"no webhook has the name {webhook!r}: {known}"
+        if pattern is None:  # an error of its own
+            continue
+        if (first := before.setdefault(pattern.pattern, number)) < number:
+            yield number, f"it never decides: owners[{first}] has the same groups"
+        elif number < len(owners) - 1 and finds_all(pattern):
+            yield number, "its groups are all groups, so the owners after it never decide: put it last"
+
+
+def finds_all(pattern: re.Pattern[str]) -> bool:
+    """Whether the expression is found in any name. What has a negative assertion is said not to be."""
+    is_negative = "(?!" in pattern.pattern or "(?<!" in pattern.pattern
+    return not is_negative and all(map(pattern.search, _NAMES))
+
+
+def find_untold(owners: Sequence[Values], webhooks: Sequence[Values], owned: Collection[str]) -> list[int]:
+    """The numbers of the owners that no webhook tells of events: all webhooks are `owned` by other owners."""
+    if not webhooks or any(each.get("name") not in owned for each in webhooks):
+        return []
+    return [number for number, owner in enumerate(owners) if "webhook" not in owner]

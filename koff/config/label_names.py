@@ -1,7 +1,5 @@
 """The names that labels of a cluster and of a group may have."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from itertools import combinations

@@ -3,8 +3,6 @@
 A field of these classes has the value of the setting with its name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -49,7 +47,6 @@ def build_metrics_conf(file: KoffYaml) -> MetricsConf:
 
 
 def build_serve_conf(file: KoffYaml) -> ServeConf:
-    """Where to serve, and who may connect."""
     return ServeConf(file.settings["listen"], fill(AccessConf, file.settings))
 
 

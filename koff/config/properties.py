@@ -1,12 +1,11 @@
 """librdkafka properties, collected from the command line, the environment and a file; secrets in files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from koff.client.secret_file import FILE_PREFIX, read_secret
+from koff.config.kinds import MASK
 from koff.errors import ConfigError
 
 PROPERTY_PREFIX = "KOFF_PROPERTY_"
@@ -45,6 +44,11 @@ def gather_properties(
 def is_secret(name: str) -> bool:
     """Whether the value of that property must not be shown."""
     return bool(_SECRET.search(name))
+
+
+def mask_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties, without the values that must not be shown."""
+    return {name: MASK if is_secret(name) else str(value) for name, value in properties.items()}
 
 
 def _read_file(path: str) -> dict[str, str]:

@@ -5,9 +5,6 @@ the row in docs/configuration.md, and what `koff config show` prints. The classe
 values by the names of their fields (`koff.config.monitors`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +13,9 @@ from typing import Any
 from koff.client.addresses import check_addresses
 from koff.client.topic_names import find_topic_fault
 from koff.config import kinds
-from koff.config.kinds import MASK, Setting, Texts
+from koff.config.kinds import Setting, Texts
 from koff.config.label_names import find_label_error, parse_group_labels
-from koff.config.properties import is_secret
+from koff.config.properties import mask_properties
 from koff.config.webhook_settings import RULE, WEBHOOK_SETTINGS
 from koff.errors import ConfigError
 from koff.records.topics import OFFSETS_TOPIC
@@ -26,7 +23,7 @@ from koff.serve.events.standby import check_first_url
 from koff.serve.listen_address import DEFAULT_LISTEN, parse_listen_address
 from koff.serve.metrics.conf import check_families
 from koff.tracker import compile_expression
-from koff.view.runbooks import check_runbook_template
+from koff.view.owners import check_runbook_template
 
 
 def _check_zookeeper(given: str) -> None:
@@ -50,22 +47,13 @@ def _parse_shard(given: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-def _find_label_fault(name: str, given: str) -> str:
-    why = find_label_error(name)
-    return f": {why}" if why else ""
-
-
-def _mask_properties(texts: Mapping[str, str]) -> dict[str, str]:
-    return {name: MASK if is_secret(name) else str(value) for name, value in texts.items()}
-
-
 ADDRESSES = replace(kinds.checked("HOST:PORT[,...]", check_addresses), joined=True)
 EXPRESSION = kinds.text("REGEX", compile_expression)
 FAMILIES = kinds.checked("NAMES", lambda given: check_families(given.split(",")))
 FILE, FOLDER = kinds.text("FILE", Path), kinds.text("DIR", Path)
 RUNBOOK = kinds.checked("URL", check_runbook_template)
 GROUP_LABELS = kinds.text("REGEX", parse_group_labels)
-LABELS = Texts(_find_label_fault)
+LABELS = Texts(lambda name, _: f": {why}" if (why := find_label_error(name)) else "")
 LISTEN = kinds.checked("HOST:PORT", parse_listen_address)
 NAME = kinds.text("NAME")
 SHARD = kinds.text("I/N", _parse_shard)
@@ -113,7 +101,6 @@ OBJECTIVE_SETTINGS = (
         required=True,
     ),
 )
-"""Of each element of `objectives`."""
 OWNER_SETTINGS = (
     Setting(
         "groups",
@@ -151,7 +138,7 @@ CLUSTER_SETTINGS = (
         Texts(),
         "Properties of librdkafka, for TLS and SASL. A value `file:PATH` is the content of that file.",
         example={"security.protocol": "ssl"},
-        mask=_mask_properties,
+        mask=mask_properties,
         see="monitor.md#tls-and-sasl",
     ),
     Setting(
@@ -395,7 +382,6 @@ PROCESS_SETTINGS = (
         reload="at once",
     ),
 )
-"""Of the whole process."""
 FILE_SETTINGS = (
     Setting(
         "clusters", NAMING_SETTINGS + CLUSTER_SETTINGS, "The clusters to watch.", many=True, required=True
@@ -403,7 +389,6 @@ FILE_SETTINGS = (
     Setting("defaults", CLUSTER_SETTINGS, "Values for all clusters."),
     *PROCESS_SETTINGS,
 )
-"""What is in koff.yaml."""
 SETTINGS = {each.name: each for each in NAMING_SETTINGS + CLUSTER_SETTINGS + PROCESS_SETTINGS}
 
 

@@ -1,7 +1,5 @@
 """The settings of each element of `webhooks` in koff.yaml."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from urllib.parse import urlsplit

@@ -245,7 +245,6 @@ class _Running:
         self._thread.start()
 
     def stop(self) -> None:
-        """Lets the thread end soon."""
         self.monitor.stop()
 
     def join(self, timeout_s: float) -> None:
@@ -261,7 +260,6 @@ class _Running:
         return same and self._thread.is_alive()
 
     def become(self, conf: MonitorConf) -> None:
-        """Takes over the configuration."""
         if conf.display != self.monitor.conf.display:
             self.monitor.show(conf.display)
 

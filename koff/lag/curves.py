@@ -1,7 +1,5 @@
 """End offsets over time as they are saved and shown, and the ages of records that follow from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -31,7 +29,7 @@ class Curves:
     gaps: NDArray[np.bool_] | None = None
     live: NDArray[np.uint32] | None = None
 
-    def select(self, rows: Rows) -> Curves:
+    def select(self, rows: Rows) -> "Curves":
         """A copy of some of these curves, which `rows` has the indexes of."""
         # np.nonzero lists the points in the order of `offsets`.
         count = self.count.astype(np.intp)

@@ -14,8 +14,6 @@ flows, for lags of seconds to a day. With 60 points, a time lag of the worst flo
 cases (at most 12 % off); with 32 points within 10 % (at most 21 % off).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,6 +1,4 @@
-"""What is shown of the verdicts on the groups of a shard, by groups and rows."""
-
-from __future__ import annotations
+"""The verdicts on the groups of a shard, by groups and rows: what is shown of them, and all that is found."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.late_causes import Cause
-from koff.lag.verdict import Basis, Judgement, Verdict
-from koff.lag.verdict_sample import Floats, Mask
+from koff.lag.verdict import Basis, Verdict
+from koff.lag.verdict_sample import Floats, Ints, Mask
 
 _OF_GROUPS: dict[str, float] = {
     "verdict": Verdict.UNKNOWN,
@@ -28,9 +26,13 @@ _OF_ROWS: dict[str, float] = {"late": False, "standing": False, "lost": False, "
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdicts:
-    """Of groups (G,): `verdict`, first `cause`, `since_s` (NaN without an incident), `usual_s` (0: unknown),
-    `allowance_s` with its `basis`, `catch_up_s` and `usual_per_s` as in `Judgement`. Of rows (N,): `late`,
-    `standing`, `lost` and `row_cause`.
+    """Of rows (N,): `late`, `standing`, `lost` (below the log start), and `row_cause`, one for each late row.
+    Of groups (G,):
+
+    - `verdict` (`Verdict`), the first `cause`, and `since_s`, when the open incident began; NaN without.
+    - `allowance_s` is the least of its rows, and `basis` its `Basis`. `usual_s` is 0 where it is not known.
+    - `catch_up_s` is the time until caught up: infinite if the lag does not fall, NaN if that is unknown.
+    - `usual_per_s` is the usual produce rate, NaN if that is not known yet.
 
     A group that was not looked at yet is UNKNOWN, and so is one that is withheld for long.
     """
@@ -49,10 +51,9 @@ class GroupVerdicts:
     row_cause: NDArray[np.uint8]
 
     @classmethod
-    def build(cls, judged: Judgement) -> Self:
-        """Those of a judgement."""
-        columns = {name: getattr(judged, name) for name in (*_OF_GROUPS, *_OF_ROWS)}
-        return cls(**(columns | {"allowance_s": judged.group_allowance_s}))
+    def build(cls, judged: "Judgement") -> Self:
+        """What is shown of a judgement."""
+        return cls(**{name: getattr(judged, name) for name in (*_OF_GROUPS, *_OF_ROWS)})
 
     @classmethod
     def build_unknown(cls, groups: int, rows: int) -> Self:
@@ -77,3 +78,15 @@ class GroupVerdicts:
         is_err = self.standing | (self.lost & self.late)
         found = np.where(is_err, Verdict.ERR, np.where(self.late, Verdict.WARN, Verdict.OK))
         return np.where(known, found, Verdict.UNKNOWN).astype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement(GroupVerdicts):
+    """What a sample shows. Of rows (N,): `skipped_from`, from where the offset jumped forward at this sample
+    without members (else -1). Of groups (G,): `change` (`IncidentChange`), and `late_most_s`, the largest
+    time lag; NaN if a row is unknown.
+    """
+
+    skipped_from: Ints
+    change: NDArray[np.uint8]
+    late_most_s: Floats

@@ -22,16 +22,15 @@ Rows that do not count (of a topic to which no live member subscribes) change no
 experiment, with labelled lives of groups: `python -m bench.verdicts` measures it.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.group_verdicts import Judgement
 from koff.lag.late_causes import ROSE, Cause, find_causes_of_rows, find_first_causes
 from koff.lag.usual_lateness import FLOOR_S, UsualLateness
-from koff.lag.verdict import Basis, IncidentChange, Judgement, Verdict
+from koff.lag.verdict import Basis, IncidentChange, Verdict
 from koff.lag.verdict_sample import Floats, Ints, Mask, VerdictSample, find_most, has_rows, sum_rows
 
 K = 5.0
@@ -95,7 +94,7 @@ class _Rows(NamedTuple):
     sum_of_lags: Floats
     usual_s: Floats
     allowance_s: Floats
-    group_allowance_s: Floats
+    """Of groups: the least of its rows."""
     basis: NDArray[np.uint8]
     is_left: Mask
     """Of groups: without members for a while."""
@@ -124,7 +123,7 @@ class Judge:
         """Whether a group was not judged yet: then rates of consumption are wanted."""
         return bool(np.isnan(self.groups["known_at_s"]).any())
 
-    def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> Judge:
+    def select(self, groups: NDArray[np.integer[Any]], rows: NDArray[np.integer[Any]]) -> "Judge":
         """A copy for other groups and rows: for each its number in this one, -1 for a new one."""
         copy = Judge(len(groups), len(rows))
         copy.groups[groups >= 0] = self.groups[groups[groups >= 0]]
@@ -152,12 +151,11 @@ class Judge:
             late=rows.late,
             standing=rows.standing,
             lost=rows.lost,
-            allowance_s=rows.allowance_s,
             skipped_from=skipped_from,
             verdict=np.where(rows.is_judged | is_open, state["verdict"], Verdict.UNKNOWN).astype(np.uint8),
             change=change,
             since_s=state["incident_since_s"].astype(np.float64) + self.base_s,  # else in steps of 128 s
-            group_allowance_s=rows.group_allowance_s,
+            allowance_s=rows.allowance_s,
             basis=rows.basis,
             usual_s=rows.usual_s,
             late_most_s=np.where(rows.unknown, np.nan, rows.late_most_s),
@@ -202,8 +200,7 @@ class Judge:
             most_allowances=find_most(late_s / allowance_s, of, groups),
             sum_of_lags=sum_rows(lag, of, groups),
             usual_s=usual_s,
-            allowance_s=allowance_s,
-            group_allowance_s=np.where(np.isinf(group_allowance_s), FLOOR_S, group_allowance_s),
+            allowance_s=np.where(np.isinf(group_allowance_s), FLOOR_S, group_allowance_s),
             basis=basis,
             is_left=is_left,
             moves=moves,
@@ -285,7 +282,7 @@ class Judge:
             ~rows.unknown,
             rows.stands,
             rows.late_most_s,
-            rows.group_allowance_s,
+            rows.allowance_s,
         )
         state = self.groups
         jumps = late_s > state["late_most_s"] + allowance_s / 2 + self._passed_s(now_s)

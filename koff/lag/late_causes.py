@@ -23,8 +23,6 @@ A group whose offsets jumped forward while it had no members has the cause recor
 the first cause of a group changes only to one above it, and never among those below `reset`.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any
 

@@ -5,8 +5,6 @@ An unknown offset is `UNKNOWN` (-1), and so is "no commit" (Kafka's own tool als
 Functions of `Offsets` take numbers, or arrays that broadcast, and return an array (0-d for numbers).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How fast records are produced and consumed, and when a group will have caught up."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple, Self
 
@@ -28,15 +26,14 @@ class Rates(NamedTuple):
 
     @classmethod
     def build_unknown(cls, rows: int) -> Self:
-        """Rates of which none is known."""
         return cls(np.zeros(rows), np.zeros(rows, np.bool_))
 
-    def hide(self, rows: NDArray[np.bool_]) -> Rates:
+    def hide(self, rows: NDArray[np.bool_]) -> "Rates":
         """These rates, unknown in the `rows` of the mask."""
         known = self.known & ~rows
         return Rates(np.where(known, self.per_s, 0.0), known)
 
-    def sum(self, sums: NDArray[np.integer[Any]], size: int, *, incomplete: NDArray[np.bool_]) -> Rates:
+    def sum(self, sums: NDArray[np.integer[Any]], size: int, *, incomplete: NDArray[np.bool_]) -> "Rates":
         """The rates of `size` sums, such as groups. `sums` (N,) is the number of the sum of each row.
 
         A sum is over the rows with a known rate. It is unknown if there are none, and if a row in it is
@@ -105,7 +102,7 @@ class CatchUps(NamedTuple):
 
     def find_slowest(
         self, groups: NDArray[np.integer[Any]], size: int, *, lag_known: NDArray[np.bool_]
-    ) -> CatchUps:
+    ) -> "CatchUps":
         """When each of `size` groups will have caught up: when its slowest row has.
 
         `groups` (N,) is the number of the group of each row. Rows with an unknown lag are left out. Unknown

@@ -1,7 +1,5 @@
 """The reasons why a lag is null, or is not what its number suggests."""
 
-from __future__ import annotations
-
 from enum import IntFlag
 from typing import Any
 
@@ -36,11 +34,6 @@ class Reason(IntFlag):
     """koff cannot tell whether the commit is still the newest: the log of commits is not read to its end."""
     END_NOT_CURRENT = 128
     """The end offset was not returned lately."""
-
-    @property
-    def null(self) -> bool:
-        """Whether the lag is null for this reason."""
-        return bool(self & NULL)
 
     @property
     def names(self) -> tuple[str, ...]:

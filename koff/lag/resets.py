@@ -1,7 +1,5 @@
 """What it means for a group that its committed offset is replaced: what it skips, and what it reads again."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -15,8 +15,6 @@ is missing, the group keeps its members. So it does while it rebalances often.
 L is the lag that more members can cure, p how fast records come, m the members, P the partitions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,7 +141,7 @@ def _find_hold(load: Load, rate: float | None) -> ScaleReason | None:
 def _count_needed(busy: float, partitions: int | None) -> int:
     """How many members do the work of so many that are always busy. At least one."""
     if partitions is None:
-        return max(1, _round_up(busy))
+        return max(1, math.ceil(busy - 1e-6))  # a number that is larger by rounding alone counts as whole
     each = int(partitions / busy + 1e-6) if busy else partitions
     return max(1, -(-partitions // max(each, 1)))
 
@@ -171,8 +169,3 @@ def _find_present(spans: Sequence[Span], members: int) -> Span | None:
     """The last span, if the group was saturated in it, and has as many members now."""
     last = spans[-1] if spans else None
     return last if last and last.is_last and last.is_saturated and last.members == members else None
-
-
-def _round_up(members: float) -> int:
-    """The next whole number; a number that is larger by rounding alone counts as this."""
-    return math.ceil(members - 1e-6)

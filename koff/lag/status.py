@@ -40,8 +40,6 @@ Differences from Burrow, with their reasons:
 - A window whose timestamps run backwards spans 0 ms, not a negative time.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -3,8 +3,6 @@
 The points of many curves are in grids (slots, N): a row of the history is a column there.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import numpy as np

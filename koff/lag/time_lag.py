@@ -1,7 +1,5 @@
 """Lag in seconds: the age of the oldest record that the group has not committed."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +27,7 @@ class TimeLags(NamedTuple):
         """A mask of the rows where only control records are left to read: the end of a transaction."""
         return np.zeros(len(self.known), np.bool_) if self.exact is None else self.exact & (self.seconds == 0)
 
-    def select(self, rows: NDArray[np.intp]) -> TimeLags:
-        """Those of some rows."""
+    def select(self, rows: NDArray[np.intp]) -> "TimeLags":
         exact = None if self.exact is None else self.exact[rows]
         return TimeLags(self.seconds[rows], self.known[rows], self.at_least[rows], exact)
 
@@ -135,8 +132,7 @@ class FirstRecords(NamedTuple):
         valid: NDArray[np.bool_] = np.where(self.timestamp_ms == NO_RECORD, end <= self.offset, is_first)
         return valid & (self.offset >= 0)
 
-    def select(self, rows: NDArray[np.intp]) -> FirstRecords:
-        """Those of some rows."""
+    def select(self, rows: NDArray[np.intp]) -> "FirstRecords":
         return FirstRecords(*(column[rows] for column in self))
 
 

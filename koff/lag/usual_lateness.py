@@ -6,8 +6,6 @@ incident teaches nothing while it lasts, and dropped if koff did not see the lat
 counts less: half as much after `HALF_LIFE_S`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -45,11 +43,9 @@ class _Histograms:
 
     @property
     def groups(self) -> NDArray[np.int64]:
-        """The groups that have one."""
         return np.flatnonzero(self._slot >= 0)
 
     def read(self, groups: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """The histograms of these groups, which have one (N, CLASSES)."""
         counts: NDArray[np.float32] = self._counts[self._slot[groups]]
         return counts
 
@@ -62,13 +58,12 @@ class _Histograms:
         self._counts[self._slot[groups]] += counts
 
     def drop(self, groups: NDArray[np.integer[Any]]) -> None:
-        """Forgets the histograms of these groups."""
         self._slot[groups] = -1
         kept = self.groups
         self._counts = self._counts[self._slot[kept]]
         self._slot[kept] = np.arange(len(kept))
 
-    def select(self, groups: NDArray[np.integer[Any]]) -> _Histograms:
+    def select(self, groups: NDArray[np.integer[Any]]) -> "_Histograms":
         """A copy for other groups: for each its number in this one, -1 for a new group."""
         copy, old = _Histograms(len(groups)), groups >= 0
         copy._slot[old] = self._slot[groups[old]]
@@ -108,7 +103,7 @@ class UsualLateness:
         """Adds histograms of all groups, as `counts` returns them."""
         self._learn(np.arange(len(counts)), counts)
 
-    def select(self, groups: NDArray[np.integer[Any]]) -> UsualLateness:
+    def select(self, groups: NDArray[np.integer[Any]]) -> "UsualLateness":
         """A copy for other groups: for each its number in this one, -1 for a new group."""
         copy, old = UsualLateness(len(groups)), groups >= 0
         for name in ("returns", "since_s", "_punctual", "_is_unseen", "_is_away"):

@@ -1,7 +1,5 @@
 """What a verdict follows from: one sample of the rows and groups of a cluster."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

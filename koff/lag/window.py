@@ -5,8 +5,6 @@ are (N, W), newest last. Unfilled slots are in front and hold arbitrary values; 
 filled slots. The rules are those of Burrow's evaluator (`caching.go`), without its known faults.
 """
 
-from __future__ import annotations
-
 from enum import IntFlag
 from typing import Any, NamedTuple
 
@@ -52,13 +50,12 @@ class Features(NamedTuple):
     consumed: NDArray[np.float32]
     """The sum of the forward steps between commits: a step back (an offset reset) does not reduce it."""
 
-    def slice_rows(self, rows: slice | NDArray[np.int64]) -> Features:
-        """The features of these rows."""
+    def slice_rows(self, rows: slice | NDArray[np.int64]) -> "Features":
         return Features(
             self.first_ms[rows], self.last_ms[rows], self.commits[rows], self.marks[rows], self.consumed[rows]
         )
 
-    def empty_rows(self, where: NDArray[np.bool_]) -> Features:
+    def empty_rows(self, where: NDArray[np.bool_]) -> "Features":
         """The features, but those of an empty window in the rows of the mask."""
         if not where.any():
             return self

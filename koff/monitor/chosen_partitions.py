@@ -1,7 +1,5 @@
 """Which partitions of the offsets topic a monitor reads, if not all of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from koff.records.placement import group_partition

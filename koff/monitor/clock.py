@@ -1,7 +1,5 @@
 """Reads the clocks of this machine. The only module of the monitor that makes a `Moment`."""
 
-from __future__ import annotations
-
 import time
 from functools import cache
 from pathlib import Path
@@ -22,7 +20,6 @@ def read_moment() -> Moment:
 
 
 def read_at_s() -> float:
-    """The `at_s` of the present moment."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if _read_boot() else time.monotonic()
 
 

@@ -5,8 +5,6 @@ time of their own: an end offset that of its request, a commit the moment up to 
 offsets topic (for share groups: of `__share_group_state`) is known to be read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 import numpy as np

@@ -8,8 +8,6 @@ Times: `Moment.at_s` never steps, and every interval here is measured by it. The
 that count on from the wall clock at the start, and do not step either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
@@ -38,7 +36,7 @@ from koff.monitor.known_facts import (
 )
 from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import NO_GROUP
-from koff.monitor.outbox import Duty, Event, Outbox, Pending
+from koff.monitor.outbox import Duty, Event, Outbox, Pending, Shared
 from koff.monitor.requests import Command, Display, Failed, Input, Polled, ReadFailed, Result, Unreachable
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import Tracker
@@ -66,19 +64,15 @@ class Core:
         self.outbox = Outbox()
         self._began = now
         self.activity = RecentActivity(is_saved=conf.saves)
+        shared = Shared(self.tracker, self.outbox, self._steady_ms)
         self._savings = Savings(
             now,
-            self.tracker,
-            self.outbox,
-            self._steady_ms,
+            shared,
             saves=conf.saves,
             read_log=lambda: self.logs.offsets,
             read_verdicts=lambda: self.activity.verdicts,
         )
-        given = self.tracker, self.outbox, self._steady_ms
-        self.logs = InternalLogs(
-            conf, self.tracker, self._savings, self.outbox, self._steady_ms, self.topics, self.activity
-        )
+        self.logs = InternalLogs(conf, shared, self._savings, self.topics, self.activity)
         self._lists = TopicLists(
             conf.topics_interval_s,
             self.outbox,
@@ -88,18 +82,13 @@ class Core:
             has_coordinators=conf.offsets_topic == OFFSETS_TOPIC,
             may_hide=conf.source != "log" and conf.only is None,
         )
-        self._share_lags = ShareLags(self.logs.share, self.logs.offsets, *given, may_ask=conf.source != "log")
-        self._ends = EndOffsets(
-            self.tracker, self.topics, self.outbox, self._steady_ms, conf.start_interval_s
-        )
+        may_ask = conf.source != "log"
+        self._share_lags = ShareLags(self.logs.share, self.logs.offsets, shared, may_ask=may_ask)
+        self._ends = EndOffsets(shared, self.topics, conf.start_interval_s)
         self._ends.listener = self
-        self.end_times = EndTimes(
-            self.tracker, self._ends, self.outbox, self._steady_ms, gap_ms=round(conf.limit_s * 1000)
-        )
-        self._stored = StoredGroups(conf.zookeeper_interval_s, *given, limit_s=conf.limit_s)
-        self._record_ages = RecordAges(
-            conf.records_per_s, self.tracker, self._ends, self.outbox, self._steady_ms
-        )
+        self.end_times = EndTimes(shared, self._ends, gap_ms=round(conf.limit_s * 1000))
+        self._stored = StoredGroups(conf.zookeeper_interval_s, shared, limit_s=conf.limit_s)
+        self._record_ages = RecordAges(conf.records_per_s, shared, self._ends)
         self._retention = RecordRetention(self.tracker, self.outbox, self._find_read_topics)
         self._log_sizes = LogSizes(conf.log_sizes_interval_s, self.outbox)
         # From the beginning; when the start is over; when the logs are read.
@@ -270,7 +259,6 @@ class Core:
             raise
 
     def _give_up(self, pending: Pending[Any], why: str, now: Moment, *, denied: bool = False) -> None:
-        """A request failed, or had no result in time."""
         if not denied:
             self._note_outcome(pending, why, now)
         pending.requester.give_up(pending, why, now)

@@ -1,7 +1,5 @@
 """How the core of a monitor works: what it requests, how often, and how old an offset may be."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from koff.monitor.chosen_partitions import ChosenPartitions
@@ -10,7 +8,7 @@ from koff.monitor.requests import Display
 from koff.records.topics import OFFSETS_TOPIC
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConf:
     """How the core of a monitor works.
 

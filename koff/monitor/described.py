@@ -4,8 +4,6 @@ What a description leaves out is left at what is usual: the topics that patterns
 to give up, a classic group's generation. The records say it, sooner or later.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """An internal topic that is being read: its partitions, from their bounds to records applied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 from koff.monitor.chosen_partitions import ChosenPartitions
@@ -80,7 +78,6 @@ class FollowedLog:
         return lost
 
     def _forget_partitions(self) -> list[int]:
-        """Forgets all partitions, and returns them."""
         lost = list(self.partitions)
         # Late records and responses are of earlier attempts and resets than those of the new topic.
         newest = [max(part.attempt, part.resets) for part in self.partitions.values()]

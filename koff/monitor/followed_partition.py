@@ -11,8 +11,6 @@ counts once another one is reached that was requested after that; the same one, 
 request.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field

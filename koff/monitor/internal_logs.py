@@ -4,8 +4,6 @@ Both are followed alike. Their records go to the tracker; what is known of a par
 turns out to be another one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
@@ -20,7 +18,7 @@ from koff.monitor.followed_log import FollowedLog
 from koff.monitor.known_facts import LogFacts
 from koff.monitor.moment import Moment
 from koff.monitor.offsets_start import OffsetsStart
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.plan import Replay
 from koff.monitor.requests import (
     OffsetKind,
@@ -33,7 +31,6 @@ from koff.monitor.requests import (
     TopicPartition,
 )
 from koff.records.topics import SHARE_STATE_TOPIC
-from koff.tracker import Tracker
 from koff.tracker.log_batch import BytesColumn
 from koff.view.activity import RecentActivity
 
@@ -56,38 +53,25 @@ class InternalLogs:
     def __init__(
         self,
         conf: CoreConf,
-        tracker: Tracker,
+        shared: Shared,
         savings: Savings,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
         topics: TopicList,
         activity: RecentActivity,
     ) -> None:
-        """`steady_ms` converts to the time of the tracker."""
-        self._conf, self._tracker, self._savings, self._outbox = conf, tracker, savings, outbox
-        self._steady_ms = steady_ms
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._conf, self._savings = conf, savings
         live_s = conf.limit_s
         self.offsets = FollowedLog(conf.offsets_topic, self._apply_commits, conf.only, live_s=live_s)
         if conf.source == "coordinators":
             self.offsets.denied, self.offsets.is_never_read = "--source coordinators", True
         self.share = FollowedLog(SHARE_STATE_TOPIC, self._apply_share_state, live_s=live_s)
         self.both = (self.offsets, self.share)
-        saved = SavedState(
-            self.offsets,
-            conf.cluster_id,
-            tracker,
-            outbox,
-            steady_ms,
-            activity,
-            is_wanted=conf.start == "resume",
-        )
-        self.start = OffsetsStart(
-            conf.start, self.offsets, saved, tracker, savings, outbox, steady_ms, topics, conf.tail
-        )
-        self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, outbox)
+        is_wanted = conf.start == "resume"
+        saved = SavedState(self.offsets, conf.cluster_id, shared, activity, is_wanted=is_wanted)
+        self.start = OffsetsStart(conf.start, self.offsets, saved, shared, savings, topics, conf.tail)
+        self._share_retention = TombstoneRetention(SHARE_STATE_TOPIC, self._outbox)
 
     def find(self, topic: str) -> FollowedLog:
-        """The log of that topic."""
         return self.share if topic == self.share.topic else self.offsets
 
     @property
@@ -244,7 +228,6 @@ class InternalLogs:
             self._savings.set_origin(self.start.saved.origin)
 
     def receive(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
-        """Takes bounds of an internal topic."""
         pending.waiting.difference_update(given.offsets)
         for (topic, number), offset in given.offsets.items():
             if isinstance(offset, int):
@@ -254,7 +237,6 @@ class InternalLogs:
         """The bounds are requested again."""
 
     def receive_polled(self, given: Polled, now: Moment) -> None:
-        """Takes what a reader has read."""
         log = self.find(given.topic)
         if log.denied is not None and not log.is_hidden:
             self._outbox.note(now, "topic may be read again", topic=log.topic)

@@ -1,7 +1,5 @@
 """The facts that a view depends on, besides the snapshot, as a few values that belong together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Which broker leads each partition: what is requested of several brokers is split by it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 

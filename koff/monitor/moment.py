@@ -1,7 +1,5 @@
 """A moment, by two clocks."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

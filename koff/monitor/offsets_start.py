@@ -1,9 +1,7 @@
 """How the partitions of the offsets topic begin, and are completed: saved state, coordinators, history."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from koff.monitor.chosen_partitions import ChosenPartitions
 from koff.monitor.duties.groups import PATIENCE_S, FetchGroups, GroupsFetched
@@ -13,15 +11,14 @@ from koff.monitor.duties.retention import TombstoneRetention
 from koff.monitor.duties.savings import Savings
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.followed_log import FollowedLog
-from koff.monitor.known_groups import NO_SUCH_GROUP, NOT_COORDINATOR, KnownGroups
-from koff.monitor.lost_sight import DeniedGroups, LeftTopics
+from koff.monitor.known_groups import NO_SUCH_GROUP, NOT_COORDINATOR, DeniedGroups, KnownGroups, LeftTopics
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.plan import Plan, Replay, Resume, Seed, Source, Way, plan_start
 from koff.monitor.requests import Read, StopReading
 from koff.records.placement import group_partition
 from koff.records.topics import OFFSETS_TOPIC
-from koff.tracker import Described, Tracker
+from koff.tracker import Described
 from koff.tracker.commit_columns import CommitColumns, split_by_offsets_partition
 from koff.tracker.given_commits import find_left_topics
 
@@ -43,30 +40,27 @@ class OffsetsStart:
         way: Way,
         log: FollowedLog,
         saved: SavedState,
-        tracker: Tracker,
+        shared: Shared,
         savings: Savings,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
         topics: TopicList,
-        tail: int = 0,
+        tail: int,
     ) -> None:
-        """`steady_ms` converts to the time of the tracker: by the wall clock when koff began."""
-        self._way, self._tail, self.saved = way, tail, saved
-        self._log, self._tracker, self._savings, self._outbox = log, tracker, savings, outbox
-        self._steady_ms, self._topics = steady_ms, topics
-        self.retention = TombstoneRetention(log.topic, outbox)
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._way, self._tail, self.saved, self._topics = way, tail, saved, topics
+        self._log, self._savings = log, savings
+        self.retention = TombstoneRetention(log.topic, shared.outbox)
         self._to_seed: set[int] = set()
         self._to_replay: set[int] = set()
         # Partitions that responses have removed groups from while the topic may not be read.
         self._reduced: set[int] = set()
-        self.history = CommitHistory(log, tracker, outbox)
+        self.history = CommitHistory(log, shared.tracker, shared.outbox)
         self._has_seen_group = False
         # How many groups the results of the first request have had; None once it has all of them.
         self._described_groups: int | None = 0
         self.is_refused = False
         """Whether the topic may not be read, and the coordinators describe no group either."""
-        self.known_groups = KnownGroups(log, tracker)
-        self.left_topics, self.denied_groups = LeftTopics(topics), DeniedGroups(outbox)
+        self.known_groups = KnownGroups(log, shared.tracker)
+        self.left_topics, self.denied_groups = LeftTopics(topics), DeniedGroups(shared.outbox)
 
     def forget(self, partition: int) -> None:
         """The partition is not what it was: neither what was saved of it, nor its history, is of use."""
@@ -250,7 +244,6 @@ class OffsetsStart:
         self._stop_asking(unusable, now)
 
     def give_up(self, pending: Pending[FetchGroups], why: str, now: Moment) -> None:
-        """There is no response of the coordinators."""
         self._stop_asking(dict.fromkeys(self._find_not_reset(pending), why), now)
 
     def _report_groups(self, given: GroupsFetched, pending: Pending[FetchGroups], now: Moment) -> None:

@@ -1,15 +1,14 @@
 """What leaves the core: requests, of which the open ones are kept with their deadlines, and events."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Command, Read, Request, Result, StopReading, TopicPartition
+from koff.tracker import Tracker
 
 _Kind = TypeVar("_Kind", bound=Request)
 NAMED = 20
@@ -18,13 +17,21 @@ LOST_S = 2.0
 """When there is no response for so long, that is an event: a change of leaders is shorter."""
 
 
+class Shared(NamedTuple):
+    """What duties share. `steady_ms` gives a time by the tracker's clock: the wall clock when koff began."""
+
+    tracker: Tracker
+    outbox: "Outbox"
+    steady_ms: Callable[[Moment], int]
+
+
 class Requester(Protocol):
     """A duty that sends requests, and takes their results and failures."""
 
-    def receive(self, given: Any, pending: Pending[Any], now: Moment) -> None:
+    def receive(self, given: Any, pending: "Pending[Any]", now: Moment) -> None:
         """Takes a result of a request."""
 
-    def give_up(self, pending: Pending[Any], why: str, now: Moment) -> None:
+    def give_up(self, pending: "Pending[Any]", why: str, now: Moment) -> None:
         """The request failed, or had no final result in time."""
 
 

@@ -10,8 +10,6 @@ groups of a partition, and all partitions, are asked at the same time. Ages are 
 share requests.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """How each partition of the offsets topic starts: from its saved state, the coordinators, or its log."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

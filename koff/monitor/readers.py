@@ -4,8 +4,6 @@ A reader waits until the owner has applied a batch before it makes the next one:
 If both worked at the same time, each would wait for Python's lock, and a replay would be slower.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable

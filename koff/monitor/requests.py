@@ -5,20 +5,16 @@ the result as an input. Every result has the id of its request. A request that h
 deadline is given up: the core sends another one with another id, and ignores a late result.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.proto.buffers import Binary
 from koff.tracker import Objective, ShownNames
 from koff.view.owners import Owners
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 TopicPartition = tuple[str, int]
 OffsetKind = Literal["end", "stable", "start"] | int
@@ -48,7 +44,7 @@ class Request:
     is_to_any_broker: ClassVar[bool] = False
     """Whether any broker could respond: then an error says best why no broker can be reached."""
 
-    def carry_out(self, means: Means) -> Result | None:
+    def carry_out(self, means: Means) -> "Result | None":
         """Returns the result; None if the request posts its results itself. The only method that does I/O.
 
         Raises `KoffError`, which becomes `Failed`.
@@ -189,7 +185,7 @@ class Display:
 
     `group_labels` give labels from the names of groups (`ClusterView.find_labels`).
     `objectives` are the lags in seconds that their owners accept. `runbook` is a template of
-    `koff.view.runbooks`.
+    `koff.view.owners`.
     An input too: the configuration may be changed while the monitor runs.
     """
 

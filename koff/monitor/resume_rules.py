@@ -4,8 +4,6 @@ A saved state knows nothing of what was written after its stamp. Reading on at i
 unless compaction removed a tombstone meanwhile, or the log is another one by now.
 """
 
-from __future__ import annotations
-
 from koff.monitor.moment import Moment
 from koff.monitor.saved import Saved
 

@@ -1,7 +1,5 @@
 """One monitor: connects to its cluster, watches it, and stops."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -15,10 +13,9 @@ from koff.client.addresses import parse_addresses
 from koff.client.closing import Closing
 from koff.client.cluster import Cluster
 from koff.errors import ConnectError, KoffError
-from koff.monitor.archivist import Archivist
 from koff.monitor.conf import MonitorConf
+from koff.monitor.lag_archive import Archivist
 from koff.monitor.loop import Loop
-from koff.monitor.repeated_failure import RepeatedFailure
 from koff.monitor.requests import Display
 from koff.monitor.state import StateDir
 from koff.monitor.watch import Watch, limit_requests
@@ -26,6 +23,36 @@ from koff.tracker import Tracker
 from koff.view.activity import RecentActivity
 from koff.view.cluster_view import ClusterView, MonitorStats, Readiness, Views
 from koff.view.managed_services import find_service
+
+RETRY_S, MOST_RETRY_S = 1.0, 10.0
+LOG_S, SELDOM_LOG_S = 60.0, 600.0
+SELDOM_AFTER_S = 600.0
+"""After so long, a line every ten minutes suffices."""
+
+
+class RepeatedFailure:
+    """Counts failures. The first is logged at once, then one line a minute, then one in ten minutes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first_s = self._logged_s = float("-inf")
+
+    @property
+    def retry_s(self) -> float:
+        """The pause before the next try. It grows from try to try."""
+        return min(RETRY_S * 1.5 ** min(self.count - 1, 10), MOST_RETRY_S)
+
+    def note(self, now_s: float) -> bool:
+        """Counts a failure. Returns whether it is to be logged."""
+        self.count += 1
+        if self.count == 1:
+            self._first_s = now_s
+        pause_s = LOG_S if now_s < self._first_s + SELDOM_AFTER_S else SELDOM_LOG_S
+        if now_s < self._logged_s + pause_s:
+            return False
+        self._logged_s = now_s
+        return True
+
 
 log = structlog.get_logger(component="monitor")
 SHOW_S = 2.0

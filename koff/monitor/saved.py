@@ -1,7 +1,5 @@
 """The saved state of a cluster, and which cluster it is of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

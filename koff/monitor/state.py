@@ -6,8 +6,6 @@ process that is killed, or a machine that loses its power, leaves the old file o
 Names of groups may be confidential: only the user of koff can read the files.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import math
@@ -99,23 +97,13 @@ class StateDir(Closing):
         was_emptied, self._was_emptied = self._was_emptied, False
         return was_emptied
 
-    def save(
-        self,
-        origin: Origin,
-        partition: int,
-        state: State,
-        *,
-        position: int,
-        stamp: Moment,
-        leader_epoch: int = -1,
-    ) -> int:
-        """Writes the state of a partition as of `position`; returns the number of bytes.
+    def save(self, origin: Origin, saved: Saved) -> int:
+        """Writes the state of a partition; returns the number of bytes.
 
-        The log must have ended at `position` at `stamp`. Raises `KoffError` if the file cannot be written;
-        the old file is then still there.
+        Raises `KoffError` if the file cannot be written; the old file is then still there.
         """
-        about = {"position": position, "leader_epoch": leader_epoch}
-        return self._put(_file(partition), origin, about, stamp, state)
+        about = {"position": saved.position, "leader_epoch": saved.leader_epoch}
+        return self._put(_file(saved.partition), origin, about, saved.stamp, saved.state)
 
     def save_file(self, name: StateFile, origin: Origin, state: State, *, stamp: Moment) -> int:
         """Writes state that is of no partition, as `save` does."""

@@ -5,8 +5,6 @@ numbers as they are in memory (little-endian), and the SHA-256 of all that. A fi
 reason when it is read, not an error.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

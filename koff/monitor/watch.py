@@ -1,12 +1,9 @@
 """One cluster that is watched: its core, the loop that owns it, and the workers. And views for `koff lag`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from koff.client.cluster import Cluster
@@ -61,9 +58,7 @@ class Watch:
                     raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._workers.close()
 
     def run(self, is_done: Callable[[], bool]) -> None:
@@ -82,22 +77,13 @@ def limit_requests(conf: ClusterConf) -> ClusterConf:
 
 
 def build_core_conf(conf: MonitorConf, cluster_id: str, *, saves: bool) -> CoreConf:
-    """The configuration of the core."""
-    return CoreConf(
+    return replace(
+        conf,
         cluster_id=cluster_id,
-        cluster_name=conf.cluster_name,
-        display=conf.display,
-        start=conf.start,
-        source=conf.source,
         saves=saves,
-        offsets_topic=conf.offsets_topic,
-        only=conf.only,
-        watches_all=conf.watches_all,
         log_sizes_interval_s=LOG_SIZES_INTERVAL_S if conf.log_sizes else None,
         zookeeper_interval_s=conf.zookeeper.interval_s if conf.zookeeper.hosts else None,
-        end_interval_s=conf.end_interval_s,
         start_interval_s=min(MOST_START_INTERVAL_S, START_INTERVALS * conf.end_interval_s),
-        records_per_s=conf.records_per_s,
         tail=TAIL if conf.records_per_s is None else 0,
     )
 

@@ -1,7 +1,5 @@
 """What all threads of the workers have in common, and how they give results to the owner."""
 
-from __future__ import annotations
-
 import contextvars
 import threading
 from abc import ABC, abstractmethod

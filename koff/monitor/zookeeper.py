@@ -1,7 +1,5 @@
 """Fetches the groups that keep their offsets in ZooKeeper, as Kafka's first consumers do."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Mapping
@@ -54,7 +52,7 @@ class ZooKeeper(Closing):
         self._session: Session | None = None
         self._responded_s = 0.0
 
-    def connect(self) -> Session:
+    def connect(self) -> "Session":
         """The session. Raises `ConnectError`, and `ConfigError` without such a chroot."""
         if self._session is None:
             from koff.client.zookeeper.session import Session
@@ -96,7 +94,7 @@ class ZooKeeper(Closing):
             session.close()
 
 
-def build_group(name: str, group: StoredGroup) -> Group:
+def build_group(name: str, group: "StoredGroup") -> Group:
     """The group in the tracker's terms."""
     from koff.client.zookeeper.znodes import parse_host
 

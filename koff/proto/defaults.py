@@ -1,7 +1,5 @@
 """The defaults of Kafka's schemas that kio's classes lack."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ koff's own readers use `record_batch`, which decodes columns. Source: Kafka's `D
 `DefaultRecord`, `AbstractLegacyRecordBatch` and `LegacyRecord`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import struct

@@ -11,8 +11,6 @@ A broker, or a stand-in for one, decodes requests and encodes responses (`decode
 kio is imported when it is first needed, and by no other module of koff.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib

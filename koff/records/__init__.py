@@ -10,7 +10,6 @@ from koff.proto.primitives import Malformed as Malformed
 from koff.records.classic_records import *
 from koff.records.columns import RecordColumns as RecordColumns
 from koff.records.columns import decode_columns as decode_columns
-from koff.records.commit_records import *
 from koff.records.commit_values import CommitValues as CommitValues
 from koff.records.commit_values import decode_commit_values as decode_commit_values
 from koff.records.consumer_protocol import Assignment as Assignment

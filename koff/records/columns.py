@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from koff.proto.buffers import Binary, Text
 from koff.proto.primitives import ZERO_UUID, parse_uuid
 from koff.proto.slices import Bytes, Ints, Mask, cut_rows, read_column
-from koff.records.commit_records import OffsetCommit
+from koff.records.classic_records import OffsetCommit
 from koff.records.commit_values import BLOCK_ROWS, CommitValues
 from koff.records.decoded_message import DecodedMessage
 from koff.records.decoder import decode

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from koff.proto.frozen import frozen
-from koff.records.classic_records import ClassicMember, GroupMetadata, GroupMetadataValue
-from koff.records.commit_records import OffsetCommit
+from koff.records.classic_records import ClassicMember, GroupMetadata, OffsetCommit
 from koff.records.consumer_protocol import (
     CONSUMER,
     Assignment,
@@ -104,7 +103,14 @@ class DecodedMessage:
         record = self.record
         if not isinstance(record, GroupMetadata) or record.value is None:
             return None
-        return _group_message(record.value)
+        value = record.value
+        return GroupMessage(
+            protocol_type=value.protocol_type,
+            generation_id=value.generation,
+            leader_id=value.leader or "",
+            protocol=value.protocol or "",
+            members=tuple(_group_member(member, value.protocol_type) for member in value.members),
+        )
 
     @property
     def tombstone(self) -> bool:
@@ -121,16 +127,6 @@ def to_datetime(timestamp_ms: int) -> datetime | None:
         return _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
         return None
-
-
-def _group_message(value: GroupMetadataValue) -> GroupMessage:
-    return GroupMessage(
-        protocol_type=value.protocol_type,
-        generation_id=value.generation,
-        leader_id=value.leader or "",
-        protocol=value.protocol or "",
-        members=tuple(_group_member(member, value.protocol_type) for member in value.members),
-    )
 
 
 def _group_member(member: ClassicMember, protocol_type: str) -> GroupMember:

@@ -44,7 +44,6 @@ class NameCodes:
 
     @property
     def count(self) -> int:
-        """How many names there are."""
         return len(self._codes)
 
     def assign_code(self, name: str) -> int:

@@ -1,7 +1,5 @@
 """Which partition has the records of a group (docs/records-format.md, sections 4.1 and 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

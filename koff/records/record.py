@@ -7,8 +7,7 @@ from koff.proto.frozen import frozen
 from koff.records import consumer_records as consumer
 from koff.records import share_records as share
 from koff.records import streams_records as streams
-from koff.records.classic_records import GroupMetadata
-from koff.records.commit_records import OffsetCommit
+from koff.records.classic_records import GroupMetadata, OffsetCommit
 from koff.records.share_state_records import ShareSnapshot, ShareUpdate
 
 

@@ -50,6 +50,5 @@ def type_name(type: int | None) -> str:
 
 
 def record_type_name(record: DecodedRecord) -> str:
-    """Kafka's name for the type of the record."""
     types = SHARE_STATE_TYPES if isinstance(record, ShareStateRecord) else RECORD_TYPES
     return types.get(record.type, type(record).__name__)

@@ -7,8 +7,7 @@ from typing import Any
 from koff.records import consumer_records as consumer
 from koff.records import share_records as share
 from koff.records import streams_records as streams
-from koff.records.classic_records import GroupMetadata
-from koff.records.commit_records import OffsetCommit
+from koff.records.classic_records import GroupMetadata, OffsetCommit
 from koff.records.decoded_message import (
     DecodedMessage,
     GroupMember,

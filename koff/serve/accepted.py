@@ -1,7 +1,5 @@
 """What a client accepts: the format of the metrics, and whether they may be compressed (RFC 9110, 12.5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

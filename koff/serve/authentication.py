@@ -5,8 +5,6 @@
   easily send credentials.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 

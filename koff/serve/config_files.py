@@ -3,8 +3,6 @@
 An error names the file, and the line where it is known. No error quotes the file: it may have passwords.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +32,7 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"{path}, line {line}: the file is not text in UTF-8") from None
 
 
-def compose_yaml(path: Path, text: str) -> yaml.Node | None:
+def compose_yaml(path: Path, text: str) -> "yaml.Node | None":
     """The document in the text of the file `path`; None if it is empty. Raises `ConfigError`."""
     import yaml  # not at the top: only a file needs PyYAML
 

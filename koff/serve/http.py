@@ -5,11 +5,8 @@
 - uvicorn and starlette are imported when a server is created: most commands of koff have none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
-from types import TracebackType
 from typing import Self
 
 from koff.logs import get_logger
@@ -68,9 +65,7 @@ class Server:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._events is not None:
             self._events.close()
         self._uvicorn.should_exit = True

@@ -1,7 +1,5 @@
 """The address that the server listens on, as users write it. `koff health` reads it, too: imports little."""
 
-from __future__ import annotations
-
 import os
 import re
 

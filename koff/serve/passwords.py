@@ -8,8 +8,6 @@
 - A name of a user that does not exist takes as long as one of the users, always the same one.
 """
 
-from __future__ import annotations
-
 import hmac
 import secrets
 from collections import Counter

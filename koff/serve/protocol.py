@@ -11,8 +11,6 @@ connections would turn away Prometheus as well as the client that has too many. 
   whole request, and of those the one that has waited longest. If koff waits on none, the new one gets 503.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

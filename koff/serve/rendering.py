@@ -1,7 +1,5 @@
 """Rendered bodies of /metrics: compressed, and shared by all who ask for the same."""
 
-from __future__ import annotations
-
 import time
 import weakref
 import zlib

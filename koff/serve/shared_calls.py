@@ -1,7 +1,5 @@
 """Blocking calls for an event loop: in one thread, one at a time, and shared by all who wait for the same."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Hashable

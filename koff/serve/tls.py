@@ -1,7 +1,5 @@
 """The TLS context of the server, and which client certificates it accepts."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ of the handshake would then count for no limit. Here, the connection counts from
 and the handshake and the first request together have the deadline of a request.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

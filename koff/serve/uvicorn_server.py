@@ -1,7 +1,5 @@
 """uvicorn's server, set up for koff: its log is koff's log, and its connections are guarded."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket
@@ -89,7 +87,6 @@ class _ToStructlog(logging.Handler):
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Logs the record."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, Exception):
             log.error("a request failed", why=record.getMessage().strip(), exc_info=error)

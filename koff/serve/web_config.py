@@ -4,8 +4,6 @@ The format is that of exporter-toolkit (docs/web-configuration.md in its reposit
 koff cannot do is an error: a setting about security must never be ignored.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,8 +77,7 @@ class _WebConfigParser:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def parse_file(self, document: yaml.Node | None) -> WebConfig:
-        """What the file says."""
+    def parse_file(self, document: "yaml.Node | None") -> WebConfig:
         nodes = self._parse_mapping(document, "the file")
         known = ("tls_server_config", "http_server_config", "basic_auth_users")
         self._check_keys(nodes, "the file", known)

@@ -1,7 +1,5 @@
 """The decoded messages of `__consumer_offsets`, for people and programs."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping

@@ -4,8 +4,6 @@ The reader survives restarts of brokers, changes of leaders, new partitions and 
 created again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,34 +1,23 @@
-"""The state of all groups in memory. Batches of records go in, snapshots come out."""
+"""The state of all groups in memory. Batches of records go in, snapshots come out.
 
-from koff.tracker.commit_columns import Commits
-from koff.tracker.groups import Described, Group, Member
-from koff.tracker.lagging_rows import LaggingRow
-from koff.tracker.rows import GroupTotal, PartitionLag
-from koff.tracker.saved_state import STATE_SCHEMA, State
-from koff.tracker.shard import Shard
-from koff.tracker.share_commits import ShareLag
-from koff.tracker.shown import Objective, Rule, ShownNames, compile_expression
-from koff.tracker.snapshot import Snapshot
-from koff.tracker.snapshot_columns import ShardSnapshot
-from koff.tracker.tracker import Tracker
+`as` tells type checkers that a name is public.
+"""
 
-__all__ = [
-    "STATE_SCHEMA",
-    "Commits",
-    "Described",
-    "Group",
-    "GroupTotal",
-    "LaggingRow",
-    "Member",
-    "Objective",
-    "PartitionLag",
-    "Rule",
-    "Shard",
-    "ShardSnapshot",
-    "ShareLag",
-    "ShownNames",
-    "Snapshot",
-    "State",
-    "Tracker",
-    "compile_expression",
-]
+from koff.tracker.commit_columns import Commits as Commits
+from koff.tracker.groups import Described as Described
+from koff.tracker.groups import Group as Group
+from koff.tracker.groups import Member as Member
+from koff.tracker.lagging_rows import LaggingRow as LaggingRow
+from koff.tracker.rows import GroupTotal as GroupTotal
+from koff.tracker.rows import PartitionLag as PartitionLag
+from koff.tracker.saved_state import STATE_SCHEMA as STATE_SCHEMA
+from koff.tracker.saved_state import State as State
+from koff.tracker.shard import Shard as Shard
+from koff.tracker.share_commits import ShareLag as ShareLag
+from koff.tracker.shown import Objective as Objective
+from koff.tracker.shown import Rule as Rule
+from koff.tracker.shown import ShownNames as ShownNames
+from koff.tracker.shown import compile_expression as compile_expression
+from koff.tracker.snapshot import Snapshot as Snapshot
+from koff.tracker.snapshot_columns import ShardSnapshot as ShardSnapshot
+from koff.tracker.tracker import Tracker as Tracker

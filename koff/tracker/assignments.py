@@ -1,7 +1,5 @@
 """The topic partitions that the members of a shard's groups are assigned, kept up to date group by group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

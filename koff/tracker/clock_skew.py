@@ -15,8 +15,6 @@ all commits are false. The commits of a group within a second count once, becaus
 What koff reads as history has no arrival, and does not count.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection
 from typing import Any

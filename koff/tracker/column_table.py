@@ -1,7 +1,5 @@
 """Tables of numpy columns. A table declares each column once; it is made, grown and reset from that."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -44,7 +42,6 @@ class ColumnTable:
             setattr(self, name, declared.build(0))
 
     def reserve(self, rows: int) -> None:
-        """Makes room for `rows` rows."""
         if rows <= self.room:
             return
         # At least an eighth more, so that many small batches seldom copy the columns.
@@ -85,7 +82,6 @@ class LateColumn:
         return self._values[..., rows]
 
     def clear(self, rows: Ints) -> None:
-        """Sets `rows` to `fill`."""
         self._values[..., rows[rows < self._values.shape[-1]]] = self._declared.fill
 
     def _reserve(self, rows: Ints) -> None:

@@ -1,7 +1,5 @@
 """Committed offsets as columns, as coordinators and ZooKeeper return them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The features of the windows of commits, computed again where a window has changed."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

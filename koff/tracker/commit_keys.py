@@ -1,7 +1,5 @@
 """The keys of offset commits as brokers write them, and their hashes, which differ in each process."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import add
 

@@ -8,8 +8,6 @@ is found by Python's 64-bit hash of the record key. The hash differs in each pro
 keys have the same hash in one process of thirty million.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -167,7 +165,6 @@ class CommitRows(ColumnTable):
         self.arrangement += 1
 
     def remove(self, rows: Ints) -> None:
-        """Removes these rows."""
         if rows.size:
             self.note_change()
             self.live[rows] = False

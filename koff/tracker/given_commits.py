@@ -1,7 +1,5 @@
 """Commits that are set as they were returned: by coordinators, by ZooKeeper, or from share state."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 import numpy as np

@@ -6,8 +6,6 @@ are restarted, and then begin without offsets in their new ones. What is left in
 more. Whether brokers use the new count shows in the log: only then is anything written to a new partition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ Any client may write such values into assignments and commits. They are left out
 record is used.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

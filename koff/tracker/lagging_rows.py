@@ -1,7 +1,5 @@
 """Rows whose first uncommitted record is to be read: exact time lags are computed from it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

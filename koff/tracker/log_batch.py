@@ -1,7 +1,5 @@
 """A batch of records of one partition of `__consumer_offsets`, applied to the rows and groups of a shard."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +14,6 @@ from koff.records import DecodedMessage, OffsetCommit, Undecodable, Unknown, dec
 from koff.records.columns import RecordColumns, decode_columns
 from koff.records.commit_values import CommitValues, decode_commit_values
 from koff.tracker.clock_skew import ClockSkew
-from koff.tracker.commit_counts import CommitCounts
 from koff.tracker.commit_keys import commit_key
 from koff.tracker.commit_rows import CommitRows
 from koff.tracker.groups import GroupTable
@@ -24,6 +21,25 @@ from koff.tracker.impossible import NAME, PARTITION
 from koff.tracker.registry import IMPOSSIBLE, Registry
 from koff.tracker.row_index import NO_ROW, Ints
 from koff.tracker.topic_ids import fold_topic_id, fold_topic_ids
+
+
+class CommitCounts(dict[str, int]):
+    """The counts by group. Groups that are gone are forgotten once there are many of them."""
+
+    def add(self, groups: NDArray[np.int32], names: Sequence[str]) -> None:
+        """Counts one commit for each of these codes of groups, which are indexes into `names`."""
+        in_batch = np.bincount(groups)
+        codes = np.flatnonzero(in_batch)
+        for code, count in zip(codes.tolist(), in_batch[codes].tolist(), strict=True):
+            self[names[code]] = self.get(names[code], 0) + count
+
+    def list_by_name(self, names: Sequence[str]) -> Ints:
+        """The counts of these groups, which are all that there are."""
+        if len(self) > 2 * len(names) + 100:
+            for gone in self.keys() - set(names):
+                del self[gone]
+        return np.array([self.get(name, 0) for name in names], np.int64)
+
 
 BytesColumn = Sequence[bytes | None] | Binary
 """The keys or the values of some records. A value that is None, or a null row, is a tombstone."""

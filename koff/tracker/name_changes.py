@@ -1,7 +1,5 @@
 """Which groups changed since somebody last looked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 _MOST = 10_000

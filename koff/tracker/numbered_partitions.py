@@ -1,7 +1,5 @@
 """Numbers for the topic partitions that groups commit to or are assigned, and columns by these numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -3,8 +3,6 @@
 And the time of the last commit that changed the offset, however many commits ago that was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """State that all shards of a tracker share: names, partitions, counts."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A hash table from 64-bit numbers to row numbers, in two numpy arrays: it looks up many keys at once."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

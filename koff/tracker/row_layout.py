@@ -1,7 +1,5 @@
 """Which rows and groups a snapshot of a shard has, in which order."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +26,7 @@ class RowLayout:
     group: NDArray[np.int32]
     partition: NDArray[np.int32]
 
-    def select(self, groups: NDArray[np.bool_], rows: NDArray[np.bool_] | bool = True) -> RowLayout:
+    def select(self, groups: NDArray[np.bool_], rows: NDArray[np.bool_] | bool = True) -> "RowLayout":
         """The layout of the groups in the first mask, and of their rows that are in the second."""
         kept, numbers = groups[self.group] & rows, np.cumsum(groups) - 1
         return RowLayout(

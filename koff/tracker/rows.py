@@ -1,7 +1,5 @@
 """A snapshot as rows for display: the lag of each partition, and the totals of each group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The history of end offsets, saved and restored in another process."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from koff.lag import UNKNOWN, Curves

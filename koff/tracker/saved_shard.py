@@ -1,7 +1,5 @@
 """A shard saved, and restored in another process. Commits from share state are left out."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

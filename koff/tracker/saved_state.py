@@ -1,7 +1,5 @@
 """State that can be saved and restored in another process: JSON facts, and columns of numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

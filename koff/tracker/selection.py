@@ -1,7 +1,5 @@
 """A part of a snapshot: some of its groups, with the same numbers as in the whole."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

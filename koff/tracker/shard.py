@@ -5,28 +5,55 @@ All records of a group are in one partition, so a partition is rebuilt by replac
 Offsets are kept apart from groups: only its own tombstone removes an offset (docs/records-format.md 4.3).
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koff.lag import UNKNOWN, FirstRecords, TimeLags, lacks_commit_time
 from koff.tracker.assignments import AssignmentTable
 from koff.tracker.clock_skew import ClockSkew
 from koff.tracker.commit_columns import Commits, find_possible_commits
-from koff.tracker.commit_counts import CommitCounts
 from koff.tracker.commit_rows import DESCRIBED, CommitRows
 from koff.tracker.given_commits import overwrite_commits
 from koff.tracker.groups import Described, Group, GroupTable
-from koff.tracker.log_batch import BytesColumn, LogBatch
+from koff.tracker.log_batch import BytesColumn, CommitCounts, LogBatch
 from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.row_layout import RowLayout, ShownRows
-from koff.tracker.seeded_groups import SeededGroups
 from koff.tracker.snapshot_columns import ShardSnapshot
+
+_DOUBTED = 4
+"""So many of the first commits may have a time that is long ago: any client may write any time."""
+
+
+class SeededGroups:
+    """The groups that coordinators described; None if the shard is not from their descriptions."""
+
+    def __init__(self, described: Collection[str] | None = None) -> None:
+        self._described = described
+        self.unmoved_since_ms = UNKNOWN
+        """Rows whose commit has no time have not moved since, if that is known."""
+
+    def note_first_commits(self, applied: Ints, rows: CommitRows) -> None:
+        """Described rows that are not among the `applied` rows have not moved since these commits."""
+        if self._described is not None and self.unmoved_since_ms == UNKNOWN:
+            committed_at = rows.committed_at[applied]
+            known = np.sort(committed_at[committed_at >= 0])
+            if len(known):  # a few commits may have any time
+                self.unmoved_since_ms = int(known[min(_DOUBTED, len(known) - 1)])
+
+    def build_simple(self, name: str) -> Group:
+        """A group without a record of its own, as far as koff knows."""
+        is_known = self._described is None or name in self._described
+        return Group(name) if is_known else Group(name, state="Unknown")
+
+    def find_whole(self, names: Sequence[str]) -> NDArray[np.bool_] | bool:
+        """Which groups have all their rows. A group that was not described may have commits before that."""
+        described = self._described
+        return True if described is None else np.array([name in described for name in names], np.bool_)
 
 
 class Shard:
@@ -122,7 +149,7 @@ class Shard:
         possible = {name: group for name, group in groups.items() if self._registry.is_possible_key(name)}
         self.groups.replace_all(possible, keep=keep)
 
-    def inherit(self, before: Shard) -> None:
+    def inherit(self, before: "Shard") -> None:
         """Takes over what stays valid of an earlier shard of the same partition.
 
         First records that were read stay valid as long as the committed offset is the same.
@@ -254,3 +281,15 @@ def build_shard(
         if registry.is_possible_key(name):
             shard.groups.put(name, group)
     return shard
+
+
+class Shards(dict[int, Shard]):
+    """The shards by partition. `shards[number]` makes an empty shard where there is none."""
+
+    def __init__(self, registry: Registry) -> None:
+        super().__init__()
+        self._registry = registry
+
+    def __missing__(self, number: int) -> Shard:
+        shard = self[number] = Shard(self._registry)
+        return shard

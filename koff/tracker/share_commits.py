@@ -7,8 +7,6 @@ A row of (group, topic name, partition) belongs to the topic that has the name n
 that name, which have other topic ids, makes no row and removes none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,7 +21,7 @@ from koff.tracker.commit_rows import CommitRows
 from koff.tracker.given_commits import remove_commits, remove_share_commits, set_commits, set_share_lags
 from koff.tracker.log_batch import BytesColumn
 from koff.tracker.registry import Registry
-from koff.tracker.shards import Shards
+from koff.tracker.shard import Shards
 from koff.tracker.share_progress import SharePartition, ShareProgress
 from koff.tracker.topic_id_names import TopicNames
 from koff.tracker.topic_ids import fold_topic_id
@@ -112,7 +110,7 @@ class ShareCommits:
         requested at `requested_ms`, by the clock of `Tracker.apply`. Groups that are share groups no more are
         forgotten.
         """
-        kept = lags.keys() | self._find_share_groups()
+        kept = set(lags).union(*(shard.shown.find_share_groups() for shard in self._shards.values()))
         self._forget(self.described_ms.keys() - kept)
         for group, described in lags.items():
             before = self._described.get(group, {})
@@ -218,9 +216,6 @@ class ShareCommits:
     def find_groups_of(self, topic_ids: Iterable[str]) -> set[str]:
         """The groups that lack rows of these topics, because no list of topics has had them."""
         return {key[0] for topic_id in topic_ids for key in self._unlisted.get(topic_id, ())}
-
-    def _find_share_groups(self) -> set[str]:
-        return set[str]().union(*(shard.shown.find_share_groups() for shard in self._shards.values()))
 
     def _find_home(self, group: str) -> int:
         return group_partition(group, self._partition_count)

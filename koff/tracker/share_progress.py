@@ -4,8 +4,6 @@ A share partition is a group's view of one partition of a topic. All records bel
 Of the records at or above it, a count of those that are done is kept; which these are is of no interest here.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator

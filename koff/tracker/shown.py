@@ -1,7 +1,5 @@
 """Which groups and topics a tracker shows. It keeps the state of all of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,23 +52,18 @@ class ShownNames:
 
     @property
     def are_all(self) -> bool:
-        """Whether every group and every topic is shown."""
         return not self.groups and not self.topics
 
     def shows_group(self, name: str) -> bool:
-        """Whether the group is shown."""
         return _decide(self.groups, name)
 
     def shows_topic(self, name: str) -> bool:
-        """Whether the topic is shown."""
         return _decide(self.topics, name)
 
     def mask_groups(self, names: list[str]) -> NDArray[np.bool_]:
-        """Which of the groups are shown."""
         return np.array([_decide(self.groups, name) for name in names], np.bool_)
 
     def mask_topics(self, names: list[str]) -> NDArray[np.bool_]:
-        """Which of the topics are shown."""
         return np.array([_decide(self.topics, name) for name in names], np.bool_)
 
 
@@ -83,7 +76,6 @@ class Objective:
     topics: re.Pattern[str] | None = None
 
     def fits(self, group: str, topic: str) -> bool:
-        """Whether it is for this topic of this group."""
         return bool(self.groups.search(group)) and (self.topics is None or bool(self.topics.search(topic)))
 
 

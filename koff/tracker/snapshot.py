@@ -1,7 +1,5 @@
 """The state of all groups at one moment, as columns for computation and as rows for display."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The state of all groups at one moment, as columns for computation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
@@ -95,7 +93,7 @@ class ShardSnapshot:
     has_share_groups: bool = True
     verdicts: GroupVerdicts | None = None
 
-    def withhold(self, **changes: Any) -> ShardSnapshot:
+    def withhold(self, **changes: Any) -> "ShardSnapshot":
         """A copy with another `withheld`, `groups_current`, `groups_whole` or `commits_at_ms`.
 
         Groups that are not current keep nothing but their names.

@@ -1,7 +1,5 @@
 """The names of topics by topic id, of present topics and of earlier ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 SPARE = 1000

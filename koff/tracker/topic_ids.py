@@ -1,7 +1,5 @@
 """The present ids of topics, in 64 bits each."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Container, Mapping
 

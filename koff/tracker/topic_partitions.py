@@ -1,7 +1,5 @@
 """The sampled offsets of topic partitions, and the history of their end offsets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -255,7 +253,6 @@ class PartitionTable:
         return ends
 
     def produce_rates(self) -> Rates:
-        """The produce rate of each partition."""
         rates = Rates.build_unknown(self.numbers.room)
         rows = self.list_in_history()
         rates.per_s[rows], rates.known[rows] = produce_rates(self.history, rows)

@@ -1,7 +1,5 @@
 """All groups of one cluster: a shard for each partition of `__consumer_offsets`, and the sampled offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 
@@ -21,8 +19,7 @@ from koff.tracker.registry import Registry
 from koff.tracker.row_index import Ints
 from koff.tracker.saved_shard import restore_shard, save_shard
 from koff.tracker.saved_state import State
-from koff.tracker.shard import Shard, build_shard
-from koff.tracker.shards import Shards
+from koff.tracker.shard import Shard, Shards, build_shard
 from koff.tracker.share_commits import ShareCommits
 from koff.tracker.shown import ShownNames
 from koff.tracker.snapshot import Snapshot
@@ -164,7 +161,6 @@ class Tracker:
         self.shares.update()
 
     def group_names(self, partition: int) -> set[str]:
-        """The groups of that partition."""
         shard = self.shards.get(partition)
         return set(shard.shown.group_names()) if shard else set()
 

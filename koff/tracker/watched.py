@@ -1,7 +1,5 @@
 """The topic partitions whose offsets are to be sampled, as a list that is kept up to date."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import numpy as np
@@ -46,8 +44,9 @@ class WatchedPartitions:
             numbers = new[~self._known[new]]
         # A free number is not known: the partition that gets it next is new.
         self._known[numbers] = self._numbers.columns.partition[numbers] != FREE
+        used = numbers[self._known[numbers]]
         # A list that is sorted but for its end is sorted in little time.
-        self._list = sorted(self._list + self._name_partitions(numbers))
+        self._list = sorted([*self._list, *zip(*self._numbers.find_names(used), strict=True)])
         self._excluded, self._numbering = excluded, self._numbers.numbering
         return self._list
 
@@ -60,7 +59,3 @@ class WatchedPartitions:
                 mask[numbers] = True
         shown[self._registry.kept] = True
         return np.flatnonzero(hidden & ~shown)
-
-    def _name_partitions(self, numbers: Ints) -> list[tuple[str, int]]:
-        used = numbers[self._numbers.columns.partition[numbers] != FREE]
-        return list(zip(*self._numbers.find_names(used), strict=True))

@@ -1,7 +1,5 @@
 """What groups did lately: rebalances, members that came and left, resets. One view alone cannot show it."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +10,7 @@ from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Basis, Verdict
-from koff.tracker import Group, State
+from koff.tracker import Group, Member, State
 from koff.view.earlier import Archive
 from koff.view.incidents import IncidentLog
 from koff.view.lag_history import LagHistory
@@ -146,7 +144,10 @@ class ActivityLog:
         if before.member_count != now.member_count:
             log.members.append((now_ms, before.member_count))
         if min(before.epoch, now.epoch) >= 0 and now.epoch > before.epoch:
-            joined, left = _list_new(before, now), _list_new(now, before)
+            joined, left = (
+                tuple(member.client_id for member in members[:100])
+                for members in (list_new(before, now), list_new(now, before))
+            )
             log.rebalances.append(_Rebalance(now_ms, now.epoch - before.epoch, joined, left))
 
     def note_reset(self, place: Place, offset: int, now_ms: int) -> None:
@@ -173,7 +174,6 @@ class ActivityLog:
             }
 
     def build(self, now_ms: int) -> ClusterActivity:
-        """What the groups did up to now."""
         built = {name: log.build(now_ms) for name, log in self._groups.items()}
         groups = {name: activity for name, activity in built.items() if activity is not None}
         self._groups = {name: self._groups[name] for name in groups}
@@ -184,12 +184,12 @@ class ActivityLog:
         return ClusterActivity(groups, resets)
 
 
-def _list_new(before: Group, now: Group) -> tuple[str, ...]:
-    """Client ids of members that are present now, and were not before."""
+def list_new(before: Group, now: Group) -> list[Member]:
+    """The members that are present now, and were not before."""
     if before.members is now.members:
-        return ()
+        return []
     ids = {member.id for member in before.members if member.present}
-    return tuple(member.client_id for member in now.members if member.present and member.id not in ids)[:100]
+    return [member for member in now.members if member.present and member.id not in ids]
 
 
 def _name_most(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """The causes of a group's lag in sentences for people, with the numbers that they follow from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -74,17 +72,14 @@ class _Evidence:
         return list(rows[np.argsort(-self.lag[rows], kind="stable")].tolist())
 
     def find_place(self, row: int) -> tuple[str, int]:
-        """Topic and partition of a row."""
         partition = int(self.shard.partition[row])
         return self.snapshot.partitions.topic[partition], self.snapshot.partitions.partition[partition]
 
     def show_place(self, row: int) -> str:
-        """Topic and partition of a row."""
         topic, partition = self.find_place(row)
         return f"{show(topic)}-{partition}"
 
     def find_member(self, row: int) -> Member | None:
-        """The member that has the partition."""
         return None if self.group.type == "share" else self._owners.get(self.find_place(row))
 
     def show_member(self, row: int) -> str:
@@ -120,7 +115,6 @@ class _Evidence:
         return [row for row, member in owners if member is not None and member.id in members]
 
     def count_members(self, rows: list[int]) -> int:
-        """How many members have these rows."""
         return len({member.id for row in rows if (member := self.find_member(row))})
 
     def count_others(self, rows: list[int]) -> int:

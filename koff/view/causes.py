@@ -1,7 +1,5 @@
 """Why the groups of a view are late: the causes of their rows, and how much of a lag each explains."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,7 +72,6 @@ def find_shard_causes(view: ClusterView, number: int) -> ShardCauses:
 
 
 def explain_shard(snapshot: Snapshot, shard: ShardSnapshot, activity: ClusterActivity) -> ShardCauses:
-    """The causes of the groups of a shard."""
     whole = ~snapshot.withheld_groups(shard)
     lag = snapshot.record_lags(shard)
     return ShardCauses(snapshot, shard, activity, lag, snapshot.find_verdicts(shard), whole)

@@ -1,7 +1,5 @@
 """What the server needs from an engine: from `koff monitor`, or from the Spark pipeline."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,8 +8,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 from koff.errors import KoffError
 from koff.tracker import Objective, ShownNames, Snapshot
 from koff.view.activity import RecentActivity
-from koff.view.owners import Owners
-from koff.view.runbooks import build_runbook_url
+from koff.view.owners import Owners, build_runbook_url
 
 
 class NoProgress(KoffError):
@@ -138,7 +135,7 @@ class ClusterView:
     objectives: tuple[Objective, ...] = ()
     """The lags in seconds that the owners of groups accept."""
     runbook: str | None = None
-    """The template of the address of a group's runbook (`koff.view.runbooks`), if its owner has none."""
+    """The template of the address of a group's runbook (`koff.view.owners`), if its owner has none."""
     owners: Owners = field(default_factory=Owners)
     expected_groups: Mapping[str, bool] = field(default_factory=dict)
     """Whether each group that is expected is present. A group of which koff cannot know that is left out."""

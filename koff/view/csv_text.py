@@ -1,7 +1,5 @@
 """Tables as CSV (RFC 4180), with the line ends of Unix."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from typing import TextIO

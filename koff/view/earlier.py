@@ -1,7 +1,5 @@
 """What is known of a group from before the last hour: the same hour of other days, and its error budget."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 

@@ -1,7 +1,5 @@
 """The sums of the groups of a shard, as columns: those of `GroupTotal`, without an object for each group."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counters of the growth of offsets, summed by topic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 

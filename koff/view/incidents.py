@@ -1,7 +1,5 @@
 """The incidents of a cluster: what became of each group that was late, from the beginning to the end."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,8 +9,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from koff.lag.group_verdicts import Judgement
 from koff.lag.late_causes import Cause
-from koff.lag.verdict import IncidentChange, Judgement, Verdict
+from koff.lag.verdict import IncidentChange, Verdict
 from koff.lag.verdict_sample import Floats
 from koff.tracker import Group
 
@@ -71,7 +70,6 @@ class Incident:
             del self.steps[1]
 
     def save(self) -> dict[str, Any]:
-        """The incident as JSON can have it."""
         return asdict(self)
 
     @classmethod

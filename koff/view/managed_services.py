@@ -4,8 +4,6 @@ A service is known by the host names of its brokers, or by the id that they give
 koff depends on it: `koff doctor` and the log of `koff monitor` say it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

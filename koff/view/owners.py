@@ -1,9 +1,28 @@
 """Who owns a group: by `owners` of koff.yaml, the first whose pattern is found in the group's name."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
+from urllib.parse import quote, urlsplit
+
+_EXAMPLE = {"cluster": "c", "group": "g", "cause": "no_members"}
+
+
+def build_runbook_url(template: str, *, cluster: str, group: str, cause: str) -> str:
+    """The template with `{cluster}`, `{group}` and `{cause}` filled in, quoted."""
+    names = {"cluster": cluster, "group": group, "cause": cause}
+    return template.format_map({key: quote(name, safe="") for key, name in names.items()})
+
+
+def check_runbook_template(template: str) -> None:
+    """Raises `ValueError` if that makes no http address."""
+    try:
+        address = template.format_map(_EXAMPLE)
+    except (LookupError, AttributeError, ValueError) as error:
+        raise ValueError("only {cluster}, {group} and {cause} may stand in braces") from error
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it must begin with http://HOST or https://HOST")
+
 
 _MOST_KNOWN = 100_000
 """So many groups are remembered at most: their names come and go."""
@@ -13,7 +32,7 @@ _MOST_KNOWN = 100_000
 class Owner:
     """The owner of the groups in whose name `groups` is found.
 
-    `runbook` is a template as in `koff.view.runbooks`, and `webhook` the name of a webhook.
+    `runbook` is a template as in `koff.view.owners`, and `webhook` the name of a webhook.
     """
 
     groups: re.Pattern[str]
@@ -31,7 +50,6 @@ class Owners:
     _known: dict[str, Owner | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def find(self, group: str) -> Owner | None:
-        """The owner of the group; None if it has none."""
         if not self.listed:
             return None
         try:

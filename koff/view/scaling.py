@@ -1,7 +1,5 @@
 """How many members a group should have, by what a view knows of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

@@ -1,14 +1,12 @@
 """The one sentence about a group: what is wrong, since when, and how much waits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.tracker import GroupTotal
 from koff.view.cause_texts import Finding
-from koff.view.severity import CALM
+from koff.view.verdicts import CALM
 from koff.view.wording import count, show_duration
 
 _HEADS: dict[Cause, str] = {

@@ -1,7 +1,5 @@
 """Which rows the members of a shard's groups read, so that numbers of rows can be summed by member."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

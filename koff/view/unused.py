@@ -4,8 +4,6 @@ Nothing is said of a group that is withheld, or whose last commit has no known t
 while groups may be missing: one of these may read the topic.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args

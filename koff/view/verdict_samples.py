@@ -1,7 +1,5 @@
 """What the verdicts on the groups of a view follow from: gathers a `VerdictSample` for each shard."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

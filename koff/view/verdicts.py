@@ -4,8 +4,6 @@ Verdicts follow from one look to the next, a few seconds apart (`koff.serve.even
 is taken in between may have other groups and rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -14,10 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.group_verdicts import GroupVerdicts
-from koff.lag.judge import UNKNOWN_S
+from koff.lag.judge import AGAIN, UNKNOWN_S
 from koff.lag.verdict import Verdict
 from koff.tracker import Group, ShardSnapshot, Snapshot
 from koff.view.activity import ShardVerdicts
+
+WORST_FIRST = (Verdict.ERR, Verdict.WARN, Verdict.UNKNOWN, Verdict.OK)
+"""An unknown group may be worse than one that is well."""
+CALM = AGAIN
+"""Up to this share of its allowance, a group counts as not late at all: its incident would end there."""
 
 
 def attach_verdicts(snapshot: Snapshot, looked: Mapping[int, ShardVerdicts]) -> Snapshot:

@@ -1,7 +1,5 @@
 """Names, numbers and durations as sentences for people have them."""
 
-from __future__ import annotations
-
 from koff.tracker import ShardSnapshot, Snapshot
 
 

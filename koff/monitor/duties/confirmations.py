@@ -1,7 +1,5 @@
 """Results of requests by time, kept until later responses show that they are of the log that koff knows."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 from koff.monitor.duties.offsets import FetchOffsets
@@ -34,7 +32,6 @@ class Confirmations:
 
     @property
     def is_open(self) -> bool:
-        """Whether a request is open."""
         return bool(self._requested)
 
     def partitions(self) -> set[TopicPartition]:

@@ -1,17 +1,14 @@
 """The topic partitions that groups commit to or are assigned, and when their offsets are requested."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from koff.lag import UNKNOWN
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import OffsetKind, TopicPartition
-from koff.tracker import Tracker
 
 TIMEOUT_S = 10.0
 NEW_INTERVAL_S = 1.0
@@ -54,21 +51,14 @@ class EndOffsets:
     second, and ignores responses to earlier requests.
     """
 
-    def __init__(
-        self,
-        tracker: Tracker,
-        topics: TopicList,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
-        start_interval_s: float,
-    ) -> None:
-        """`steady_ms` gives a time by the tracker's clock."""
+    def __init__(self, shared: Shared, topics: TopicList, start_interval_s: float) -> None:
         self.listener: SampleListener | None = None
         self.watched: set[TopicPartition] = set()
         """The partitions that groups committed to, or are assigned."""
         self.believed: dict[TopicPartition, SampledEnd] = {}
         """By partition, the newest end offset that is believed."""
-        self._tracker, self._topics, self._outbox, self._steady_ms = tracker, topics, outbox, steady_ms
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._topics = topics
         self._responded: set[TopicPartition] = set()
         self._slowly_requested: set[TopicPartition] = set()
         self._lower_since: dict[TopicPartition, float] = {}

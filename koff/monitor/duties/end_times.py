@@ -1,20 +1,52 @@
 """The requests for offsets by time, from which the history of end offsets learns the time before koff."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from koff.monitor.broker_clock import BrokerClock
 from koff.monitor.duties.confirmations import Confirmations
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.past_ends import NO_RECORD, OLDEST_MS, PastEnds
 from koff.monitor.requests import TopicPartition
-from koff.tracker import Tracker
+
+TOLERANCE_MS = 3_000
+"""A smaller difference is not corrected: a commit may take that long until koff sees it."""
+RISE_MS = 60_000
+"""So long, commits must arrive later than before until that is taken for a clock that was set."""
+
+
+class BrokerClock:
+    """The clock of the brokers, compared with a steady clock of koff's. All times are in ms.
+
+    Each correction makes what was known of the past useless, so it must not follow each measurement.
+    """
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+        """What to add to a time of koff's clock. 0 if it is unknown, or small."""
+        self.is_known = False
+        self._later_since_ms: int | None = None
+
+    def note(self, skew_ms: int, now_ms: int) -> bool:
+        """Notes how far koff's clock is ahead, as measured now. Returns whether `ahead_ms` changed."""
+        was_known, self.is_known = self.is_known, True
+        change_ms = skew_ms + self.ahead_ms
+        if abs(change_ms) <= TOLERANCE_MS:
+            self._later_since_ms = None
+            return False
+        # Slow reads look like a clock that was set back: wait whether that lasts.
+        if change_ms > 0 and was_known:
+            if self._later_since_ms is None:
+                self._later_since_ms = now_ms
+            if now_ms - self._later_since_ms < RISE_MS:
+                return False
+        self._later_since_ms = None
+        self.ahead_ms = -skew_ms
+        return True
+
 
 TIMEOUT_S = 10.0
 SHORTEST_PAUSE_S = 0.01
@@ -77,26 +109,18 @@ class EndTimes:
     `gap_ms` is the longest usual time between two samples of end offsets.
     """
 
-    def __init__(
-        self,
-        tracker: Tracker,
-        ends: EndOffsets,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
-        *,
-        gap_ms: int,
-    ) -> None:
-        """`steady_ms` gives a time by the tracker's clock."""
+    def __init__(self, shared: Shared, ends: EndOffsets, *, gap_ms: int) -> None:
         self.clock = BrokerClock()
-        self._tracker, self._ends, self._outbox, self._steady_ms = tracker, ends, outbox, steady_ms
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._ends = ends
         self._plan = PastEnds()
         self._open: dict[int, _Open] = {}  # by id of the request
-        self._confirmations = Confirmations(outbox, ends)
+        self._confirmations = Confirmations(shared.outbox, ends)
         self._topic_ids: dict[str, str] = {}
         # Partitions with records of unknown age, as of the last look at all rows, and the offsets of these.
         self._undated: dict[TopicPartition, list[int]] = {}
         self._rows, self._partitions = _Pace(), _Pace()
-        tracker.partitions.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
+        shared.tracker.partitions.expect_past_ends(OLDEST_MS / 1000, gap_ms=gap_ms)
 
     @property
     def is_settled(self) -> bool:
@@ -131,7 +155,6 @@ class EndTimes:
         self._confirmations.forget(gone)
 
     def request(self, now: Moment) -> None:
-        """Sends the requests that are wanted now."""
         self.forget(self._ends.take_dropped())
         shows_clock = not self.clock.is_known and self._tracker.is_skew_known
         if now.at_s < self.due_s and not shows_clock:
@@ -157,7 +180,6 @@ class EndTimes:
         self._confirmations.request(asking, now)
 
     def receive(self, given: OffsetsFetched, pending: Pending[FetchOffsets], now: Moment) -> None:
-        """Takes a result, or a part of it."""
         request = self._open[pending.request.id]
         # The results of partitions that were forgotten meanwhile may be of another log.
         results = {at: offset for at, offset in given.offsets.items() if at in request.waiting}

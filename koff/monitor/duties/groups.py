@@ -1,7 +1,5 @@
 """All groups and their committed offsets, as the coordinators return them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koff.errors import ConnectError
+from koff.monitor.means import Means
 from koff.monitor.requests import Request, Result
 from koff.records.placement import group_partition
 from koff.tracker import Commits, Described
@@ -16,7 +15,6 @@ from koff.tracker.commit_columns import CommitColumns
 
 if TYPE_CHECKING:
     from koff.client.groups.responses import FetchedGroups
-    from koff.monitor.means import Means
 
 FETCH_S = 15.0
 """How long coordinators are waited for: less than the core waits for the result."""
@@ -70,7 +68,6 @@ class FetchGroups(Request):
     patience_s: float = PATIENCE_S
 
     def carry_out(self, means: Means) -> None:
-        """Fetches the groups from each coordinator."""
         parts = [self.partitions]
         if not self.together:
             parts = means.leaders.split_by_coordinator(self.partitions, self.partition_count)
@@ -114,7 +111,7 @@ def _is_wanted(partition_count: int, partitions: Collection[int], group: str) ->
     return not partition_count or group_partition(group, partition_count) in partitions
 
 
-def _find_topic_ids(means: Means, fetched: FetchedGroups) -> dict[str, str]:
+def _find_topic_ids(means: Means, fetched: "FetchedGroups") -> dict[str, str]:
     """The ids of all topics that are assigned to members by id. Some coordinators return only names."""
     ids = {name: id_ for group in fetched.groups for name, id_ in group.topic_ids.items()}
     unknown = {

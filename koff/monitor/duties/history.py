@@ -5,8 +5,6 @@ position of the reader when that began. What the reader applies meanwhile is kep
 too; then it takes the place of the tracker's.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,24 +1,22 @@
 """What was saved by the process before: loaded once, when the topic that it is of is known."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koff.errors import KoffError
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
 from koff.monitor.resume_rules import measure_pause_ms, reason_not_to_restore_ends
 from koff.monitor.saved import Origin, Saved
-from koff.tracker import State, Tracker
+from koff.tracker import State
 from koff.tracker.saved_ends import restore_ends
 from koff.view.activity import RecentActivity
 
 if TYPE_CHECKING:
-    from koff.monitor.means import Means
     from koff.monitor.state import StateDir
 
 TIMEOUT_S = 30.0
@@ -45,10 +43,9 @@ class Load(Request):
     origin: Origin
 
     def carry_out(self, means: Means) -> Result:
-        """Loads all that can be read."""
         return self.load(means.state_dir)
 
-    def load(self, state_dir: StateDir) -> Loaded:
+    def load(self, state_dir: "StateDir") -> Loaded:
         """All that can be read. Raises `KoffError`."""
         ends = state_dir.load_file("ends", self.origin)
         state, stamp = (ends, None) if isinstance(ends, str) else ends
@@ -64,15 +61,13 @@ class SavedState:
         self,
         log: FollowedLog,
         cluster_id: str,
-        tracker: Tracker,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
+        shared: Shared,
         activity: RecentActivity,
         *,
         is_wanted: bool,
     ) -> None:
-        self._log, self.cluster_id, self._tracker, self._outbox = log, cluster_id, tracker, outbox
-        self._steady_ms, self._activity = steady_ms, activity
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._log, self.cluster_id, self._activity = log, cluster_id, activity
         self.partitions: dict[int, Saved | str] | None = None if is_wanted else {}
         """The state of each partition, or why it is of no use; None before it is loaded."""
 
@@ -90,7 +85,6 @@ class SavedState:
             self._outbox.note(now, "another cluster is there", warn=True, id=cluster_id, before=before)
 
     def request(self, now: Moment) -> None:
-        """Sends the request, once the topic is known."""
         if self.partitions is None and (origin := self.origin) is not None and not self._outbox.has(Load):
             self._outbox.send(Load(self._outbox.next_id(), origin), self, now, TIMEOUT_S)
 
@@ -100,7 +94,6 @@ class SavedState:
             self.partitions.pop(partition, None)
 
     def receive(self, given: Loaded, pending: Pending[Load], now: Moment) -> None:
-        """Takes what was saved."""
         self._activity.saved_verdicts = given.verdicts
         if pending.request.origin != self.origin:
             self.give_up(pending, "the offsets topic has changed", now)

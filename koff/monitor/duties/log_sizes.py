@@ -1,19 +1,17 @@
 """The sizes of logs: requested of each broker now and then."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 
 if TYPE_CHECKING:
     from koff.client.metadata import Node
-    from koff.monitor.means import Means
 
 TIMEOUT_S, FETCH_S = 30.0, 20.0
 """How long the core waits, and a broker is waited for: so the core learns why there are no sizes."""
@@ -30,7 +28,6 @@ class LogSizesFetched(Result):
 
     @property
     def failure(self) -> str:
-        """The error of that broker."""
         return self.sizes if isinstance(self.sizes, str) else ""
 
 
@@ -41,19 +38,18 @@ class FetchLogSizes(Request):
     metric = "log_sizes"
 
     def carry_out(self, means: Means) -> Result | None:
-        """Fetches the sizes from each broker of the newest list of topics."""
         nodes = means.leaders.nodes
         if not nodes:
             return LogSizesFetched(self.id, None, "")
         means.fetch_parts([[node] for node in nodes], partial(self._fetch, means), self._fail)
         return None
 
-    def _fetch(self, means: Means, node: Node) -> LogSizesFetched:
+    def _fetch(self, means: Means, node: "Node") -> LogSizesFetched:
         from koff.client.offsets.log_sizes import fetch_log_sizes
 
         return LogSizesFetched(self.id, node.id, fetch_log_sizes(means.brokers, node, timeout_s=FETCH_S))
 
-    def _fail(self, node: Node, why: str) -> LogSizesFetched:
+    def _fail(self, node: "Node", why: str) -> LogSizesFetched:
         return LogSizesFetched(self.id, node.id, why)
 
 
@@ -68,7 +64,6 @@ class LogSizes:
         self._responded: set[int] = set()  # the brokers of the open request that have responded, or failed
 
     def request(self, now: Moment) -> None:
-        """Requests the sizes if they are due."""
         if self._interval_s is not None and now.at_s >= self.due_s:
             self.due_s = now.at_s + self._interval_s
             if not self._outbox.has(FetchLogSizes):

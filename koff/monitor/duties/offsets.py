@@ -1,16 +1,12 @@
 """One offset of each of many partitions, from their leaders. Several duties request such offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from koff.monitor.means import Means
 from koff.monitor.requests import OffsetKind, Request, Result, TopicPartition
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 CHUNK = 2_000
 """So many partitions in one request to a leader: the results come piece by piece."""
@@ -41,7 +37,6 @@ class FetchOffsets(Request):
     partitions: frozenset[TopicPartition]
 
     def carry_out(self, means: Means) -> Result | None:
-        """Fetches the offsets from each leader."""
         by_leader = means.leaders.split_by_leader(self.partitions)
         chunks = [[led[first : first + CHUNK] for first in range(0, len(led), CHUNK)] for led in by_leader]
         if not chunks:

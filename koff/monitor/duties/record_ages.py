@@ -7,9 +7,7 @@ and is not late. So koff reads the first record of rows that are late or were la
 second.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,15 +15,15 @@ import numpy as np
 
 from koff.lag import NO_RECORD, NO_TIMESTAMP
 from koff.monitor.duties.end_offsets import EndOffsets
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
-from koff.tracker import LaggingRow, Tracker
+from koff.tracker import LaggingRow
 from koff.tracker.row_index import Ints
 
 if TYPE_CHECKING:
     from koff.client.record_times import FirstRecordResult
-    from koff.monitor.means import Means
 
 AT_ONCE = 2_000
 """The most places in one request."""
@@ -78,7 +76,6 @@ class ReadFirstRecords(Request):
     places: frozenset[RecordPlace]
 
     def carry_out(self, means: Means) -> Result:
-        """Reads the records."""
         from koff.client.record_times import ReadPlace, Unread, read_record_times
 
         places = [ReadPlace(*place) for place in self.places]
@@ -89,7 +86,7 @@ class ReadFirstRecords(Request):
         return FirstRecordsRead(self.id, records, denied)
 
 
-def _convert(response: FirstRecordResult) -> FirstRecord | str:
+def _convert(response: "FirstRecordResult") -> FirstRecord | str:
     from koff.client.record_times import EndReached, Unread
 
     match response:
@@ -111,18 +108,11 @@ class RecordAges:
     `steady_ms` gives a time by the clock of the end offsets.
     """
 
-    def __init__(
-        self,
-        per_s: int | None,
-        tracker: Tracker,
-        ends: EndOffsets,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
-    ) -> None:
-        self._per_s, self._steady_ms = per_s, steady_ms
+    def __init__(self, per_s: int | None, shared: Shared, ends: EndOffsets) -> None:
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._per_s, self._ends = per_s, ends
         self._at_most = AT_ONCE if per_s is None else min(max(per_s, 1), AT_ONCE)
         self._left = MOST_AT_ONE_LOOK
-        self._tracker, self._ends, self._outbox = tracker, ends, outbox
         self._queue = _Queue()
         self._requested: dict[RecordPlace, list[LaggingRow]] = {}
         # When the topics that may not be read are asked again.
@@ -190,7 +180,6 @@ class RecordAges:
             self._defer(rows, now)
 
     def _find_rows(self, now: Moment) -> list[LaggingRow]:
-        """The rows to read now."""
         self._denied = {t: due_s for t, due_s in self._denied.items() if now.at_s < due_s + _FORGET_S}
         denied = {topic for topic, due_s in self._denied.items() if now.at_s < due_s}
         at_most = min(self._at_most, self._left)
@@ -256,5 +245,4 @@ class _Queue:
         self._since[np.isin(self._keys, np.fromiter(keys, np.int64, len(keys)))] = now_s
 
     def defer(self, keys: Iterable[int], until_s: float) -> None:
-        """Leaves these keys out until then."""
         self._not_before.update(dict.fromkeys(keys, until_s))

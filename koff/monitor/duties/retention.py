@@ -4,19 +4,14 @@ Needs DESCRIBE_CONFIGS on the topics; without it, nothing is known, and brokers 
 and hour.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result
 from koff.tracker import Tracker
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
 
 SETTINGS = ("cleanup.policy", "retention.ms")
 AT_ONCE = 1_000
@@ -53,7 +48,6 @@ class FetchTopicConfigs(Request):
     names: tuple[str, ...]
 
     def carry_out(self, means: Means) -> Result:
-        """Fetches the settings from any broker."""
         from koff.client.configs import fetch_topic_configs
 
         configs = fetch_topic_configs(means.brokers, self.topics, self.names, timeout_s=means.timeout_s)
@@ -80,7 +74,6 @@ class RecordRetention:
         return self.due_s > float("-inf") and all(pending.requester is not self for pending in open_requests)
 
     def request(self, now: Moment) -> None:
-        """Requests the retention of topics if that is due."""
         if now.at_s < self.due_s:
             return
         topics = self._find_topics()
@@ -135,7 +128,6 @@ class TombstoneRetention:
         return self._requests == 1 and any(pending.requester is self for pending in open_requests)
 
     def request(self, now: Moment) -> None:
-        """Sends the request if it is due."""
         if now.at_s >= self.due_s:
             self._sent_s, self.due_s = now.at_s, now.at_s + TOMBSTONE_RETRY_S
             self._requests += 1

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.followed_partition import FollowedPartition
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
 from koff.monitor.saved import Origin, Saved, StateFile
-from koff.tracker import State, Tracker
+from koff.tracker import State
 from koff.tracker.saved_ends import save_ends
 
 if TYPE_CHECKING:
-    from koff.monitor.means import Means
     from koff.monitor.state import StateDir
 
 TIMEOUT_S = 120.0
@@ -45,7 +45,6 @@ class WriteRequest(Request):
     thread = "disk"
 
     def carry_out(self, means: Means) -> Result:
-        """Writes. Raises `KoffError`."""
         self.write(means.state_dir)
         return Done(self.id, is_emptied=means.state_dir.take_emptied())
 
@@ -59,21 +58,10 @@ class Save(WriteRequest):
     """Write the state of a partition of the offsets topic."""
 
     origin: Origin
-    partition: int
-    position: int
-    leader_epoch: int
-    stamp: Moment
-    state: State
+    saved: Saved
 
     def write(self, state_dir: StateDir) -> None:
-        state_dir.save(
-            self.origin,
-            self.partition,
-            self.state,
-            position=self.position,
-            stamp=self.stamp,
-            leader_epoch=self.leader_epoch,
-        )
+        state_dir.save(self.origin, self.saved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +109,13 @@ class Savings:
     def __init__(
         self,
         now: Moment,
-        tracker: Tracker,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
+        shared: Shared,
         *,
         saves: bool,
         read_log: Callable[[], FollowedLog],
         read_verdicts: Callable[[], State | None],
     ) -> None:
-        """`steady_ms` gives a time by the clock of the tracker's end offsets."""
-        self._tracker, self._outbox, self._steady_ms = tracker, outbox, steady_ms
+        self._tracker, self._outbox, self._steady_ms = shared
         self._saves, self._read_log, self._read_verdicts = saves, read_log, read_verdicts
         self._due_s = now.at_s + INTERVAL_S
         self._ends_due_s = now.at_s + INTERVAL_S
@@ -205,7 +190,8 @@ class Savings:
             state = tracker.save_partition(number)
             if state is None:
                 continue
-            request = Save(next_id(), self._origin, number, part.position, part.leader_epoch, stamp, state)
+            saved = Saved(number, part.position, part.leader_epoch, stamp, state)
+            request = Save(next_id(), self._origin, saved)
             self._in_flight[request.id] = number, version, part.position
             yield request
         if index:

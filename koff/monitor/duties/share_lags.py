@@ -1,21 +1,17 @@
 """The lags of share groups from their coordinators, while `__share_group_state` may not be read."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from koff.monitor.duties.groups import FETCH_S, PATIENCE_S
 from koff.monitor.followed_log import FollowedLog
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
-from koff.tracker import ShareLag, Tracker
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
+from koff.tracker import ShareLag
 
 TIMEOUT_S = 30.0
 _NO_LAG = "the coordinator returned no lag, as brokers before Kafka 4.2 do"
@@ -38,7 +34,6 @@ class ShareLagsFetched(Result):
 
     @property
     def failure(self) -> str:
-        """The error."""
         return self.why
 
 
@@ -54,7 +49,6 @@ class FetchShareLags(Request):
     partition_count: int
 
     def carry_out(self, means: Means) -> None:
-        """Fetches the lags from each coordinator."""
         parts = means.leaders.split_by_coordinator(self.partitions, self.partition_count)
         means.fetch_parts([[part] for part in parts], partial(self._fetch, means), self._fail)
 
@@ -102,19 +96,10 @@ class ShareLags:
     The list of topics may lack the topic because koff may not DESCRIBE it. So that counts as denied, too.
     """
 
-    def __init__(
-        self,
-        share: FollowedLog,
-        offsets: FollowedLog,
-        tracker: Tracker,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
-        *,
-        may_ask: bool,
-    ) -> None:
-        """`may_ask`: coordinators may be the source. `steady_ms` gives a time by the tracker's clock."""
-        self._share, self._offsets, self._tracker, self._outbox = share, offsets, tracker, outbox
-        self._may_ask, self._steady_ms = may_ask, steady_ms
+    def __init__(self, share: FollowedLog, offsets: FollowedLog, shared: Shared, *, may_ask: bool) -> None:
+        """`may_ask`: coordinators may be the source."""
+        self._tracker, self._outbox, self._steady_ms = shared
+        self._share, self._offsets, self._may_ask = share, offsets, may_ask
         self._is_source = self._was_requested = False
         self._responses: dict[int, _Response] = {}  # the newest, by partition of the offsets topic
 
@@ -170,7 +155,6 @@ class ShareLags:
         return not is_due and not self._outbox.has(FetchShareLags)
 
     def receive(self, given: ShareLagsFetched, pending: Pending[FetchShareLags], now: Moment) -> None:
-        """Takes the response of a coordinator."""
         if self._is_source:  # else the log is the source again
             requested_ms = self._steady_ms(pending.requested)
             self._tracker.shares.describe(given.lags, given.partial, requested_ms=requested_ms)

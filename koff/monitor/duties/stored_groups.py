@@ -1,18 +1,13 @@
 """Groups that keep their offsets in ZooKeeper, as Kafka's first consumers do: what the core knows of them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Pending, Shared
 from koff.monitor.requests import Request, Result
-from koff.tracker import Group, Tracker
-
-if TYPE_CHECKING:
-    from koff.monitor.means import Means
+from koff.tracker import Group
 
 SHARD = -1
 """Where the tracker keeps these groups: no partition of the offsets topic has that number."""
@@ -43,7 +38,6 @@ class FetchStoredGroups(Request):
     thread = "zookeeper"
 
     def carry_out(self, means: Means) -> Result:
-        """Fetches the groups. Raises `ConnectError`."""
         return StoredGroupsFetched(self.id, *means.zookeeper.fetch_groups())
 
 
@@ -53,23 +47,15 @@ class StoredGroups:
     `current` is when the newest response was requested; None before the first.
     """
 
-    def __init__(
-        self,
-        interval_s: float | None,
-        tracker: Tracker,
-        outbox: Outbox,
-        steady_ms: Callable[[Moment], int],
-        *,
-        limit_s: float = 25.0,
-    ) -> None:
-        """A response is current for `limit_s`. `steady_ms` gives a time by the tracker's clock."""
+    def __init__(self, interval_s: float | None, shared: Shared, *, limit_s: float) -> None:
+        """A response is current for `limit_s`."""
         self.current: Moment | None = None
         self.refused: Mapping[str, str] = {}
         """The groups that are left out, with the path of a node that may not be read."""
         self._is_failing = False
         self.due_s = float("inf") if interval_s is None else float("-inf")
         self._interval_s, self._limit_s = interval_s, limit_s
-        self._tracker, self._outbox, self._steady_ms = tracker, outbox, steady_ms
+        self._tracker, self._outbox, self._steady_ms = shared
         self._offsets: dict[tuple[str, str, int], tuple[int, int]] = {}
 
     @property
@@ -78,7 +64,6 @@ class StoredGroups:
         return self._interval_s is None or self.current is not None
 
     def request(self, now: Moment) -> None:
-        """Sends the request if it is due."""
         if now.at_s >= self.due_s and not self._outbox.has(FetchStoredGroups):
             self._outbox.send(FetchStoredGroups(self._outbox.next_id()), self, now, TIMEOUT_S)
             self.due_s = float("inf")
@@ -120,7 +105,6 @@ class StoredGroups:
                 self._outbox.note(now, "all groups of ZooKeeper may be read")
 
     def give_up(self, pending: Pending[FetchStoredGroups], why: str, now: Moment) -> None:
-        """ZooKeeper did not respond."""
         if not self._is_failing:
             self._is_failing = True
             self._outbox.note(now, "ZooKeeper lost", warn=True, why=why)

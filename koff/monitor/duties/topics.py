@@ -9,12 +9,11 @@ A topic that koff may not DESCRIBE any more is missing in the list too. Brokers 
 name. Such a topic stays what it was, and is `denied`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.outbox import Outbox, Pending
 from koff.monitor.requests import Request, Result, Topic, TopicPartition
@@ -25,7 +24,6 @@ from koff.view.cluster_view import ClusterFacts, TopicFacts
 
 if TYPE_CHECKING:
     from koff.client.metadata import Metadata
-    from koff.monitor.means import Means
 
 TIMEOUT_S = 10.0
 RETRY_S = 1.0
@@ -49,7 +47,7 @@ class TopicsFetched(Result):
     may not describe."""
     cluster_id: str = ""
 
-    def hide_misplaced_groups(self) -> TopicsFetched:
+    def hide_misplaced_groups(self) -> "TopicsFetched":
         """Without the offsets topic, if the cluster has groups in other partitions of it than Kafka has.
 
         The coordinators are then asked about all groups at once, and no partition is taken for a group's.
@@ -93,7 +91,7 @@ class FetchTopics(Request):
         return TopicsFetched(self.id, topics, facts, metadata.cluster_id)
 
 
-def _gather_facts(metadata: Metadata) -> dict[str, TopicFacts]:
+def _gather_facts(metadata: "Metadata") -> dict[str, TopicFacts]:
     return {
         name: TopicFacts(
             len(partitions),
@@ -145,14 +143,12 @@ class TopicLists:
         self._due_s = min(self._due_s, at_s)
 
     def request(self, now: Moment) -> None:
-        """Sends the request if it is due."""
         if now.at_s >= self.due_s:
             self.sent_s, self._due_s = now.at_s, now.at_s + self._interval_s
             request = FetchTopics(self._outbox.next_id(), self._find_wanted())
             self._outbox.send(request, self, now, TIMEOUT_S)
 
     def receive(self, given: TopicsFetched, pending: Pending[FetchTopics], now: Moment) -> None:
-        """Takes a list."""
         if self._may_hide:
             given = given.hide_misplaced_groups()
         self._listed, self._listed_s = given.facts, pending.requested.at_s
@@ -160,7 +156,6 @@ class TopicLists:
         self._due_s = now.at_s + self._on_listed(given, pending.requested, now)
 
     def give_up(self, pending: Pending[FetchTopics], why: str, now: Moment) -> None:
-        """The list is requested again soon."""
         self.hurry(now.at_s + RETRY_S)
 
     def show(self, names: ShownNames) -> None:

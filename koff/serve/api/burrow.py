@@ -11,8 +11,6 @@ What differs, because koff serves no number that it does not know:
 - The offsets of a topic are all or none: their places are the partitions.
 """
 
-from __future__ import annotations
-
 import socket
 from collections import defaultdict
 from collections.abc import Callable
@@ -79,7 +77,6 @@ class Burrow:
         return BurrowResponse(status, {"error": False, "message": message, **content, "request": about})
 
     def build_error(self, message: str, segments: list[str]) -> Object:
-        """An error."""
         return {"error": True, "message": message, "request": self._build_request(segments)}
 
     def _build_request(self, segments: list[str]) -> Object:
@@ -87,7 +84,6 @@ class Burrow:
 
 
 def _find_content(segments: list[str]) -> Callable[[Views], Found] | None:
-    """What finds the content for this path."""
     match segments:
         case ["v3", "kafka"]:
             return _list_clusters

@@ -1,12 +1,11 @@
-"""The JSON objects of clusters and topics."""
+"""The JSON objects of clusters and topics, and of what nobody uses (`koff unused` prints the same)."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from koff.lag import WITHHELD, Reason
+from koff.serve.api.commands import write_delete
 from koff.serve.api.group_objects import REASONS
 from koff.serve.api.shapes import (
     BOOLEAN,
@@ -22,6 +21,7 @@ from koff.serve.api.shapes import (
 )
 from koff.tracker import PartitionLag, Snapshot
 from koff.view.cluster_view import ClusterView, TopicFacts
+from koff.view.unused import KINDS, Unused
 
 _OFFSET = nullable(COUNT)
 
@@ -132,12 +132,7 @@ READER: JsonObject[ReaderTotal] = JsonObject(
     JsonField(
         "unknown", COUNT, "Partitions without a known lag.", lambda r: sum(row.lag is None for row in r.rows)
     ),
-    JsonField(
-        "reasons",
-        list_of(one_of(REASONS)),
-        "The reasons of these partitions.",
-        lambda r: list(r.reasons.names),
-    ),
+    JsonField("reasons", list_of(one_of(REASONS)), "The reasons of these partitions.", "reasons.names"),
 )
 
 
@@ -145,7 +140,7 @@ CLUSTER: JsonObject[ClusterView] = JsonObject(
     JsonField("cluster", nullable(STRING), "The name. Null: koff has not reached it yet."),
     JsonField("ready", BOOLEAN, "Whether the numbers may be trusted.", "readiness.ready"),
     JsonField("readiness", STRING, '"ready", or why not.', "readiness.text"),
-    JsonField("labels", map_of(STRING), "The labels of its series.", lambda v: dict(v.labels)),
+    JsonField("labels", map_of(STRING), "The labels of its series."),
     JsonField("source", one_of(("log", "coordinators")), "Where commits come from.", "stats.source"),
     JsonField(
         "unready_since_ms",
@@ -171,7 +166,7 @@ CLUSTER: JsonObject[ClusterView] = JsonObject(
         "How many of these are not served. Null: not known.",
         lambda v: v.stats.withheld if v.knows_groups else None,
     ),
-    JsonField("missing", list_of(STRING), "What may be missing, and why.", lambda v: list(v.stats.missing)),
+    JsonField("missing", list_of(STRING), "What may be missing, and why.", "stats.missing"),
     JsonField("brokers", nullable(COUNT), "Null: not known at present.", "facts.brokers"),
     JsonField(
         "topics",
@@ -191,19 +186,10 @@ CLUSTER: JsonObject[ClusterView] = JsonObject(
     JsonField("partitions", COUNT, "Of internal topics that koff follows.", "stats.internal_partitions"),
     JsonField("partitions_not_current", COUNT, "How many of these are not current.", "stats.not_current"),
     JsonField("undecodable", COUNT, "Records that could not be decoded.", "stats.undecodable"),
-    JsonField(
-        "skipped", map_of(COUNT), "Inputs that could not be used, by kind.", lambda v: dict(v.stats.skipped)
-    ),
-    JsonField("records", map_of(COUNT), "Records read, by type.", lambda v: dict(v.stats.records)),
-    JsonField(
-        "requests", map_of(COUNT), "Requests sent to the cluster, by kind.", lambda v: dict(v.stats.requests)
-    ),
-    JsonField(
-        "input_ages_s",
-        map_of(NUMBER),
-        "The age of the oldest input, by kind.",
-        lambda v: dict(v.stats.input_ages_s),
-    ),
+    JsonField("skipped", map_of(COUNT), "Inputs that could not be used, by kind.", "stats.skipped"),
+    JsonField("records", map_of(COUNT), "Records read, by type.", "stats.records"),
+    JsonField("requests", map_of(COUNT), "Requests sent to the cluster, by kind.", "stats.requests"),
+    JsonField("input_ages_s", map_of(NUMBER), "The age of the oldest input, by kind.", "stats.input_ages_s"),
 )
 
 
@@ -224,3 +210,18 @@ def list_topic_partitions(snapshot: Snapshot, topic: str) -> list[PartitionOffse
             )
         )
     return sorted(found)
+
+
+_UNUSED: JsonObject[Unused] = JsonObject(
+    JsonField("kind", one_of(KINDS), "What it is."),
+    JsonField("name", STRING, "The group, or the topic."),
+    JsonField("text", STRING, "Why koff says so."),
+    JsonField("loses", STRING, "What deleting it would lose."),
+    JsonField("command", nullable(STRING), "Deletes it. Null: deleting is not the cure."),
+)
+UNUSED = _UNUSED.schema
+
+
+def build_unused(unused: Unused, brokers: str) -> dict[str, Any]:
+    """A group or a topic that nobody uses. `brokers` are their addresses for the command, quoted."""
+    return _UNUSED.build(unused, command=write_delete(unused, brokers))

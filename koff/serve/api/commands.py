@@ -1,7 +1,5 @@
 """The commands of Kafka's own tools that help with a group, or delete what nobody uses."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -38,7 +36,6 @@ def _list_commands(group: Json, server: str) -> Iterator[str]:
 
 
 def _list_cures(cause: Json, kind: str, server: str, tool: str, rows: Sequence[Json]) -> Iterator[str]:
-    """The commands that help with a cause."""
     topic, partition = quote_word(cause["topic"]), cause["partition"]
     reset = f"{tool} --reset-offsets --dry-run --topic {topic}:{partition}"
     can_reset = kind not in _DESCRIBE

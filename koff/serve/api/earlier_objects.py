@@ -1,8 +1,6 @@
 """The JSON objects of what is kept of a group for longer than an hour: other days, and its error budget."""
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 from koff.serve.api.group_columns import list_known
 from koff.serve.api.shapes import (
@@ -15,6 +13,7 @@ from koff.serve.api.shapes import (
     list_of,
     nullable,
     object_of,
+    told,
 )
 from koff.view.earlier import DAYS_BEFORE, TARGET, Archive, Earlier, LateShare, find_left
 from koff.view.lag_history import Course
@@ -23,22 +22,10 @@ _DAY_S = 86_400
 _VALUES = list_of(nullable(NUMBER))
 
 
-class EarlierDay(NamedTuple):
-    """The same hour, so many days before."""
-
-    days: int
-    earlier: Earlier
-
-
-EARLIER: JsonObject[EarlierDay] = JsonObject(
+EARLIER: JsonObject[Earlier] = JsonObject(
     JsonField("days", COUNT, "How many days before."),
-    JsonField("lag", _VALUES, "In the steps of `last_hour`.", lambda each: list_known(each.earlier.lag)),
-    JsonField(
-        "time_lag_s",
-        _VALUES,
-        "In the steps of `last_hour`.",
-        lambda each: list_known(each.earlier.time_lag_s),
-    ),
+    JsonField("lag", _VALUES, "In the steps of `last_hour`.", lambda e: list_known(e.lag)),
+    JsonField("time_lag_s", _VALUES, "In the steps of `last_hour`.", lambda e: list_known(e.time_lag_s)),
 )
 _WINDOW: JsonObject[LateShare] = JsonObject(
     JsonField("window_s", COUNT, "The last so many seconds."),
@@ -48,8 +35,8 @@ _WINDOW: JsonObject[LateShare] = JsonObject(
 )
 BUDGET: Schema = object_of(
     {
-        "target": {**SHARE, "description": "The objective is to be kept for this share of 30 days."},
-        "left": {**nullable(NUMBER), "description": "The share of the budget that is left; below 0: missed."},
+        "target": told(SHARE, "The objective is to be kept for this share of 30 days."),
+        "left": told(nullable(NUMBER), "The share of the budget that is left; below 0: missed."),
         "windows": list_of(_WINDOW.schema),
     }
 )
@@ -60,7 +47,7 @@ def build_earlier(archive: Archive | None, group: str, course: Course | None) ->
     if archive is None or course is None:
         return []
     found = [(days, archive.find_earlier(group, course.end_ms, days * _DAY_S)) for days in DAYS_BEFORE]
-    return [EARLIER.build(EarlierDay(days, earlier)) for days, earlier in found if earlier is not None]
+    return [EARLIER.build(earlier, days=days) for days, earlier in found if earlier is not None]
 
 
 def build_budget(archive: Archive | None, group: str, now_ms: int | None) -> dict[str, Any] | None:

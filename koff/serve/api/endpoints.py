@@ -1,13 +1,11 @@
 """The endpoints of the API: one table for requests, for OpenAPI and for the page at /api."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from koff.serve.api import queries
-from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC
+from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, UNUSED
 from koff.serve.api.earlier_objects import BUDGET, EARLIER
 from koff.serve.api.group_columns import MOST_LABELS
 from koff.serve.api.group_objects import (
@@ -24,8 +22,7 @@ from koff.serve.api.group_objects import (
 from koff.serve.api.incident_objects import INCIDENT
 from koff.serve.api.parameters import Parameter, Query, any_text, choice, label, regex, whole_number
 from koff.serve.api.scale_objects import SCALE
-from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of
-from koff.serve.api.unused_objects import UNUSED
+from koff.serve.api.shapes import BOOLEAN, COUNT, NUMBER, STRING, Schema, list_of, nullable, object_of, told
 from koff.view.cluster_view import Views
 from koff.view.lag_history import Course
 
@@ -48,12 +45,10 @@ class ApiEndpoint:
 
     @property
     def segments(self) -> list[str]:
-        """The parts of the path."""
         return self.path.split("/")[1:]
 
     @property
     def names(self) -> list[str]:
-        """The names in the path."""
         return [part[1:-1] for part in self.segments if part.startswith("{")]
 
     @property
@@ -63,7 +58,6 @@ class ApiEndpoint:
 
     @property
     def operation_id(self) -> str:
-        """The name of the endpoint in OpenAPI."""
         return f"{self.respond.__name__}_by_query" if self.required else self.respond.__name__
 
     @property
@@ -108,44 +102,35 @@ _GROUPS = (
     *_PAGE,
 )
 _LIST = {
-    "total": {**COUNT, "description": "How many match, on all pages."},
-    "next_offset": {
-        **nullable(COUNT),
-        "description": "`offset` of the next page. Null: this is the last one.",
-    },
+    "total": told(COUNT, "How many match, on all pages."),
+    "next_offset": told(nullable(COUNT), "`offset` of the next page. Null: this is the last one."),
 }
-_UNKNOWN = {
-    **COUNT,
-    "description": "How many groups `min_lag` has left out because their lag is not known.",
-}
-_COUNTS = {
-    "description": "How many groups of each cluster match all filters but cluster, status and withheld: by "
+_COUNTS = told(
+    list_of(object_of({"cluster": STRING, **dict.fromkeys((*STATUSES, "withheld"), nullable(COUNT))})),
+    "How many groups of each cluster match all filters but cluster, status and withheld: by "
     "status, and with a lag that is withheld. Null: koff does not know the groups of the cluster.",
-    **list_of(object_of({"cluster": STRING, **dict.fromkeys((*STATUSES, "withheld"), nullable(COUNT))})),
-}
+)
 _GROUP_LIST = object_of(
     {
         **_LIST,
-        "unknown": _UNKNOWN,
+        "unknown": told(COUNT, "How many groups `min_lag` has left out because their lag is not known."),
         "counts": _COUNTS,
-        "labels": {
-            "description": f"The labels of all groups, as `label` takes them: {MOST_LABELS} at most.",
-            **list_of(STRING),
-        },
-        "groups": list_of(CLUSTER_GROUP.schema),
+        "labels": told(
+            list_of(STRING), f"The labels of all groups, as `label` takes them: {MOST_LABELS} at most."
+        ),
+        "groups": list_of(CLUSTER_GROUP),
     }
 )
-_LAST_HOUR = nullable(
+_COURSE = object_of(
     {
-        "description": "The lags and the rates (records a second) of the last hour. Null: nothing is kept.",
-        **object_of(
-            {
-                "step_s": {**COUNT, "description": "The time between two values."},
-                "end_ms": {**COUNT, "description": "When the newest was taken, since 1970."},
-                **{name: list_of(nullable(NUMBER)) for name in Course._fields if name != "end_ms"},
-            }
-        ),
+        "step_s": told(COUNT, "The time between two values."),
+        "end_ms": told(COUNT, "When the newest was taken, since 1970."),
+        **{name: list_of(nullable(NUMBER)) for name in Course._fields if name != "end_ms"},
     }
+)
+_LAST_HOUR = told(
+    nullable(_COURSE),
+    "The lags and the rates (records a second) of the last hour. Null: nothing is kept.",
 )
 
 
@@ -168,7 +153,7 @@ _BY_PATH = (
             {
                 "ready": BOOLEAN,
                 "readiness": STRING,
-                "memory_bytes": {**nullable(COUNT), "description": "The resident memory of koff."},
+                "memory_bytes": told(nullable(COUNT), "The resident memory of koff."),
                 "clusters": list_of(CLUSTER.schema),
             }
         ),
@@ -218,24 +203,20 @@ _BY_PATH = (
                 "group": object_of({**GROUP.schema["properties"], **DETAILS.schema["properties"]}),
                 "last_hour": _LAST_HOUR,
                 "last_known": LAST_KNOWN,
-                "earlier": {
-                    "description": "The same hour a day and a week before, as far as koff has kept it.",
-                    **list_of(EARLIER.schema),
-                },
-                "budget": {
-                    "description": "How long it missed its objective. Null: it has none, or nothing is kept.",
-                    **nullable(BUDGET),
-                },
-                "members": {"description": "Null: not current.", **nullable(list_of(MEMBER.schema))},
+                "earlier": told(
+                    list_of(EARLIER.schema),
+                    "The same hour a day and a week before, as far as koff has kept it.",
+                ),
+                "budget": told(
+                    nullable(BUDGET),
+                    "How long it missed its objective. Null: it has none, or nothing is kept.",
+                ),
+                "members": told(nullable(list_of(MEMBER.schema)), "Null: not current."),
                 "partitions": list_of(ROW.schema),
-                "runbook_url": {
-                    "description": "By `owners`, or `runbook`.",
-                    **nullable(STRING),
-                },
-                "commands": {
-                    "description": "Commands of Kafka's tools that help. They change nothing.",
-                    **list_of(STRING),
-                },
+                "runbook_url": told(nullable(STRING), "By `owners`, or `runbook`."),
+                "commands": told(
+                    list_of(STRING), "Commands of Kafka's tools that help. They change nothing."
+                ),
             }
         ),
     ),
@@ -243,7 +224,7 @@ _BY_PATH = (
         f"{ROOT}/clusters/{{cluster}}/unused",
         "The groups of a cluster that nobody uses. `koff unused` checks topics, too.",
         queries.list_unused,
-        object_of({**_LIST, "cluster": STRING, "unused": list_of(UNUSED.schema)}),
+        object_of({**_LIST, "cluster": STRING, "unused": list_of(UNUSED)}),
         (
             whole_number("idle_s", "A group is idle after so many seconds.", 0, 10**9, default=3 * 86_400),
             whole_number("topics_above", "Name groups that read more topics.", 0, 10**9, default=50),

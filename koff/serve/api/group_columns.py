@@ -1,18 +1,16 @@
 """The groups of some clusters as columns, to filter and sort them. Objects are built for one page only."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
-from koff.serve.api.group_objects import TREND_POINTS, ClusterTotal, ExplainedTotal
+from koff.serve.api.group_objects import TREND_POINTS, build_group
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
 from koff.tracker import Group, GroupTotal, ShardSnapshot, Snapshot
@@ -21,8 +19,8 @@ from koff.view.cause_texts import Finding, describe_causes
 from koff.view.causes import find_shard_causes
 from koff.view.cluster_view import ClusterView
 from koff.view.group_sums import Column, find_longest_time_lags, sum_lags
-from koff.view.lag_history import find_last_known, shorten
-from koff.view.severity import CALM, WORST_FIRST
+from koff.view.lag_history import Course, find_last_known, shorten
+from koff.view.verdicts import CALM, WORST_FIRST
 
 Mask = NDArray[np.bool_]
 MOST_LABELS = 1000
@@ -37,7 +35,6 @@ class GroupPlace(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the group."""
         return self.view.snapshot.shards[self.shard].groups[self.number].name
 
 
@@ -52,7 +49,7 @@ class GroupPage(NamedTuple):
     `labels` are those of all groups.
     """
 
-    groups: list[ClusterTotal]
+    groups: list[dict[str, Any]]
     total: int
     unknown: int
     counts: dict[str, Counts]
@@ -72,7 +69,6 @@ class GroupColumns:
         self._firsts = np.cumsum([0, *sizes])
 
     def find_page(self, query: Query) -> GroupPage:
-        """The groups that the query asks for."""
         mask, chosen, unknown = self._filter(query), self._choose(query), 0
         if (lowest := query["min_lag"]) is not None:
             unknown = int(np.count_nonzero(mask & chosen & np.isnan(self._lags)))
@@ -80,7 +76,7 @@ class GroupColumns:
         order = self._sort(np.flatnonzero(mask & chosen), query)
         first = query["offset"]
         places = [self._locate(number) for number in order[first : first + query["limit"]].tolist()]
-        return GroupPage(build_totals(places), len(order), unknown, self._count(mask), self._list_labels())
+        return GroupPage(build_groups(places), len(order), unknown, self._count(mask), self._list_labels())
 
     def _list_labels(self) -> list[str]:
         pairs = {f"{name}={value}" for labels in self._labels if labels for name, value in labels.items()}
@@ -110,7 +106,6 @@ class GroupColumns:
         return mask
 
     def _are_of(self, cluster: str | None) -> Mask:
-        """A mask of the groups of this cluster."""
         of_shards = [np.full(len(shard.groups), view.cluster == cluster) for view, _, shard in self._shards]
         return self._join(of_shards) > 0
 
@@ -209,8 +204,8 @@ def select_places(places: Sequence[GroupPlace], partitions: Mask | None = None) 
     return select_groups(places[0].view.snapshot, chosen, partitions)
 
 
-def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
-    """The totals of these groups, in this order."""
+def build_groups(places: Sequence[GroupPlace]) -> list[dict[str, Any]]:
+    """The objects of these groups, in this order, each with its cluster."""
     by_view: dict[int, list[GroupPlace]] = defaultdict(list)
     for place in places:
         by_view[id(place.view)].append(place)
@@ -220,20 +215,26 @@ def build_totals(places: Sequence[GroupPlace]) -> list[ClusterTotal]:
         for total in select_places(chosen).totals()
     }
     return [
-        ClusterTotal(
-            place.view.cluster or "",
-            explain_total(place, totals[id(place.view), place.name]),
-            [] if course is None else list_known(shorten(course.lag, TREND_POINTS)),
-            find_last_known(course) if totals[id(place.view), place.name].lag is None else None,
-        )
+        {
+            "cluster": place.view.cluster or "",
+            **build_place(place, totals[id(place.view), place.name]),
+            "trend": [] if course is None else list_known(shorten(course.lag, TREND_POINTS)),
+            "last_known": build_last_known(course, totals[id(place.view), place.name]),
+        }
         for place in places
         for course in [place.view.activity.history.find(place.name)]
     ]
 
 
-def explain_total(place: GroupPlace, total: GroupTotal) -> ExplainedTotal:
-    """The total of a group, with its owner and why it lags."""
-    return ExplainedTotal(total, find_group_causes(place), place.view.owners.find(place.name))
+def build_place(place: GroupPlace, total: GroupTotal) -> dict[str, Any]:
+    """The object of a group that is there."""
+    return build_group(total, find_group_causes(place), place.view.owners.find(place.name))
+
+
+def build_last_known(course: Course | None, total: GroupTotal) -> dict[str, Any] | None:
+    """The newest lag of the last hour, if the lag is not known now."""
+    found = find_last_known(course) if total.lag is None else None
+    return found._asdict() if found else None
 
 
 def list_known(values: Column) -> list[float | None]:

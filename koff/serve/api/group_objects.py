@@ -1,9 +1,7 @@
 """The JSON objects of groups, members and rows. `koff lag` uses the same names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from koff.lag import Reason
 from koff.lag.late_causes import Cause
@@ -21,11 +19,11 @@ from koff.serve.api.shapes import (
     nullable,
     object_of,
     one_of,
+    told,
 )
 from koff.tracker import Group, GroupTotal, Member, PartitionLag, Snapshot
 from koff.tracker.groups.views import Assignment
 from koff.view.cause_texts import ADVICE, Finding
-from koff.view.lag_history import LastKnown
 from koff.view.owners import Owner
 from koff.view.sentences import describe_verdict
 
@@ -40,64 +38,26 @@ _RATE = nullable(NUMBER)
 _FLAG = nullable(BOOLEAN)
 
 
-class ExplainedTotal(NamedTuple):
-    """The totals of a group, why it lags, and who owns it."""
+CAUSE: JsonObject[Finding] = JsonObject(
+    JsonField("cause", one_of(CAUSES), "The name.", "cause.label"),
+    JsonField("text", STRING, "A sentence, with the numbers that show the cause."),
+    JsonField("advice", STRING, "What helps.", lambda f: ADVICE[f.cause]),
+    JsonField("offsets", COUNT, "The offsets of the lag that it explains."),
+    JsonField("share", SHARE, "The same as a share of the group's lag."),
+    JsonField("partitions", COUNT, "In how many partitions."),
+    JsonField("topic", STRING, "Where it explains most."),
+    JsonField("partition", COUNT, "Where it explains most."),
+    JsonField("member_id", nullable(STRING), "The member with that partition.", "member?.id"),
+    JsonField("client_id", nullable(STRING), "Of the member.", "member?.client_id"),
+    JsonField("client_host", nullable(STRING), "Of the member.", "member?.client_host"),
+)
 
-    total: GroupTotal
-    causes: list[Finding] | None
-    owner: Owner | None
+OWNER: JsonObject[Owner] = JsonObject(
+    JsonField("team", STRING, "The team."),
+    JsonField("contact", nullable(STRING), "How to reach it."),
+)
 
-
-class ClusterTotal(NamedTuple):
-    """The totals of a group, its cluster, the course of its lag, and the newest lag in it."""
-
-    cluster: str
-    total: ExplainedTotal
-    trend: list[float | None]
-    last_known: LastKnown | None = None
-
-
-class Row(NamedTuple):
-    """A row, with the log start offset of its partition."""
-
-    row: PartitionLag
-    start: int | None
-
-    @property
-    def retention_margin(self) -> int | None:
-        """How far the log start may advance until records are lost; None without a lag above 0."""
-        if self.start is None or self.row.committed is None or not self.row.published_lag:
-            return None
-        return max(self.row.committed - self.start, 0)
-
-
-class GroupDetails(NamedTuple):
-    """A group, with what is known of the shard that it is in."""
-
-    group: Group
-    current: bool
-    coordinator: int | None
-    held_back: bool
-
-
-class AssignedTopic(NamedTuple):
-    """Partitions of a topic in an assignment. The name or the id of the topic may be unknown."""
-
-    topic: str | None
-    topic_id: str | None
-    partitions: tuple[int, ...]
-
-
-class NamedMember(NamedTuple):
-    """A member, with the names of the topics in its assignment."""
-
-    member: Member
-    assigned: list[AssignedTopic]
-    revoking: list[AssignedTopic]
-    awaited: list[AssignedTopic]
-
-
-_TOTAL: JsonObject[GroupTotal] = JsonObject(
+GROUP: JsonObject[GroupTotal] = JsonObject(
     JsonField("group", STRING, "The name.", "group.name"),
     JsonField("type", nullable(one_of(GROUP_TYPES)), "Null: not current.", lambda t: t.group.type or None),
     JsonField("state", nullable(STRING), "As Kafka names it. Null: not current."),
@@ -126,171 +86,137 @@ _TOTAL: JsonObject[GroupTotal] = JsonObject(
     JsonField("consume_per_s", _RATE, "Offsets per second.", "pace.consume_per_s"),
     JsonField("catch_up_s", _RATE, "When it will have caught up.", "pace.catch_up_s"),
     JsonField("never_catches_up", _FLAG, "At these rates, it never does.", "pace.never"),
-)
-
-CAUSE: JsonObject[Finding] = JsonObject(
-    JsonField("cause", one_of(CAUSES), "The name.", "cause.label"),
-    JsonField("text", STRING, "A sentence, with the numbers that show the cause."),
-    JsonField("advice", STRING, "What helps.", lambda f: ADVICE[f.cause]),
-    JsonField("offsets", COUNT, "The offsets of the lag that it explains."),
-    JsonField("share", SHARE, "The same as a share of the group's lag."),
-    JsonField("partitions", COUNT, "In how many partitions."),
-    JsonField("topic", STRING, "Where it explains most."),
-    JsonField("partition", COUNT, "Where it explains most."),
-    JsonField("member_id", nullable(STRING), "The member with that partition.", "member?.id"),
-    JsonField("client_id", nullable(STRING), "Of the member.", "member?.client_id"),
-    JsonField("client_host", nullable(STRING), "Of the member.", "member?.client_host"),
-)
-
-OWNER: JsonObject[Owner] = JsonObject(
-    JsonField("team", STRING, "The team."),
-    JsonField("contact", nullable(STRING), "How to reach it."),
-)
-
-GROUP: JsonObject[ExplainedTotal] = JsonObject(
-    *_TOTAL.lift("total"),
-    JsonField(
-        "sentence",
-        STRING,
-        "What is wrong, since when, and how much waits.",
-        lambda t: describe_verdict(t.total, t.causes),
-    ),
+    JsonField("sentence", STRING, "What is wrong, since when, and how much waits."),
     JsonField(
         "causes",
         nullable(list_of(CAUSE.schema)),
         "Why it lags, the cause that explains most first. Null: its lag is withheld.",
-        lambda t: None if t.causes is None else [CAUSE.build(cause) for cause in t.causes],
     ),
     JsonField(
         "owner",
         nullable(OWNER.schema),
         "Who owns it, by `owners` of koff.yaml: `team`, and `contact` or null. Null: nobody.",
-        lambda t: OWNER.build(t.owner) if t.owner else None,
     ),
 )
+
+
+def build_group(total: GroupTotal, causes: list[Finding] | None, owner: Owner | None) -> dict[str, Any]:
+    """The object of a group, with the causes of its lag (None: withheld)."""
+    return GROUP.build(
+        total,
+        sentence=describe_verdict(total, causes),
+        causes=None if causes is None else [CAUSE.build(cause) for cause in causes],
+        owner=OWNER.build(owner) if owner else None,
+    )
+
 
 LAST_KNOWN = nullable(
     object_of(
         {
             "lag": NUMBER,
             "time_lag_s": _RATE,
-            "age_s": {**COUNT, "description": "Its age: 15 s less, or not as much."},
+            "age_s": told(COUNT, "Its age: 15 s less, or not as much."),
         }
     )
 )
 
-CLUSTER_GROUP: JsonObject[ClusterTotal] = JsonObject(
-    JsonField("cluster", STRING, "The cluster."),
-    *GROUP.lift("total"),
-    JsonField(
-        "trend",
-        list_of(nullable(NUMBER)),
-        "The largest lag of each two minutes of the last hour. Empty: nothing is kept.",
-    ),
-    JsonField(
-        "last_known",
-        LAST_KNOWN,
-        "If `lag` is null: the newest lag of the last hour. Null: none is known.",
-        lambda t: t.last_known._asdict() if t.last_known else None,
-    ),
+CLUSTER_GROUP = object_of(
+    {
+        "cluster": told(STRING, "The cluster."),
+        **GROUP.schema["properties"],
+        "trend": told(
+            list_of(nullable(NUMBER)),
+            "The largest lag of each two minutes of the last hour. Empty: nothing is kept.",
+        ),
+        "last_known": told(
+            LAST_KNOWN, "If `lag` is null: the newest lag of the last hour. Null: none is known."
+        ),
+    }
 )
 
-DETAILS: JsonObject[GroupDetails] = JsonObject(
+DETAILS: JsonObject[GroupTotal] = JsonObject(
     JsonField(
-        "protocol_type", nullable(STRING), "Of a classic group.", lambda d: _text(d, d.group.protocol_type)
+        "protocol_type", nullable(STRING), "Of a classic group.", lambda t: _text(t, t.group.protocol_type)
     ),
-    JsonField("protocol", nullable(STRING), "The assignor.", lambda d: _text(d, d.group.protocol)),
+    JsonField("protocol", nullable(STRING), "The assignor.", lambda t: _text(t, t.group.protocol)),
     JsonField(
         "epoch",
         nullable(COUNT),
         "The group epoch; the generation of a classic group.",
-        lambda d: d.group.epoch if d.current and d.group.epoch >= 0 else None,
+        lambda t: t.group.epoch if t.current and t.group.epoch >= 0 else None,
     ),
     JsonField("coordinator", nullable(COUNT), "The id of the broker."),
-    JsonField(
-        "commits_held_back", BOOLEAN, "An open transaction may hold back commits of this group.", "held_back"
-    ),
+    JsonField("commits_held_back", BOOLEAN, "An open transaction may hold back commits of this group."),
 )
 
 
-def _text(details: GroupDetails, text: str) -> str | None:
-    return text or None if details.current else None
+def _text(total: GroupTotal, text: str) -> str | None:
+    return text or None if total.current else None
 
 
 # Without `lag_to_stable`: `koff monitor` samples the last stable offsets once a minute, which is too old.
-ROW: JsonObject[Row] = JsonObject(
-    JsonField("topic", STRING, "The topic.", "row.topic"),
-    JsonField("partition", COUNT, "The partition.", "row.partition"),
-    JsonField("committed", _OFFSET, "The committed offset.", "row.committed"),
+ROW: JsonObject[PartitionLag] = JsonObject(
+    JsonField("topic", STRING, "The topic."),
+    JsonField("partition", COUNT, "The partition."),
+    JsonField("committed", _OFFSET, "The committed offset."),
     JsonField("start", _OFFSET, "The log start offset."),
-    JsonField("end", _OFFSET, "The end offset.", "row.end"),
-    JsonField(
-        "lag", _OFFSET, "In offsets, never below 0. `reasons` say why it is null.", "row.published_lag"
-    ),
-    JsonField("readable", _OFFSET, "The offsets of the lag that are in the log.", "row.readable"),
-    JsonField("lost", _OFFSET, "The offsets that left the log before they were committed.", "row.lost"),
+    JsonField("end", _OFFSET, "The end offset."),
+    JsonField("lag", _OFFSET, "In offsets, never below 0. `reasons` say why it is null.", "published_lag"),
+    JsonField("readable", _OFFSET, "The offsets of the lag that are in the log."),
+    JsonField("lost", _OFFSET, "The offsets that left the log before they were committed."),
     JsonField(
         "retention_margin",
         _OFFSET,
         "How many offsets the log start may advance until records are lost. Null without a lag above 0.",
     ),
-    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record.", "row.time_lag_s"),
+    JsonField("time_lag_s", _RATE, "The age of the oldest uncommitted record."),
     JsonField(
         "time_lag_source",
         nullable(one_of(("record", "ends"))),
         "record: that record was read. ends: estimated.",
-        "row.time_lag_source",
     ),
-    JsonField("at_least", _FLAG, "`time_lag_s` is a lower bound.", "row.at_least"),
-    JsonField("status", one_of(STATUSES), "The verdict on the row.", "row.status.name"),
+    JsonField("at_least", _FLAG, "`time_lag_s` is a lower bound."),
+    JsonField("status", one_of(STATUSES), "The verdict on the row.", "status.name"),
     JsonField(
         "cause",
         nullable(one_of(CAUSES)),
         "Why it is late.",
-        lambda r: None if r.row.cause is Cause.NONE else r.row.cause.label,
+        lambda r: None if r.cause is Cause.NONE else r.cause.label,
     ),
     JsonField(
-        "reasons",
-        list_of(one_of(REASONS)),
-        "Why `lag` is null, or is not what it seems.",
-        lambda r: list(r.row.reasons.names),
+        "reasons", list_of(one_of(REASONS)), "Why `lag` is null, or is not what it seems.", "reasons.names"
     ),
-    JsonField("client_id", nullable(STRING), "Of the member.", "row.member?.client_id"),
-    JsonField("client_host", nullable(STRING), "Of the member.", "row.member?.client_host"),
-    JsonField("member_id", nullable(STRING), "The member with this partition.", "row.member?.id"),
-    JsonField("complete", nullable(SHARE), "The filled share of the window of commits.", "row.complete"),
-    JsonField("consume_per_s", _RATE, "Offsets per second.", "row.pace.consume_per_s"),
-    JsonField("produce_per_s", _RATE, "Offsets per second.", "row.pace.produce_per_s"),
-    JsonField("catch_up_s", _RATE, "When it will have caught up.", "row.pace.catch_up_s"),
-    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", "row.pace.never"),
+    JsonField("client_id", nullable(STRING), "Of the member.", "member?.client_id"),
+    JsonField("client_host", nullable(STRING), "Of the member.", "member?.client_host"),
+    JsonField("member_id", nullable(STRING), "The member with this partition.", "member?.id"),
+    JsonField("complete", nullable(SHARE), "The filled share of the window of commits."),
+    JsonField("consume_per_s", _RATE, "Offsets per second.", "pace.consume_per_s"),
+    JsonField("produce_per_s", _RATE, "Offsets per second.", "pace.produce_per_s"),
+    JsonField("catch_up_s", _RATE, "When it will have caught up.", "pace.catch_up_s"),
+    JsonField("never_catches_up", _FLAG, "At these rates, it never does.", "pace.never"),
 )
 
-ASSIGNED: JsonObject[AssignedTopic] = JsonObject(
-    JsonField("topic", nullable(STRING), "Null: the name is not known yet."),
-    JsonField("topic_id", nullable(STRING), "Null: the assignment has names."),
-    JsonField("partitions", list_of(COUNT), "The partitions.", lambda a: list(a.partitions)),
+_ASSIGNMENT = list_of(
+    object_of(
+        {
+            "topic": told(nullable(STRING), "Null: the name is not known yet."),
+            "topic_id": told(nullable(STRING), "Null: the assignment has names."),
+            "partitions": told(list_of(COUNT), "The partitions."),
+        }
+    )
 )
-
-
-def _build_assigned(topics: list[AssignedTopic]) -> list[dict[str, Any]]:
-    return [ASSIGNED.build(topic) for topic in topics]
-
-
-_ASSIGNMENT = list_of(ASSIGNED.schema)
-MEMBER: JsonObject[NamedMember] = JsonObject(
-    JsonField("member_id", STRING, "The id.", "member.id"),
-    JsonField("client_id", STRING, "The client id.", "member.client_id"),
-    JsonField("client_host", STRING, "The host.", "member.client_host"),
-    JsonField("instance_id", nullable(STRING), "Of a static member.", "member.instance_id"),
-    JsonField("rack_id", nullable(STRING), "The rack.", "member.rack_id"),
-    JsonField("epoch", INTEGER, "The member epoch, or the generation; -1: unknown.", "member.epoch"),
-    JsonField("state", STRING, "Stable, or what the member has to do.", "member.state"),
-    JsonField("present", BOOLEAN, "False: a static member that left for a while.", "member.present"),
-    JsonField("assigned", _ASSIGNMENT, "What it may be reading.", lambda m: _build_assigned(m.assigned)),
-    JsonField(
-        "revoking", _ASSIGNMENT, "What of this it must give up.", lambda m: _build_assigned(m.revoking)
-    ),
-    JsonField("awaited", _ASSIGNMENT, "What it will get.", lambda m: _build_assigned(m.awaited)),
+MEMBER: JsonObject[Member] = JsonObject(
+    JsonField("member_id", STRING, "The id.", "id"),
+    JsonField("client_id", STRING, "The client id."),
+    JsonField("client_host", STRING, "The host."),
+    JsonField("instance_id", nullable(STRING), "Of a static member."),
+    JsonField("rack_id", nullable(STRING), "The rack."),
+    JsonField("epoch", INTEGER, "The member epoch, or the generation; -1: unknown."),
+    JsonField("state", STRING, "Stable, or what the member has to do."),
+    JsonField("present", BOOLEAN, "False: a static member that left for a while."),
+    JsonField("assigned", _ASSIGNMENT, "What it may be reading."),
+    JsonField("revoking", _ASSIGNMENT, "What of this it must give up."),
+    JsonField("awaited", _ASSIGNMENT, "What it will get."),
 )
 
 
@@ -303,28 +229,32 @@ def build_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
             starts[key] = int(partitions.start[number])
     for row in snapshot.rows():
         start = starts.get((row.topic, row.partition), -1)
-        yield ROW.build(Row(row, start if start >= 0 and row.end is not None else None))
+        is_known = start >= 0 and row.end is not None
+        margin = None
+        if is_known and row.committed is not None and row.published_lag:
+            margin = max(row.committed - start, 0)
+        yield ROW.build(row, start=start if is_known else None, retention_margin=margin)
 
 
 def build_members(snapshot: Snapshot, group: Group) -> list[dict[str, Any]]:
-    """The members of a group."""
-
-    def name_topics(assignment: Assignment) -> list[AssignedTopic]:
-        if group.assigned_by_id:
-            names = snapshot.topic_names
-            named = [AssignedTopic(names.get(id_), id_, each) for id_, each in assignment.items()]
-        else:
-            named = [AssignedTopic(topic, None, each) for topic, each in assignment.items()]
-        return [each for each in named if each.topic is None or snapshot.shown.shows_topic(each.topic)]
+    def name_topics(assignment: Assignment) -> list[dict[str, Any]]:
+        names = snapshot.topic_names
+        named: list[dict[str, Any]] = [
+            {
+                "topic": names.get(key) if group.assigned_by_id else key,
+                "topic_id": key if group.assigned_by_id else None,
+                "partitions": list(partitions),
+            }
+            for key, partitions in assignment.items()
+        ]
+        return [each for each in named if each["topic"] is None or snapshot.shown.shows_topic(each["topic"])]
 
     return [
         MEMBER.build(
-            NamedMember(
-                member,
-                name_topics(member.assigned),
-                name_topics(member.revoking),
-                name_topics(member.awaited),
-            )
+            member,
+            assigned=name_topics(member.assigned),
+            revoking=name_topics(member.revoking),
+            awaited=name_topics(member.awaited),
         )
         for member in group.members
     ]

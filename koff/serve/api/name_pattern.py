@@ -4,8 +4,6 @@ Python's `re` holds the interpreter's lock while it searches, and some expressio
 a client could stop the whole process with one request. What is refused here is seldom needed for names.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The OpenAPI description of the API, and a page for people, both from the table of endpoints."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +34,6 @@ _ERRORS = {
 
 
 def build_openapi() -> dict[str, Any]:
-    """The OpenAPI 3.1 document."""
     return {
         "openapi": "3.1.0",
         "info": {

@@ -1,7 +1,5 @@
 """The query parameters of an endpoint: parsed, checked, and described for OpenAPI."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +37,6 @@ class Parameter:
         return text.split(",") if self.is_list and "enum" in self.schema else [text]
 
     def describe(self) -> dict[str, Any]:
-        """The parameter as OpenAPI has it."""
         schema = dict(self.schema)
         if self.is_list:
             schema = {"type": "array", "items": schema}
@@ -53,7 +50,6 @@ class Parameter:
 
 
 def choice(name: str, text: str, names: Sequence[str], **options: Any) -> Parameter:
-    """One of these names."""
 
     def parse(value: str) -> str:
         if value not in names:
@@ -76,7 +72,6 @@ def whole_number(name: str, text: str, lowest: int, highest: int, **options: Any
 
 
 def any_text(name: str, text: str, **options: Any) -> Parameter:
-    """Any text."""
     return Parameter(name, text, {"type": "string"}, "any text", str, **options)
 
 
@@ -93,7 +88,6 @@ def label(name: str, text: str) -> Parameter:
 
 
 def regex(name: str, text: str) -> Parameter:
-    """A regular expression."""
     schema = {"type": "string", "format": "limited-regex", "maxLength": MAX_CHARACTERS}
     return Parameter(name, text, schema, ALLOWED, parse_pattern)
 

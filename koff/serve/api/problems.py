@@ -1,7 +1,5 @@
 """Errors of the API as problem details (RFC 9457)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
@@ -21,7 +19,6 @@ class Problem(Exception):
         self.status, self.detail, self.members = status, detail, members
 
     def build(self) -> dict[str, Any]:
-        """The JSON object."""
         title = HTTPStatus(self.status).phrase
         return {
             "type": "about:blank",

@@ -1,43 +1,47 @@
 """What each endpoint returns, from the views of the clusters."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
-from typing import Any
+import resource
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
-from koff.serve.api.cluster_objects import CLUSTER, PARTITION_OFFSETS, READER, TOPIC, list_topic_partitions
+from koff.serve.api.cluster_objects import (
+    CLUSTER,
+    PARTITION_OFFSETS,
+    READER,
+    TOPIC,
+    build_unused,
+    list_topic_partitions,
+)
 from koff.serve.api.commands import list_commands
 from koff.serve.api.earlier_objects import build_budget, build_earlier
 from koff.serve.api.group_columns import (
     GroupColumns,
     GroupPlace,
-    explain_total,
+    build_last_known,
+    build_place,
     list_known,
     select_places,
 )
 from koff.serve.api.group_objects import (
-    CLUSTER_GROUP,
     DETAILS,
-    GROUP,
-    GroupDetails,
     build_members,
     build_rows,
 )
-from koff.serve.api.incident_objects import INCIDENT, ClusterIncident
+from koff.serve.api.incident_objects import INCIDENT
 from koff.serve.api.name_pattern import search_names
 from koff.serve.api.parameters import Query
 from koff.serve.api.problems import NotFound, NotKnown, Problem
-from koff.serve.api.scale_objects import SCALE, NamedScale
+from koff.serve.api.scale_objects import SCALE
 from koff.serve.api.topic_columns import TopicColumns
-from koff.serve.api.unused_objects import UNUSED, Removable
-from koff.serve.process_memory import read_memory_bytes
 from koff.view.cluster_view import ClusterView, Views
 from koff.view.incidents import Incident
-from koff.view.lag_history import STEP_S, Course, find_last_known
+from koff.view.lag_history import STEP_S, Course
 from koff.view.scaling import NoScale, scale_group
 from koff.view.unused import Limits, list_unused_groups
 
+T = TypeVar("T")
 Names = Mapping[str, str]
 """The names in the path, or in the query."""
 BROKERS = '"$BROKERS"'
@@ -45,7 +49,6 @@ BROKERS = '"$BROKERS"'
 
 
 def list_clusters(views: Views, _names: Names, _query: Query) -> dict[str, Any]:
-    """All clusters."""
     return {
         "ready": views.readiness.ready,
         "readiness": views.readiness.text,
@@ -55,25 +58,19 @@ def list_clusters(views: Views, _names: Names, _query: Query) -> dict[str, Any]:
 
 
 def show_cluster(views: Views, names: Names, _query: Query) -> dict[str, Any]:
-    """One cluster."""
     view = find_cluster(views, names["cluster"])
     return {**CLUSTER.build(view), "last_hour": _build_last_hour(view.activity.history.find_total())}
 
 
 def list_topics(views: Views, names: Names, query: Query) -> dict[str, Any]:
-    """A page of the topics of a cluster."""
     view = find_cluster(views, names["cluster"])
     topics = TopicColumns(view)
     found = [name for name in topics.names if query["name"] in name] if query["name"] else topics.names
     if query["match"]:
         matches = search_names(query["match"], found)
         found = [name for name, is_found in zip(found, matches, strict=True) if is_found]
-    first, last = query["offset"], query["offset"] + query["limit"]
-    return {
-        **_describe_page(len(found), query),
-        "cluster": view.cluster,
-        "topics": [TOPIC.build(topic) for topic in topics.build(found[first:last])],
-    }
+    head, page = _cut(found, query)
+    return {**head, "cluster": view.cluster, "topics": [TOPIC.build(each) for each in topics.build(page)]}
 
 
 def show_topic(views: Views, names: Names, query: Query) -> dict[str, Any]:
@@ -82,10 +79,10 @@ def show_topic(views: Views, names: Names, query: Query) -> dict[str, Any]:
     topics = TopicColumns(view)
     check_topic(topics, view, topic)
     (found,) = topics.build([topic])
-    partitions, readers = list_topic_partitions(view.snapshot, topic), topics.list_readers(topic)
-    page = readers[query["offset"] : query["offset"] + query["limit"]]
+    partitions = list_topic_partitions(view.snapshot, topic)
+    head, page = _cut(topics.list_readers(topic), query)
     return {
-        **_describe_page(len(readers), query),
+        **head,
         "cluster": view.cluster,
         **TOPIC.build(found),
         "offsets": [PARTITION_OFFSETS.build(partition) for partition in partitions],
@@ -103,12 +100,11 @@ def list_all_groups(views: Views, _names: Names, query: Query) -> dict[str, Any]
         "unknown": page.unknown,
         "counts": [{"cluster": cluster, **counts} for cluster, counts in page.counts.items()],
         "labels": page.labels,
-        "groups": [CLUSTER_GROUP.build(group) for group in page.groups],
+        "groups": page.groups,
     }
 
 
 def list_groups(views: Views, names: Names, query: Query) -> dict[str, Any]:
-    """A page of the groups of a cluster."""
     return list_all_groups(views, names, {**query, "cluster": names["cluster"]})
 
 
@@ -116,28 +112,25 @@ def list_unused(views: Views, names: Names, query: Query) -> dict[str, Any]:
     """A page of the groups of a cluster that nobody uses."""
     view = find_cluster(views, names["cluster"])
     limits = Limits(query["idle_s"], math.inf, query["topics_above"])
-    found = list_unused_groups(view, limits, {})
-    page = found[query["offset"] : query["offset"] + query["limit"]]
-    shown = [UNUSED.build(Removable(each, BROKERS)) for each in page]
-    return {**_describe_page(len(found), query), "cluster": view.cluster, "unused": shown}
+    head, page = _cut(list_unused_groups(view, limits, {}), query)
+    return {**head, "cluster": view.cluster, "unused": [build_unused(each, BROKERS) for each in page]}
 
 
 def list_incidents(views: Views, _names: Names, query: Query) -> dict[str, Any]:
     """A page of the incidents of all clusters, or of the one in the query."""
     chosen = views.clusters if query["cluster"] is None else [find_cluster(views, query["cluster"])]
     found = [
-        ClusterIncident(view.cluster, incident)
+        (incident, view.cluster)
         for view in chosen
         for incident in view.activity.incidents.list_all()
         if view.shown.shows_group(incident.group) and _fits(incident, query)
     ]
-    found.sort(key=lambda each: (each.incident.closed_ms is not None, -each.incident.opened_ms))
-    page = found[query["offset"] : query["offset"] + query["limit"]]
-    return {**_describe_page(len(found), query), "incidents": [INCIDENT.build(each) for each in page]}
+    found.sort(key=lambda each: (each[0].closed_ms is not None, -each[0].opened_ms))
+    head, page = _cut(found, query)
+    return {**head, "incidents": [INCIDENT.build(each, cluster=cluster) for each, cluster in page]}
 
 
 def _fits(incident: Incident, query: Query) -> bool:
-    """Whether the query asks for the incident."""
     texts = (incident.group, *(step.text for step in list(incident.steps)))
     return (
         query["group"] in (None, incident.group)
@@ -150,26 +143,23 @@ def _fits(incident: Incident, query: Query) -> bool:
 
 
 def show_group(views: Views, names: Names, _query: Query) -> dict[str, Any]:
-    """One group, with its members and partitions."""
     place = find_group(find_cluster(views, names["cluster"]), names["group"])
     selected = select_places([place])
     (total,) = selected.totals()
     coordinators = place.view.facts.coordinators
     leader = coordinators[place.shard] if 0 <= place.shard < len(coordinators) else -1
-    details = GroupDetails(
-        total.group,
-        total.current,
-        leader if leader >= 0 else None,
-        place.shard in place.view.stats.held_back_partitions,
+    details = DETAILS.build(
+        total,
+        coordinator=leader if leader >= 0 else None,
+        commits_held_back=place.shard in place.view.stats.held_back_partitions,
     )
     members = build_members(selected, total.group) if total.current else None
     course = place.view.activity.history.find(place.name)
-    last_known = find_last_known(course) if total.lag is None else None
     found = {
         "cluster": place.view.cluster,
-        "group": {**GROUP.build(explain_total(place, total)), **DETAILS.build(details)},
+        "group": {**build_place(place, total), **details},
         "last_hour": _build_last_hour(course),
-        "last_known": last_known._asdict() if last_known else None,
+        "last_known": build_last_known(course, total),
         "earlier": build_earlier(place.view.activity.archive, place.name, course),
         "budget": build_budget(place.view.activity.archive, place.name, place.view.snapshot.now_ms),
         "members": members,
@@ -190,7 +180,7 @@ def show_scale(views: Views, names: Names, query: Query) -> dict[str, Any]:
         found = scale_group(view, place.shard, place.number, topics=query["topic"], **wanted)
     except NoScale as error:
         raise Problem(503, str(error)) from None
-    return SCALE.build(NamedScale(view.cluster or "", place.name, found))
+    return SCALE.build(found, cluster=view.cluster or "", group=place.name)
 
 
 def _build_last_hour(course: Course | None) -> dict[str, Any] | None:
@@ -231,6 +221,23 @@ def check_topic(topics: TopicColumns, view: ClusterView, name: str) -> None:
     raise NotFound("topic", name, topics.names)
 
 
+def _cut(found: Sequence[T], query: Query) -> tuple[dict[str, Any], Sequence[T]]:
+    """What a page says of all that was found, and what is on that page."""
+    page = found[query["offset"] : query["offset"] + query["limit"]]
+    return _describe_page(len(found), query), page
+
+
 def _describe_page(total: int, query: Query) -> dict[str, Any]:
     last = query["offset"] + query["limit"]
     return {"total": total, "next_offset": last if last < total else None}
+
+
+_STATM = Path("/proc/self/statm")
+
+
+def read_memory_bytes() -> int | None:
+    """The resident memory. None where the system does not say it (not Linux)."""
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,7 +1,5 @@
 """Responds to requests of the API: bytes in, bytes out. A worker thread calls it, not the event loop."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Mapping

@@ -1,9 +1,7 @@
 """Shapes of JSON objects: one table makes both the object and its JSON Schema."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +14,11 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 NUMBER: Schema = {"type": "number", "minimum": 0}
 SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 BOOLEAN: Schema = {"type": "boolean"}
+
+
+def told(schema: Schema, text: str) -> Schema:
+    """The schema, and what it means."""
+    return {**schema, "description": text}
 
 
 def nullable(schema: Schema) -> Schema:
@@ -33,7 +36,6 @@ def one_of(names: Sequence[str]) -> Schema:
 
 
 def list_of(items: Schema) -> Schema:
-    """An array."""
     return {"type": "array", "items": items}
 
 
@@ -57,8 +59,10 @@ class JsonField(Generic[T]):
 
     @property
     def get(self) -> Callable[[T], Any]:
-        """Returns the value of a T."""
-        return _find_getter(self.path or self.name)
+        """Returns the value of a T: a list or a dict, if the schema is an array or an object."""
+        find = _find_getter(self.path or self.name)
+        convert = {"array": list, "object": dict}.get(str(self.schema.get("type")))
+        return find if convert is None else lambda value: convert(find(value))
 
 
 class JsonObject(Generic[T]):
@@ -68,24 +72,14 @@ class JsonObject(Generic[T]):
         self.fields = fields
         self._getters = [(field.name, field.get) for field in fields]
 
-    def build(self, value: T) -> dict[str, Any]:
-        """The object."""
-        return {name: get(value) for name, get in self._getters}
+    def build(self, value: T, **given: Any) -> dict[str, Any]:
+        """The object. `given` are values, by name, that a T does not have."""
+        return {name: given[name] if name in given else get(value) for name, get in self._getters}
 
     @property
     def schema(self) -> Schema:
         """The schema of the object: all members are always there, and no others."""
-        return object_of({field.name: {**field.schema, "description": field.text} for field in self.fields})
-
-    def lift(self, path: str) -> list[JsonField[Any]]:
-        """The fields, for an object that describes what has a T at this path."""
-        find = _find_getter(path)
-
-        def lift_one(field: JsonField[T]) -> JsonField[Any]:
-            get = field.get
-            return replace(field, path=lambda value: get(find(value)))
-
-        return [lift_one(field) for field in self.fields]
+        return object_of({field.name: told(field.schema, field.text) for field in self.fields})
 
 
 def _find_getter(path: str | Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -1,7 +1,5 @@
 """The topics of a cluster: those that the cluster lists, and those that groups read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

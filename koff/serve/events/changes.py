@@ -5,8 +5,6 @@ a while gives no false event, and a change during that time gives one. The first
 incidents of groups that are late already.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,9 +17,8 @@ from koff.lag.group_verdicts import GroupVerdicts
 from koff.lag.verdict import Verdict
 from koff.lag.verdict_sample import sum_rows
 from koff.serve.events.event import ClusterEvent, Severity
-from koff.serve.events.known import UNKNOWN, KnownShard
+from koff.serve.events.known import UNKNOWN, KnownShard, restore_verdicts, save_verdicts
 from koff.serve.events.known_topics import KnownTopics
-from koff.serve.events.saved_verdicts import restore_verdicts, save_verdicts
 from koff.serve.events.sentences import (
     Drafts,
     add_end,
@@ -46,7 +43,7 @@ SAVE_MS = 300_000
 
 
 def look_at(
-    view: ClusterView, changes: ClusterChanges, now_ms: int
+    view: ClusterView, changes: "ClusterChanges", now_ms: int
 ) -> tuple[ClusterView, list[ClusterEvent]]:
     """The view with the verdicts of this look at it, and what has changed since the last one.
 

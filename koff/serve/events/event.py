@@ -1,7 +1,5 @@
 """An event: something that changed in a cluster, and that people want to know."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -104,7 +102,6 @@ class ClusterEvent:
         return max(self.severity, self.ends or Severity.INFO) >= least
 
     def to_json(self) -> dict[str, Any]:
-        """The event as JSON can have it."""
         owner = {"team": self.owner.team, "contact": self.owner.contact} if self.owner else None
         places = {"group": self.group, "topic": self.topic, "partition": self.partition}
         about = {**places, "owner": owner, "runbook_url": self.runbook_url}

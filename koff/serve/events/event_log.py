@@ -1,7 +1,5 @@
 """The newest events: in order, each with an id, for those who read them at their own pace."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """An example of each kind of notice, as `koff notify test` sends them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple

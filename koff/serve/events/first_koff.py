@@ -1,7 +1,5 @@
 """The koff of which this one is the standby. It is asked in a thread of its own, so it delays nothing."""
 
-from __future__ import annotations
-
 import http.client
 import ssl
 from collections.abc import Iterable, Mapping
@@ -11,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from koff.client.calls import call_in_thread, get_result
 from koff.serve.events.standby import FirstAnswer
+from koff.serve.events.webhook_post import prepare_connection
 
 INSTANCE_HEADER = "koff-instance"
 """The header of `/readyz` that names the process."""
@@ -50,7 +49,9 @@ def _ask_all(url: str, clusters: Iterable[str]) -> Answers:
 def _ask(url: str, cluster: str) -> FirstAnswer:
     path = f"{urlsplit(url).path.rstrip('/')}/readyz?cluster={quote(cluster, safe='')}"
     try:
-        with closing(_connect(url)) as connection:
+        # As for probes: the name in the certificate is that of the service, and no secret is sent.
+        tls = ssl._create_unverified_context() if urlsplit(url).scheme == "https" else None  # noqa: S323
+        with closing(prepare_connection(url, TIMEOUT_S, tls)) as connection:
             connection.request("GET", path)
             response = connection.getresponse()
             text = response.read(_LONGEST_WHY).decode(errors="replace").strip()
@@ -60,12 +61,3 @@ def _ask(url: str, cluster: str) -> FirstAnswer:
     if instance is None:
         return FirstAnswer(why=f"there is no koff at that address (HTTP status {response.status})")
     return FirstAnswer(instance, response.status == 200, text)
-
-
-def _connect(url: str) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
-    # As for probes: the name in the certificate is that of the service, and no secret is sent.
-    context = ssl._create_unverified_context()  # noqa: S323
-    return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=TIMEOUT_S, context=context)

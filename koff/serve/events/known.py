@@ -1,19 +1,22 @@
-"""What was last known of the groups of one shard. Where a later view knows nothing, this stays."""
+"""What was last known of the groups of one shard. Where a later view knows nothing, this stays.
 
-from __future__ import annotations
+What verdicts depend on is saved, and restored: then a restart of koff opens and closes no incident.
+"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koff.lag.judge import Judge
+from koff.lag.judge import GROUP_STATE, Judge
+from koff.lag.usual_lateness import CLASSES
 from koff.lag.verdict import Verdict
 from koff.lag.verdict_sample import Floats
-from koff.tracker import Group, ShardSnapshot
+from koff.tracker import Group, ShardSnapshot, State
 from koff.view.activity import ShardVerdicts
+from koff.view.incidents import Incident, IncidentLog
 from koff.view.verdicts import match_rows
 
 Ints = NDArray[np.int64]
@@ -26,7 +29,7 @@ class Places(NamedTuple):
     topics: list[str]
     partitions: list[int]
 
-    def match(self, others: Places) -> Ints | None:
+    def match(self, others: "Places") -> Ints | None:
         """The number that each of these has among the others, -1 for none. None: all have the same number."""
         size = len(self.topics)
         if self.topics == others.topics[:size] and self.partitions == others.partitions[:size]:
@@ -74,7 +77,7 @@ class KnownShard:
         judge = Judge(len(shard.groups), len(shard.group))
         return cls(shard.layout, places, list(shard.groups), shard.group, shard.partition, judge)
 
-    def carry_over(self, before: Self, moved: Ints | None) -> Difference:
+    def carry_over(self, before: Self, moved: Ints | None) -> "Difference":
         """Takes over what was known before, by group, topic and partition. Returns what is different.
 
         `moved` is what `before.places.match` returns for the places of this shard.
@@ -101,7 +104,6 @@ class KnownShard:
         self.judge = before.judge.select(*self._find_before(before, moved))
 
     def find_verdict(self, group: int) -> Verdict:
-        """The last verdict on a group."""
         return Verdict(self.judge.groups["verdict"][group])
 
     def _find_before(self, before: Self, moved: Ints | None) -> tuple[Ints, Ints]:
@@ -124,3 +126,62 @@ class Difference(NamedTuple):
     """Groups that are gone, with the last verdicts on them."""
     left_topics: set[tuple[str, str]]
     """Topics to which a group that is still there has no commits any more."""
+
+
+_USUAL = ("returns", "since_s")
+_AHEAD_S = 60.0
+
+
+def save_verdicts(shards: Mapping[int, KnownShard], incidents: IncidentLog) -> State:
+    """The incidents, and the state of the judges of these shards."""
+    facts: list[dict[str, Any]] = []
+    columns: dict[str, NDArray[Any]] = {}
+    for number, known in shards.items():
+        judge, (topics, partitions) = known.judge, known.places
+        used, place = np.unique(known.partition, return_inverse=True)
+        facts.append(
+            {
+                "shard": number,
+                "groups": [group.name for group in known.groups],
+                "places": [[topics[each], partitions[each]] for each in used.tolist()],
+                "times": [judge.base_s, judge.at_s, judge.usual.decayed_s],
+            }
+        )
+        of_shard = {name: judge.groups[name] for name in GROUP_STATE.names or ()}
+        of_shard |= {name: getattr(judge.usual, name) for name in _USUAL}
+        of_shard["counts"] = judge.usual.counts.ravel()
+        of_shard |= {"group": known.group, "place": place.astype(np.int32), "highest": judge.rows["highest"]}
+        columns |= {f"{number}:{name}": np.array(column) for name, column in of_shard.items()}
+    return State({"shards": facts, "incidents": [each.save() for each in incidents.list_all()]}, columns)
+
+
+def restore_verdicts(state: State, incidents: IncidentLog, now_ms: int) -> dict[int, KnownShard]:
+    """Restores the incidents. Returns the shards, with nothing but what verdicts depend on.
+
+    Raises `LookupError`, `TypeError` or `ValueError` for a state that is damaged, or newer than the present.
+    """
+    shards = {}
+    for facts in state.facts["shards"]:
+        number, names = int(facts["shard"]), facts["groups"]
+        of_shard = {
+            name.partition(":")[2]: column
+            for name, column in state.columns.items()
+            if name.startswith(f"{number}:")
+        }
+        judge = Judge(len(names), len(of_shard["group"]))
+        for name in GROUP_STATE.names or ():
+            judge.groups[name] = of_shard[name]
+        judge.groups["late_most_s"] = np.nan  # what happened meanwhile is not known, and teaches nothing
+        judge.rows["highest"] = of_shard["highest"]
+        for name in _USUAL:
+            getattr(judge.usual, name)[...] = of_shard[name]
+        judge.usual.add_counts(of_shard["counts"].reshape(len(names), CLASSES))
+        judge.base_s, judge.at_s, judge.usual.decayed_s = map(float, facts["times"])
+        if judge.base_s + judge.at_s > now_ms / 1000 + _AHEAD_S:
+            raise ValueError("the clock was set back")
+        places = Places([topic for topic, _ in facts["places"]], [at for _, at in facts["places"]])
+        groups = [Group(name) for name in names]
+        group, partition = of_shard["group"], of_shard["place"]
+        shards[number] = KnownShard(object(), places, groups, group, partition, judge)
+    incidents.restore(Incident.restore(each) for each in state.facts["incidents"])
+    return shards

@@ -1,7 +1,5 @@
 """What was last known of the topics of a cluster: which were deleted, or created again, under a group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

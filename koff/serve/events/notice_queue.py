@@ -3,8 +3,6 @@
 Times are in seconds: `now_s` is monotonic, `at_s` is since 1970.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -85,10 +83,8 @@ class NoticeQueue:
             self._hold = None
         if self._conf.throttle is not None:
             self._sent_s.append(now_s)
-        return self._pop(self._conf.notices.at_once)
-
-    def _pop(self, most: int) -> list[ClusterEvent]:
-        return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        most = min(self._conf.notices.at_once, len(self._waiting))
+        return [self._waiting.popleft() for _ in range(most)]
 
     def _find_why_held(self, now_s: float, at_s: float) -> str | None:
         """Why nothing may be sent now; None if it may."""

@@ -1,7 +1,5 @@
 """Hours in which notices are held back."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo

@@ -1,12 +1,11 @@
 """The events of one look at a cluster, with their sentences for people."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from koff.lag.late_causes import Cause
 from koff.lag.verdict import IncidentChange, Verdict
 from koff.serve.events.event import ClusterEvent, Kind, Severity
 from koff.tracker import Group, Member, ShardSnapshot, Snapshot
+from koff.view.activity import list_new
 from koff.view.cause_texts import ADVICE, Finding, describe_causes
 from koff.view.causes import ShardCauses
 from koff.view.cluster_view import ClusterView
@@ -50,7 +50,6 @@ class Drafts:
         return len(self._drafts) < MOST
 
     def build(self) -> list[ClusterEvent]:
-        """The events."""
         drafts = sorted(self._drafts, key=lambda draft: -draft[1])
         events = [
             ClusterEvent(cluster=self._cluster, kind=kind, severity=severity, **build())
@@ -149,13 +148,12 @@ def find_severity(verdict: Verdict) -> Severity:
 
 
 def describe_group(name: str, text: str, **details: Any) -> dict[str, Any]:
-    """Something about a group."""
     return {"group": name, "text": f"group {show(name)}: {text}", "details": details}
 
 
 def describe_rebalance(before: Group, now: Group) -> dict[str, Any]:
     """The epoch or the members of a group have changed."""
-    came, left = _subtract(now, before), _subtract(before, now)
+    came, left = list_new(before, now), list_new(now, before)
     word = "generation" if now.type == "classic" else "epoch"
     parts = [f"rebalanced ({word} {before.epoch} to {now.epoch})"] if before.epoch != now.epoch else []
     parts += [f"{len(came)} joined ({_list_clients(came)})"] if came else []
@@ -174,97 +172,78 @@ def describe_rebalance(before: Group, now: Group) -> dict[str, Any]:
     )
 
 
-def has_other_members(before: Group, now: Group) -> bool:
-    """Whether the members that are present are others."""
-    if before.members is now.members:
-        return False
-    return {m.id for m in before.members if m.present} != {m.id for m in now.members if m.present}
+class GroupRows(NamedTuple):
+    """Rows of a group, and for all rows of its shard the offsets that these are compared with."""
+
+    snapshot: Snapshot
+    shard: ShardSnapshot
+    rows: NDArray[np.intp]
+    offsets: NDArray[np.int64]
+
+    def split(self) -> "Iterator[GroupRows]":
+        """The rows of each group."""
+        rows = self.rows[np.argsort(self.shard.group[self.rows], kind="stable")]
+        firsts = np.flatnonzero(np.diff(self.shard.group[rows], prepend=-1)).tolist()
+        for first, end in pairwise([*firsts, len(rows)]):
+            yield self._replace(rows=rows[first:end])
+
+    def find_place(self, row: int) -> dict[str, Any]:
+        """Group, topic and partition of a row."""
+        number = int(self.shard.partition[row])
+        return {
+            "group": self.shard.groups[self.shard.group[row]].name,
+            "topic": self.snapshot.partitions.topic[number],
+            "partition": self.snapshot.partitions.partition[number],
+        }
+
+    def describe(self, row: int, text: str, **details: Any) -> dict[str, Any]:
+        """Something about a row. `{}` in the text stands for topic and partition."""
+        place, details = self.find_place(row), {**details, "partitions": len(self.rows)}
+        where = f"{show(place['topic'])}-{place['partition']}"
+        text = f"group {show(place['group'])}: {text.format(where)}"
+        return {**place, "text": text, "details": details}
+
+    def name_rest(self, before: str) -> str:
+        """How many partitions there are besides the one that is named, if any."""
+        return "" if len(self.rows) == 1 else f"{before}{count(len(self.rows) - 1, 'more partition')}"
 
 
-def describe_reset(
-    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64]
-) -> dict[str, Any]:
-    """Committed offsets of a group have gone back: in these rows, from `before`."""
-    return _describe_jump(snapshot, shard, rows, before, "went back")
+def describe_jump(what: str, of: GroupRows) -> dict[str, Any]:
+    """Committed offsets of a group have gone back, or forward without members: from `of.offsets`."""
+    offsets = np.abs(of.offsets[of.rows] - of.shard.committed[of.rows])
+    row = int(of.rows[np.argmax(offsets)])
+    old, new = int(of.offsets[row]), int(of.shard.committed[row])
+    text = f"the committed offset of {{}} {what} from {old:,} to {new:,}{of.name_rest(', and of ')}"
+    return of.describe(row, text, **{"from": old}, to=new, offsets=sum(offsets.tolist()))
 
 
-def describe_skip(
-    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64]
-) -> dict[str, Any]:
-    """Committed offsets of a group without members have gone forward: in these rows, from `before`."""
-    return _describe_jump(snapshot, shard, rows, before, "jumped forward, without members,")
-
-
-def _describe_jump(
-    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], before: NDArray[np.int64], what: str
-) -> dict[str, Any]:
-    offsets = np.abs(before[rows] - shard.committed[rows])
-    row = int(rows[np.argmax(offsets)])
-    old, new = int(before[row]), int(shard.committed[row])
-    more = "" if len(rows) == 1 else f", and of {count(len(rows) - 1, 'more partition')}"
-    text = f"the committed offset of {{}} {what} from {old:,} to {new:,}{more}"
-    details = {"from": old, "to": new, "partitions": len(rows), "offsets": sum(offsets.tolist())}
-    return _describe_row(snapshot, shard, row, text, details)
-
-
-def describe_left_topic(
-    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], _column: NDArray[np.int64]
-) -> dict[str, Any]:
+def describe_left_topic(of: GroupRows) -> dict[str, Any]:
     """No member of a group subscribes any more to the topics of these rows."""
-    place = find_place(snapshot, shard, int(rows[0]))
-    topics = sorted({snapshot.partitions.topic[number] for number in shard.partition[rows].tolist()})
+    group = of.find_place(int(of.rows[0]))["group"]
+    topics = sorted({of.snapshot.partitions.topic[number] for number in of.shard.partition[of.rows].tolist()})
     more = "" if len(topics) == 1 else f" and {count(len(topics) - 1, 'more topic')}"
-    return {
-        "group": place["group"],
-        "topic": topics[0],
-        "text": f"group {show(place['group'])}: no member subscribes to {show(topics[0])}{more} any more:"
-        " the lag there does not count",
-        "details": {"topics": topics[:NAMED], "partitions": len(rows)},
-    }
+    text = f"no member subscribes to {show(topics[0])}{more} any more: the lag there does not count"
+    details = {"topics": topics[:NAMED], "partitions": len(of.rows)}
+    return {**describe_group(group, text, **details), "topic": topics[0]}
 
 
-def describe_loss(
-    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], start: NDArray[np.int64]
-) -> dict[str, Any]:
-    """Records have left the log before a group committed them: in these rows."""
-    lost = start[rows] - shard.committed[rows]
-    row, most, total = int(rows[np.argmax(lost)]), int(lost.max()), int(lost.sum())
-    more = "" if len(rows) == 1 else f", and {total - most:,} of {count(len(rows) - 1, 'more partition')}"
+def describe_loss(of: GroupRows) -> dict[str, Any]:
+    """Records have left the log before a group committed them. `of.offsets` are where the logs start."""
+    lost = of.offsets[of.rows] - of.shard.committed[of.rows]
+    row, most, total = int(of.rows[np.argmax(lost)]), int(lost.max()), int(lost.sum())
+    more = of.name_rest(f", and {total - most:,} of ")
     text = f"{most:,} offsets of {{}} left the log before they were committed{more}"
-    offsets = {"committed_offset": int(shard.committed[row]), "start_offset": int(start[row])}
-    details = {**offsets, "partitions": len(rows), "offsets": total}
-    return _describe_row(snapshot, shard, row, text, details)
+    committed, start = int(of.shard.committed[row]), int(of.offsets[row])
+    return of.describe(row, text, committed_offset=committed, start_offset=start, offsets=total)
 
 
-def describe_ahead(
-    snapshot: Snapshot, shard: ShardSnapshot, rows: NDArray[np.intp], end: NDArray[np.int64]
-) -> dict[str, Any]:
-    """The commits of these rows are beyond the end of the log."""
-    row = int(rows[np.argmax(shard.committed[rows] - end[rows])])
-    committed, at = int(shard.committed[row]), int(end[row])
-    more = "" if len(rows) == 1 else f", and so are those of {count(len(rows) - 1, 'more partition')}"
-    text = f"the committed offset {committed:,} of {{}} is beyond the end of the log, {at:,}{more}"
-    details = {"committed_offset": committed, "end_offset": at, "partitions": len(rows)}
-    return _describe_row(snapshot, shard, row, text, details)
-
-
-def _describe_row(
-    snapshot: Snapshot, shard: ShardSnapshot, row: int, text: str, details: dict[str, Any]
-) -> dict[str, Any]:
-    """Something about a row. `{}` in the text stands for topic and partition."""
-    place = find_place(snapshot, shard, row)
-    where = f"{show(place['topic'])}-{place['partition']}"
-    return {**place, "text": f"group {show(place['group'])}: {text.format(where)}", "details": details}
-
-
-def find_place(snapshot: Snapshot, shard: ShardSnapshot, row: int) -> dict[str, Any]:
-    """Group, topic and partition of a row."""
-    number = int(shard.partition[row])
-    return {
-        "group": shard.groups[shard.group[row]].name,
-        "topic": snapshot.partitions.topic[number],
-        "partition": snapshot.partitions.partition[number],
-    }
+def describe_ahead(of: GroupRows) -> dict[str, Any]:
+    """The commits of these rows are beyond the ends of the logs, which are `of.offsets`."""
+    row = int(of.rows[np.argmax(of.shard.committed[of.rows] - of.offsets[of.rows])])
+    committed, end = int(of.shard.committed[row]), int(of.offsets[row])
+    more = of.name_rest(", and so are those of ")
+    text = f"the committed offset {committed:,} of {{}} is beyond the end of the log, {end:,}{more}"
+    return of.describe(row, text, committed_offset=committed, end_offset=end)
 
 
 def describe_topic(group: str, topic: str, what: str) -> dict[str, Any]:
@@ -274,11 +253,6 @@ def describe_topic(group: str, topic: str, what: str) -> dict[str, Any]:
         "topic": topic,
         "text": f"group {show(group)}: the topic {show(topic)}, which it has commits to, was {what}",
     }
-
-
-def _subtract(group: Group, other: Group) -> list[Member]:
-    ids = {member.id for member in other.members if member.present}
-    return [member for member in group.members if member.present and member.id not in ids]
 
 
 def _describe_member(member: Member) -> dict[str, str]:

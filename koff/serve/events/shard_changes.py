@@ -1,34 +1,28 @@
 """Compares one shard of a view with the view before, and adds an event for each change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from koff.lag import Reason, is_topic_recreated
-from koff.lag.verdict import Judgement
+from koff.lag.group_verdicts import Judgement
 from koff.lag.verdict_sample import Mask, sum_rows
 from koff.serve.events.event import Kind, Severity
-from koff.serve.events.known import UNKNOWN, Ints, KnownShard
+from koff.serve.events.known import UNKNOWN, KnownShard
 from koff.serve.events.sentences import (
     Drafts,
+    GroupRows,
     describe_ahead,
+    describe_jump,
     describe_left_topic,
     describe_loss,
     describe_rebalance,
-    describe_reset,
-    describe_skip,
-    find_place,
-    has_other_members,
 )
 from koff.tracker import ShardSnapshot, Snapshot
 from koff.tracker.groups.views import UNKNOWN as UNKNOWN_STATE
-from koff.view.activity import MOST_RESETS, ActivityLog
+from koff.view.activity import MOST_RESETS, ActivityLog, list_new
 from koff.view.cluster_view import ClusterView
 
 
@@ -54,7 +48,7 @@ def compare_groups(
         activity.note_group(before_group, group, now_ms)
         if group.epoch != before_group.epoch and min(group.epoch, before_group.epoch) >= 0:
             drafts.add("rebalanced", Severity.INFO, partial(describe_rebalance, before_group, group))
-        elif has_other_members(before_group, group):
+        elif list_new(before_group, group) or list_new(group, before_group):
             drafts.add("members_changed", Severity.INFO, partial(describe_rebalance, before_group, group))
 
 
@@ -72,16 +66,11 @@ def compare_commits(
     topic_id = snapshot.partitions.topic_id[shard.partition]
     is_old = is_topic_recreated(committed_topic_id=shard.topic_id, topic_id=topic_id)
     back = (committed >= 0) & (committed < before)
-    if back.any():
-        back &= ~is_old
-        _add_by_group(
-            "offsets_reset", Severity.WARNING, describe_reset, snapshot, shard, back, before, drafts
-        )
-        for row in np.flatnonzero(back)[:MOST_RESETS].tolist():
-            place = find_place(snapshot, shard, row)
-            activity.note_reset(
-                (place["group"], place["topic"], place["partition"]), int(before[row]), now_ms
-            )
+    found = GroupRows(snapshot, shard, np.flatnonzero(back & ~is_old), before)
+    _add_by_group(drafts, "offsets_reset", Severity.WARNING, partial(describe_jump, "went back"), found)
+    for row in found.rows[:MOST_RESETS].tolist():
+        group, topic, partition = found.find_place(row).values()
+        activity.note_reset((group, topic, partition), int(before[row]), now_ms)
     is_grown = (before >= 0) & (committed > before) & ~is_old
     known.consumed = sum_rows(np.where(is_grown, committed - before, 0), shard.group, len(shard.groups))
     known.committed = np.where(is_old, UNKNOWN, np.where(committed >= 0, committed, before))
@@ -93,14 +82,12 @@ def compare_losses(known: KnownShard, snapshot: Snapshot, shard: ShardSnapshot, 
     start, end = partitions.start[place], partitions.end[place]
     is_known = snapshot.lags(shard).known & (start >= 0) & (shard.committed >= 0)
     lost = start > shard.committed
-    new = is_known & lost & (known.lost == 0)
-    if new.any():
-        _add_by_group("records_lost", Severity.ERROR, describe_loss, snapshot, shard, new, start, drafts)
+    new = GroupRows(snapshot, shard, np.flatnonzero(is_known & lost & (known.lost == 0)), start)
+    _add_by_group(drafts, "records_lost", Severity.ERROR, describe_loss, new)
     known.lost = np.where(is_known, lost, known.lost).astype(np.int8)
     ahead = (snapshot.reasons(shard) & np.uint8(Reason.AHEAD_OF_LOG)) != 0
-    new = is_known & ahead & (known.ahead == 0)
-    if new.any():
-        _add_by_group("ahead_of_log", Severity.INFO, describe_ahead, snapshot, shard, new, end, drafts)
+    new = GroupRows(snapshot, shard, np.flatnonzero(is_known & ahead & (known.ahead == 0)), end)
+    _add_by_group(drafts, "ahead_of_log", Severity.INFO, describe_ahead, new)
     # Once: the commits that tools mirror may be ahead again and again.
     known.ahead = np.where(is_known, np.maximum(ahead, known.ahead), known.ahead).astype(np.int8)
 
@@ -114,37 +101,22 @@ def compare_skips(
     drafts: Drafts,
 ) -> None:
     """Finds records that were skipped, and topics to which no member subscribes any more."""
-    if (skipped := judged.skipped_from >= 0).any():
-        _add_by_group(
-            "records_skipped",
-            Severity.WARNING,
-            describe_skip,
-            snapshot,
-            shard,
-            skipped,
-            judged.skipped_from,
-            drafts,
-        )
-    if (left := ~subscribed & (known.left == 0)).any():
-        _add_by_group(
-            "topic_left", Severity.INFO, describe_left_topic, snapshot, shard, left, known.committed, drafts
-        )
+    jumped = partial(describe_jump, "jumped forward, without members,")
+    skipped = GroupRows(snapshot, shard, np.flatnonzero(judged.skipped_from >= 0), judged.skipped_from)
+    _add_by_group(drafts, "records_skipped", Severity.WARNING, jumped, skipped)
+    left = GroupRows(snapshot, shard, np.flatnonzero(~subscribed & (known.left == 0)), known.committed)
+    _add_by_group(drafts, "topic_left", Severity.INFO, describe_left_topic, left)
     known.left = (~subscribed).astype(np.int8)
 
 
 def _add_by_group(
+    drafts: Drafts,
     kind: Kind,
     severity: Severity,
-    describe: Callable[..., dict[str, Any]],
-    snapshot: Snapshot,
-    shard: ShardSnapshot,
-    mask: NDArray[np.bool_],
-    column: Ints,
-    drafts: Drafts,
+    describe: Callable[[GroupRows], dict[str, Any]],
+    found: GroupRows,
 ) -> None:
-    """Adds an event for each group with rows in the mask. `describe` gets these rows, and the `column`."""
-    rows = np.flatnonzero(mask)
-    rows = rows[np.argsort(shard.group[rows], kind="stable")]
-    firsts = np.flatnonzero(np.diff(shard.group[rows], prepend=-1)).tolist()
-    for first, end in pairwise([*firsts, len(rows)]):
-        drafts.add(kind, severity, partial(describe, snapshot, shard, rows[first:end], column))
+    """Adds an event for each group with rows that were found."""
+    if len(found.rows):
+        for rows in found.split():
+            drafts.add(kind, severity, partial(describe, rows))

@@ -8,8 +8,6 @@ to send it, and sends it only if the first may not have sent it. So an event may
 - If neither of them sees the cluster, the standby waits, as long as the first responds.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import Literal, NamedTuple

@@ -4,8 +4,6 @@ A stream reads the event log at the pace of its client, and keeps no queue: what
 dropped by the event log, and the client is told how many events it missed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -74,7 +72,6 @@ class Filter(NamedTuple):
         return cls(frozenset(query.getlist("cluster")), groups, kinds, severity)
 
     def fits(self, event: ClusterEvent) -> bool:
-        """Whether the client gets the event."""
         return (
             event.reaches(self.min_severity)
             and (not self.clusters or event.cluster in self.clusters)
@@ -84,7 +81,6 @@ class Filter(NamedTuple):
 
 
 def build_event_routes(events: EventLog) -> list[Route]:
-    """The routes of the events."""
     streams: dict[str, int] = {}
 
     async def send_events(request: Request) -> Response:

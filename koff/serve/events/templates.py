@@ -5,8 +5,6 @@ at most 28 KB; PagerDuty's Events API v2; Opsgenie's Alert API, which Jira Servi
 Alertmanager's API v2.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

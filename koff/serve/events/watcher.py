@@ -1,7 +1,5 @@
 """The thread that compares views, and sends what has changed to the log, the event log and webhooks."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -51,7 +49,6 @@ class EventWatcher:
         self._thread = threading.Thread(target=self._run, name="koff-events", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -1,7 +1,5 @@
 """Webhooks: POST of events to a URL, from a thread for each. A receiver that hangs delays nothing else."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
@@ -29,12 +27,10 @@ class WebhookCounts:
         self.dropped = 0
 
     def add_request(self, result: Result) -> None:
-        """Counts a request."""
         with self._lock:
             self.requests[result] += 1
 
     def add_dropped(self, events: int) -> None:
-        """Counts events that were dropped."""
         with self._lock:
             self.dropped += events
 
@@ -81,7 +77,7 @@ class Webhooks:
         _stop(senders)
 
 
-def _stop(senders: Sequence[_Sender]) -> None:
+def _stop(senders: "Sequence[_Sender]") -> None:
     for sender in senders:
         sender.stop()
     until_s = time.monotonic() + STOP_S

@@ -1,7 +1,5 @@
 """One request to a webhook. Follows no redirect."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl
@@ -30,7 +28,7 @@ def post(conf: WebhookConf, request: WebhookRequest, tls: ssl.SSLContext | None)
     given = {name.lower() for name in conf.headers}
     headers = {name: value for name, value in own.items() if name.lower() not in given}
     try:
-        with closing(_connect(conf, tls)) as connection:
+        with closing(prepare_connection(conf.url, conf.timeout_s, tls)) as connection:
             connection.connect()
             # A receiver that sends a byte now and then must not have more time than one that hangs.
             limit = threading.Timer(conf.timeout_s, _shut_down, [connection])
@@ -56,12 +54,13 @@ def _build_path(conf: WebhookConf, request: WebhookRequest) -> str:
     return path + (f"{'&' if '?' in path else '?'}{parts.query}" if parts.query else "")
 
 
-def _connect(conf: WebhookConf, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
-    parts = urlsplit(conf.url)
+def prepare_connection(url: str, timeout_s: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    """A connection to the host of the address, that is not open yet. Without `tls`, it is plain HTTP."""
+    parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port
     if tls is None:
-        return http.client.HTTPConnection(host, port, timeout=conf.timeout_s)
-    return http.client.HTTPSConnection(host, port, timeout=conf.timeout_s, context=tls)
+        return http.client.HTTPConnection(host, port, timeout=timeout_s)
+    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
 
 
 def _shut_down(connection: http.client.HTTPConnection) -> None:

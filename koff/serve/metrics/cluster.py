@@ -1,7 +1,5 @@
 """The families of a cluster. They are always served, and the limit on series leaves out none of them."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

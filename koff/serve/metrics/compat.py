@@ -5,8 +5,6 @@
 - docs/migration/ has all families of both, also those that are not here, and why.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

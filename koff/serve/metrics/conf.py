@@ -1,7 +1,5 @@
 """Which series of /metrics are served."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal

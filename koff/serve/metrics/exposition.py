@@ -4,8 +4,6 @@ The name and the labels of a series do not change, so their text is kept for eac
 `layout` is the same object. Only the numbers are formatted at each scrape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 

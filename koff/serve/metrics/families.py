@@ -1,7 +1,5 @@
 """The one list of koff's metric families, in the order in which they are served."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from koff.serve.metrics import (

@@ -8,8 +8,6 @@
 The subject (`SHARDS`) says what the function gets, and how often it is called at a scrape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -51,7 +49,7 @@ class Family(Generic[N]):
 
     name: str
     text: str
-    subject: Subject[N]
+    subject: "Subject[N]"
     values: Callable[[N], Any]
     labels: tuple[str, ...]
     unit: str

@@ -1,7 +1,5 @@
 """The families of groups: lags of each partition, topic and group, and the status."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The families of the members of groups: who is slow. They are off by default, for members come and go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The families of groups: what Kafka says of their state and members."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from koff.serve.metrics.family import Column

@@ -1,7 +1,5 @@
 """The families of groups: partitions without a lag, retention, and commits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The texts of series: labels of rows, topics and groups, kept for as long as these are the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple

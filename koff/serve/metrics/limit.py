@@ -1,7 +1,5 @@
 """The limit on series: keeps those of the groups, topics and partitions with the largest lags."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What the functions of families get: the numbers of a cluster at one scrape."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -70,7 +68,6 @@ class ShardNumbers:
 
     @cached_property
     def lags(self) -> Lags:
-        """The lag of each row."""
         return self.snapshot.lags(self.shard)
 
     @cached_property
@@ -80,7 +77,6 @@ class ShardNumbers:
 
     @cached_property
     def committed(self) -> Ints:
-        """The committed offset of each row."""
         return self.snapshot.committed(self.shard)
 
     @cached_property
@@ -90,7 +86,6 @@ class ShardNumbers:
 
     @cached_property
     def reasons(self) -> NDArray[np.uint8]:
-        """The `Reason` bits of each row."""
         return self.snapshot.reasons(self.shard)
 
     @cached_property

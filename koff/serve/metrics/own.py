@@ -3,8 +3,6 @@
 They are always served. They come last in a response, because some are about the response.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The series of a family: texts of labels and of numbers. A number that is unknown has no series."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress, repeat
 from typing import Any

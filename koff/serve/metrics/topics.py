@@ -1,7 +1,5 @@
 """The families of topics and their partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from operator import attrgetter
 

@@ -1,7 +1,5 @@
 """The files of the page, and the routes that serve them."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Classic groups: one record holds the whole group (docs/records-format.md 4.5)."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -45,7 +43,6 @@ def save_classic_group(group: Group) -> list[Any]:
 
 
 def load_classic_group(name: str, saved: list[Any]) -> Group:
-    """The group from `save_classic_group`."""
     epoch, protocol_type, protocol, state_timestamp_ms, saved_members = saved
     members = (
         _make_member(epoch, *(*facts, load_assignment(assigned))) for (*facts, assigned) in saved_members

@@ -1,7 +1,5 @@
 """Consumer groups of the new protocol, KIP-848 (docs/records-format.md 4.6)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, ClassVar, Self
 

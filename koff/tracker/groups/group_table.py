@@ -6,8 +6,6 @@ log, the records of a group are deleted before it becomes a group of another typ
 last record wins, and the contradiction is counted (a broker refuses to load such a partition).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, Self

@@ -4,8 +4,6 @@ The records of a member are its metadata (types 5, 10, 19), its target assignmen
 assignment (8, 14, 22). After compaction they may come in any order, and before the group's own record.
 """
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -171,7 +169,8 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
         # The group has changed since the target assignment was computed.
         if self.epoch > self.assignment_epoch:
             return "Assigning"
-        if all(self._is_reconciled(self._current_of(member)) for member in members):
+        currents = map(self._current_of, members)
+        if all(each.state == STABLE and each.epoch == self.assignment_epoch for each in currents):
             return STABLE
         return "Reconciling"
 
@@ -254,9 +253,6 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
         # A member without a record of its current assignment has joined, but was assigned nothing yet.
         return self._current.get(member) or Current(0, STABLE, self.join(), self.join())
 
-    def _is_reconciled(self, current: Current[AssignmentT]) -> bool:
-        return current.state == STABLE and current.epoch == self.assignment_epoch
-
     def _set_profile(self, member: str, profile: Profile | None) -> None:
         """Sets the metadata of a member. None removes the member."""
         if profile is not None:
@@ -290,7 +286,6 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
     # --- The saved form ----------------------------------------------------------------------------------
 
     def save(self) -> dict[str, Any]:
-        """The state of the group, for `load`."""
         members = self._profiles.keys() | self._current.keys() | self._targets.keys()
         return {
             "epoch": self.epoch,
@@ -310,7 +305,6 @@ class ModernGroupState(ABC, Generic[AssignmentT]):
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Self:
-        """The group from `save`."""
         group = cls()
         group.epoch, group.assignment_epoch = saved["epoch"], saved["assignment_epoch"]
         for id_, (profile, current, target) in saved["members"].items():

@@ -1,7 +1,5 @@
 """State as lists, tuples, dicts, strings and numbers, which JSON can hold, and back."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Share groups, KIP-932 (docs/records-format.md 4.7). Their progress is in `__share_group_state`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self

@@ -3,8 +3,6 @@
 Members are assigned tasks. The topology has the topics that the tasks read.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any, ClassVar, Self
 

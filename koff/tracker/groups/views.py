@@ -1,7 +1,5 @@
 """A group at one moment, in Kafka's terms: the immutable objects that a `GroupTable` returns."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -96,16 +94,6 @@ class Topology:
 
     epoch: int
     subtopologies: Mapping[str, GroupSubtopology]
-
-    @property
-    def source_topics(self) -> tuple[str, ...]:
-        return tuple(sorted({topic for part in self.subtopologies.values() for topic in part.source_topics}))
-
-    @property
-    def repartition_source_topics(self) -> tuple[str, ...]:
-        """The internal topics that the application both writes and reads."""
-        topics = {topic for part in self.subtopologies.values() for topic in part.repartition_source_topics}
-        return tuple(sorted(topics))
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from koff.cli.malloc import return_freed_memory
+from koff.cli.monitor import return_freed_memory
 
 ARENAS = """
 import ctypes, sys, threading
-from koff.cli.malloc import return_freed_memory
+from koff.cli.monitor import return_freed_memory
 if sys.argv[1:]:
     return_freed_memory()
 libc = ctypes.CDLL(None)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
-from koff.cli.offset_targets import TARGET, TOPIC
+from koff.cli.offsets import TARGET, TOPIC
 from koff.client.cluster_conf import TopicPartition
 from koff.client.offset_plan import Commit
 from tests.unit.client.test_offset_plan import PLAN

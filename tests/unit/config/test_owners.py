@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from koff.cli import main
+from koff.config.koff_yaml import finds_all
 from koff.config.monitors import list_monitors, list_webhooks
-from koff.config.owner_checks import finds_all
 from koff.view.owners import Owner, Owners
 from tests.unit.config.test_koff_yaml import list_errors, parse
 

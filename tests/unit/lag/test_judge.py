@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from koff.lag.group_verdicts import Judgement
 from koff.lag.judge import CLOSED_S, EMPTY_S, SKIPPED_S, UNKNOWN_S, Judge
 from koff.lag.late_causes import Cause
 from koff.lag.usual_lateness import CLASSES, FLOOR_S, RETURNS
-from koff.lag.verdict import Basis, IncidentChange, Judgement, Verdict
+from koff.lag.verdict import Basis, IncidentChange, Verdict
 from tests.unit.lag.samples import build_sample
 
 OK, WARN, ERR, UNKNOWN = Verdict.OK, Verdict.WARN, Verdict.ERR, Verdict.UNKNOWN
@@ -56,7 +57,7 @@ def test_the_allowance_is_the_objective_or_the_floor_and_never_more_than_half_th
     settings, allowance_s, basis
 ):
     judged = look(one(), 5, behind(10, **settings))
-    assert (judged.allowance_s.tolist(), judged.group_allowance_s.tolist()) == ([allowance_s], [allowance_s])
+    assert judged.allowance_s.tolist() == [allowance_s]
     assert judged.basis.tolist() == [basis]
 
 
@@ -75,7 +76,7 @@ def test_each_row_has_its_own_objective_and_the_group_the_least():
     judge = Judge(1, 2)
     judged = look(judge, 0, behind(200, objective_s=300.0), behind(100, objective_s=90.0))
     assert (judged.late.tolist(), judged.verdict.tolist()) == ([False, True], [WARN])
-    assert judged.group_allowance_s.tolist() == [90]
+    assert judged.allowance_s.tolist() == [90]
 
 
 @pytest.mark.parametrize(("still_s", "verdict"), [(89, WARN), (90, ERR)])

@@ -76,8 +76,8 @@ def test_lag_is_null_for_the_same_rows_that_have_a_reason_for_it():
     end, committed = np.array([10, -1, 10, 12]), np.array([4, 4, -1, 13])
     why_null = reasons(end=end, committed=committed) & NULL
     assert (why_null == 0).tolist() == lags(end=end, committed=committed).known.tolist()
-    assert Reason.NO_COMMIT.null
-    assert not Reason.AHEAD_OF_LOG.null
+    assert Reason.NO_COMMIT & NULL
+    assert not Reason.AHEAD_OF_LOG & NULL
 
 
 def test_a_row_that_is_withheld_has_no_other_reason():
@@ -98,4 +98,4 @@ def test_each_row_is_withheld_for_itself():
 
 def test_what_is_withheld_makes_a_lag_null():
     assert WITHHELD & NULL == WITHHELD
-    assert Reason.END_NOT_CURRENT.null
+    assert Reason.END_NOT_CURRENT & NULL

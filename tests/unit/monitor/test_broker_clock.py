@@ -2,7 +2,7 @@
 
 import pytest
 
-from koff.monitor.broker_clock import RISE_MS, TOLERANCE_MS, BrokerClock
+from koff.monitor.duties.end_times import RISE_MS, TOLERANCE_MS, BrokerClock
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from koff.kafkatest import wait_until
-from koff.monitor.archivist import Archivist, list_minute
-from koff.monitor.lag_archive import FILE, KEPT_S, MINUTE_S, GroupMinute, LagArchive
+from koff.monitor.lag_archive import FILE, KEPT_S, MINUTE_S, Archivist, GroupMinute, LagArchive, list_minute
 from koff.view.activity import RecentActivity
 from koff.view.earlier import WINDOWS_S, find_left
 from koff.view.lag_history import STEPS
@@ -163,10 +162,10 @@ def test_a_record_of_an_impossible_time_costs_no_other_group_its_minute(tmp_path
 
 
 def test_a_minute_that_fails_costs_no_later_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("koff.monitor.archivist.MINUTE_S", 0.1)
+    monkeypatch.setattr("koff.monitor.lag_archive.MINUTE_S", 0.1)
     minutes = iter([{"g": GroupMinute(2**70, None, None)}])  # SQLite has no such number
     later = {"h": GroupMinute(5, None, None)}
-    monkeypatch.setattr("koff.monitor.archivist.list_minute", lambda *_: next(minutes, later))
+    monkeypatch.setattr("koff.monitor.lag_archive.list_minute", lambda *_: next(minutes, later))
     activity = RecentActivity()
     with Archivist(tmp_path, activity):
         archive = activity.archive
@@ -177,7 +176,7 @@ def test_a_minute_that_fails_costs_no_later_one(tmp_path, monkeypatch):
 def test_the_archivist_writes_at_the_end_of_a_minute_and_ends_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("koff.monitor.archivist.MINUTE_S", 0.1)
+    monkeypatch.setattr("koff.monitor.lag_archive.MINUTE_S", 0.1)
     activity = RecentActivity()
     with Archivist(tmp_path, activity):
         values = np.array([5.0]), np.array([1.0]), np.zeros(1)

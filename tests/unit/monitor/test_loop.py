@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from koff.kafkatest import wait_until
-from koff.monitor import clock, view_budget
+from koff.monitor import clock
 from koff.monitor import loop as loop_module
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.duties.savings import Done
@@ -114,7 +114,7 @@ def running(loop: Loop, send: Callable[[Command], None] = lambda request: None) 
 
 
 def set_freshness(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    monkeypatch.setattr(view_budget, "FRESH_S", seconds)
+    monkeypatch.setattr(loop_module, "FRESH_S", seconds)
 
 
 def list_wakes(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> list[str]:

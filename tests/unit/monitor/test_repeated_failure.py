@@ -1,6 +1,6 @@
 """How often a failure that repeats is logged, and when it is tried again."""
 
-from koff.monitor.repeated_failure import RepeatedFailure
+from koff.monitor.run import RepeatedFailure
 
 
 def test_a_failure_is_logged_at_once_then_each_minute_and_after_ten_minutes_each_ten_minutes():

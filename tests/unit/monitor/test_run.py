@@ -17,9 +17,8 @@ from koff.client.cluster import Cluster
 from koff.errors import ConnectError
 from koff.kafkatest import free_ports, wait_until
 from koff.monitor.conf import MonitorConf
-from koff.monitor.repeated_failure import RepeatedFailure
 from koff.monitor.requests import Display
-from koff.monitor.run import Monitor
+from koff.monitor.run import Monitor, RepeatedFailure
 from koff.serve.accepted import PROMETHEUS_TEXT
 from koff.serve.rendering import Renderer
 

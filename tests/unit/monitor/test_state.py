@@ -79,7 +79,7 @@ def refusal(path: Path, origin: Origin = ORIGIN) -> str:
 
 def saved(path: Path, *, size: int = 3) -> Path:
     """The file of partition 1, and the only one, at position 10."""
-    StateDir(path).save(ORIGIN, 1, a_state(size), position=10, leader_epoch=4, stamp=NOW)
+    StateDir(path).save(ORIGIN, Saved(1, 10, 4, NOW, a_state(size)))
     (file,) = path.iterdir()
     return file
 
@@ -93,7 +93,7 @@ def test_what_was_saved_is_loaded_and_of_the_rest_it_is_said_that_there_is_nothi
     assert same(back.state, a_state())
     assert (back.partition, back.position, back.leader_epoch) == (1, 10, 4)
     assert back.stamp == NOW
-    again = StateDir(tmp_path).save(ORIGIN, 1, a_state(), position=10, leader_epoch=4, stamp=NOW)
+    again = StateDir(tmp_path).save(ORIGIN, Saved(1, 10, 4, NOW, a_state()))
     assert again == written
 
 
@@ -468,7 +468,7 @@ def test_a_save_that_fails_says_so_and_leaves_what_there_was(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(KoffError, match=r"cannot write to --state-dir .*File too large"):
-            StateDir(tmp_path).save(ORIGIN, 1, a_state(100), position=11, stamp=NOW)
+            StateDir(tmp_path).save(ORIGIN, Saved(1, 11, -1, NOW, a_state(100)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == [file]
@@ -554,7 +554,7 @@ def test_a_file_in_the_place_of_the_folder_gives_errors_with_the_cause(tmp_path)
 
 def list_writes(folder: StateDir) -> list[Callable[[], object]]:
     return [
-        lambda: folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW),
+        lambda: folder.save(ORIGIN, Saved(1, 11, -1, NOW, a_state())),
         lambda: folder.save_file("ends", ORIGIN, a_state(), stamp=NOW),
         lambda: folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW),
         lambda: folder.forget(1),
@@ -584,7 +584,7 @@ def test_a_removed_folder_that_another_koff_has_made_is_left_to_it(tmp_path):
     with StateDir(path).lock() as first:
         shutil.rmtree(path)
         with StateDir(path).lock() as second:
-            second.save(ORIGIN, 1, a_state(), position=12, stamp=NOW)
+            second.save(ORIGIN, Saved(1, 12, -1, NOW, a_state()))
             for call in list_writes(first):
                 with pytest.raises(ConfigError, match="in use by another koff"):
                     call()
@@ -593,7 +593,7 @@ def test_a_removed_folder_that_another_koff_has_made_is_left_to_it(tmp_path):
             assert isinstance(found, Saved)
             assert found.position == 12
         # The other has ended.
-        first.save(ORIGIN, 1, a_state(), position=13, stamp=NOW)
+        first.save(ORIGIN, Saved(1, 13, -1, NOW, a_state()))
         assert first.take_emptied()
 
 
@@ -610,7 +610,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path):
         (path / name).symlink_to(mine)
     before = mine.read_bytes()
     assert one(path) == "it cannot be read: it is a symbolic link"
-    StateDir(path).save(ORIGIN, 1, a_state(5), position=11, stamp=NOW)
+    StateDir(path).save(ORIGIN, Saved(1, 11, -1, NOW, a_state(5)))
     assert isinstance(one(path), Saved)
     assert [found.name for found in path.iterdir()] == ["partition-00001"]
     assert not (path / "partition-00001").is_symlink()
@@ -635,7 +635,7 @@ def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
     saved(tmp_path).unlink()
     (tmp_path / "partition-00001").mkdir()
     with pytest.raises(KoffError, match="partition-00001: Is a directory"):
-        StateDir(tmp_path).save(ORIGIN, 1, a_state(), position=11, stamp=NOW)
+        StateDir(tmp_path).save(ORIGIN, Saved(1, 11, -1, NOW, a_state()))
     with pytest.raises(KoffError, match="partition-00001: Is a directory"):
         StateDir(tmp_path).forget(1)
     (tmp_path / "partition-00002.new").mkdir()
@@ -648,7 +648,7 @@ def test_only_this_user_can_read_what_is_saved(tmp_path):
     old_mask = os.umask(0)
     try:
         with StateDir(path).lock() as folder:
-            folder.save(ORIGIN, 1, a_state(), position=11, stamp=NOW)
+            folder.save(ORIGIN, Saved(1, 11, -1, NOW, a_state()))
             folder.save_file("ends", ORIGIN, some_ends(), stamp=NOW)
             folder.note(ORIGIN, {1: (11, NOW)}, stamp=NOW)
     finally:
@@ -665,7 +665,7 @@ SAVE_FOR_EVER = """
 import itertools, os, sys
 import numpy as np
 from koff.monitor.moment import Moment
-from koff.monitor.saved import Origin
+from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
 from koff.tracker import State
 
@@ -678,7 +678,7 @@ def save_for_ever(first):
         for number in itertools.count(first):
             state = State({"number": number}, {"numbers": np.full(40_000, number)})
             for partition in range(ORIGIN.partitions):
-                folder.save(ORIGIN, partition, state, position=number, stamp=Moment(number, 0, "b"))
+                folder.save(ORIGIN, Saved(partition, number, -1, Moment(number, 0, "b"), state))
             stamp = Moment(number + 1, 0, "b")
             folder.note(ORIGIN, {p: (number, stamp) for p in range(ORIGIN.partitions)}, stamp=stamp)
             print(number, flush=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koff.monitor.view_budget import CREDIT_S, FRESH_S, LONGEST_FRESH_S, PART, ViewBudget
+from koff.monitor.loop import CREDIT_S, FRESH_S, LONGEST_FRESH_S, PART, ViewBudget
 
 
 def ask_always(view_s: float, *, seconds: float) -> tuple[float, float]:

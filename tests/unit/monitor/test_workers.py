@@ -17,7 +17,6 @@ from koff.client.record_times import EndReached, ReadPlace, ReadRecord, Unread
 from koff.errors import ConnectError, Denied, KoffError
 from koff.kafkatest import wait_until
 from koff.lag import NO_RECORD, NO_TIMESTAMP
-from koff.monitor import in_order
 from koff.monitor import workers as workers_module
 from koff.monitor.duties.groups import FetchGroups, GroupsFetched
 from koff.monitor.duties.loading import Load, Loaded
@@ -28,13 +27,12 @@ from koff.monitor.duties.savings import Done, ForgetSaved, Save, SaveFile, SaveI
 from koff.monitor.duties.share_lags import FetchShareLags, ShareLagsFetched
 from koff.monitor.duties.stored_groups import FetchStoredGroups, StoredGroupsFetched
 from koff.monitor.duties.topics import FetchTopics, TopicsFetched
-from koff.monitor.in_order import InOrder, carry_out
 from koff.monitor.means import Means
 from koff.monitor.moment import Moment
 from koff.monitor.requests import Failed, Request, Result, Topic
 from koff.monitor.saved import Origin, Saved
 from koff.monitor.state import StateDir
-from koff.monitor.workers import Workers, WorkersConf
+from koff.monitor.workers import InOrder, Workers, WorkersConf, carry_out
 from koff.records.topics import OFFSETS_TOPIC
 from koff.tracker import ShareLag, State, Tracker
 from koff.tracker.commit_columns import CommitColumns
@@ -532,7 +530,7 @@ def test_requests_behind_one_that_hangs_fail_instead_of_filling_the_memory(monke
         worker.send(Call(1, work))
         assert is_working.wait(60)
         worker.send(Call(2, work))  # it does not hang yet
-        monkeypatch.setattr(in_order, "HANG_S", 0.0)
+        monkeypatch.setattr(workers_module, "HANG_S", 0.0)
         worker.send(Call(3))
         assert [given.id for given in inbox.of_kind(Failed)] == [3]
         release.set()
@@ -599,7 +597,7 @@ def write_or_load(state_dir: StateDir, request: Request) -> Result | None:
 def saving(request_id: int = 1, partition: int = 1) -> Save:
     tracker = Tracker()
     apply(tracker, commit("g", "t", 0, 5))
-    return Save(request_id, ORIGIN, partition, 5, 3, NOW, save(tracker))
+    return Save(request_id, ORIGIN, Saved(partition, 5, 3, NOW, save(tracker)))
 
 
 def load(state_dir: StateDir) -> Loaded:

@@ -19,12 +19,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from koff.kafkatest import wait_until
 from koff.serve import passwords as passwords_module
-from koff.serve.access import Access, AccessConf, Rules
+from koff.serve.access import Access, AccessConf, Rules, Tokens
 from koff.serve.authentication import Authenticated
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
 from koff.serve.passwords import Passwords
-from koff.serve.tokens import Tokens
 from koff.serve.web_config import WebConfig
 from koff.view.cluster_view import Readiness
 from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koff.view.runbooks import build_runbook_url, check_runbook_template
+from koff.view.owners import build_runbook_url, check_runbook_template
 
 
 def test_names_are_filled_in_and_cannot_change_the_address():

@@ -5,7 +5,7 @@ import pytest
 from koff.monitor.duties.end_offsets import EndOffsets
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.duties.topics import TopicList
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Outbox, Pending, Shared
 from koff.monitor.requests import Topic
 from koff.tracker import Tracker
 from tests.unit.builders import apply, commit
@@ -21,9 +21,8 @@ class Sampled:
         self.tracker, self.topics, self.outbox = Tracker(), TopicList(), Outbox()
         apply(self.tracker, commit("g", "t", 0, 5))
         self.topics.note({"t": Topic("", 2)}, at(0), wanted=(), alive=())
-        self.ends = EndOffsets(
-            self.tracker, self.topics, self.outbox, lambda now: round(now.at_s * 1000), 60.0
-        )
+        shared = Shared(self.tracker, self.outbox, lambda now: round(now.at_s * 1000))
+        self.ends = EndOffsets(shared, self.topics, 60.0)
 
     def requested(self) -> list[tuple[object, set[tuple[str, int]]]]:
         return [

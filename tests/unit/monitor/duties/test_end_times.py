@@ -7,7 +7,7 @@ from koff.monitor.duties.end_offsets import SampledEnd
 from koff.monitor.duties.end_times import GATHER_S, SHORTEST_PAUSE_S, EndTimes
 from koff.monitor.duties.offsets import FetchOffsets, OffsetsFetched
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Outbox, Pending, Shared
 from koff.monitor.past_ends import LOST_MS, NO_RECORD
 from koff.monitor.requests import TopicPartition
 from koff.tracker import Tracker
@@ -37,7 +37,8 @@ class Dated:
     def __init__(self, *committed: int) -> None:
         self.tracker, self.outbox = Tracker(), Outbox()
         self.ends = FakeEnds()
-        self.times = EndTimes(self.tracker, self.ends, self.outbox, lambda now: now.wall_ms, gap_ms=25_000)  # type: ignore[arg-type]  # a double
+        shared = Shared(self.tracker, self.outbox, lambda now: now.wall_ms)
+        self.times = EndTimes(shared, self.ends, gap_ms=25_000)  # type: ignore[arg-type]  # a double
         self.second = 0.0
         self.broker_ahead_ms = 0
         for number, offset in enumerate(committed):

@@ -24,7 +24,7 @@ from koff.monitor.duties.record_ages import (
 )
 from koff.monitor.duties.topics import TopicList
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Outbox, Pending, Shared
 from koff.tracker import Tracker
 from koff.tracker.topic_partitions import LATE_S
 from tests.unit.builders import apply, commit, list_statuses, note_records
@@ -52,10 +52,9 @@ class Reading:
     def __init__(self, *commits: Any, per_s: int | None = 50) -> None:
         self.second = 0.0
         self.tracker, self.outbox = tracked(*commits, ends=END), Outbox()
-        ends = EndOffsets(
-            self.tracker, TopicList(), self.outbox, lambda now: now.wall_ms, 60.0
-        )  # nothing is watched: all is answered
-        self.ages = RecordAges(per_s, self.tracker, ends, self.outbox, lambda now: now.wall_ms)
+        shared = Shared(self.tracker, self.outbox, lambda now: now.wall_ms)
+        ends = EndOffsets(shared, TopicList(), 60.0)  # nothing is watched: all is answered
+        self.ages = RecordAges(per_s, shared, ends)
 
     def now(self) -> Moment:
         return Moment(self.second, NOW_MS + round(self.second * 1000))

@@ -17,7 +17,7 @@ from koff.monitor.duties.savings import (
 )
 from koff.monitor.followed_log import FollowedLog
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox, Pending
+from koff.monitor.outbox import Outbox, Pending, Shared
 from koff.monitor.plan import Replay, Seed
 from koff.monitor.requests import Topic
 from koff.monitor.saved import Origin
@@ -40,9 +40,7 @@ class Saved:
         self.outbox, self.verdicts = Outbox(), cast("State | None", None)
         self.savings = Savings(
             at(0),
-            self.tracker,
-            self.outbox,
-            lambda now: 77,
+            Shared(self.tracker, self.outbox, lambda now: 77),
             saves=True,
             read_log=lambda: self.log,
             read_verdicts=lambda: self.verdicts,
@@ -98,7 +96,7 @@ def test_partitions_that_did_not_change_are_only_noted_in_the_index(saved):
     saved.log.partitions[0].current = at(50)
     save, index = (ask.request for ask in saved.collect(2 * INTERVAL_S))
     assert isinstance(save, Save)
-    assert save.partition == 1
+    assert save.saved.partition == 1
     assert isinstance(index, SaveIndex)
     assert index.positions == {0: (7, at(50))}
 

@@ -11,7 +11,7 @@ from koff.monitor.duties.stored_groups import (
     describe_refused,
 )
 from koff.monitor.moment import Moment
-from koff.monitor.outbox import Outbox
+from koff.monitor.outbox import Outbox, Shared
 from koff.tracker import Tracker
 
 LIMIT_S = 25.0
@@ -23,7 +23,7 @@ class Polled:
     def __init__(self, interval_s: float) -> None:
         self.second = 0.0
         self.outbox = Outbox()
-        self.stored = StoredGroups(interval_s, Tracker(), self.outbox, lambda now: 0, limit_s=LIMIT_S)
+        self.stored = StoredGroups(interval_s, Shared(Tracker(), self.outbox, lambda now: 0), limit_s=LIMIT_S)
 
     def poll(self, seconds: float, *, fails: bool = False, refused: Mapping[str, str] = {}) -> float:
         """One request that takes so long. Returns how long after the one before it was sent."""

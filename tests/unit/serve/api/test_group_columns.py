@@ -10,19 +10,27 @@ import pytest
 from koff.lag.verdict import Verdict
 from koff.serve.api.endpoints import ENDPOINTS
 from koff.serve.api.group_columns import GroupColumns
+from koff.serve.api.group_objects import GROUP
 from koff.serve.api.parameters import parse_query
 from koff.tracker import GroupTotal, Rule, ShownNames
 from koff.view.owners import Owner, Owners
 from tests.unit.serve.api.clusters import NOW_MS, Clusters, build_view, fill_tracker, take_view
 from tests.unit.tracker.test_selection import take_snapshot
 
+EXPLAINED = dict.fromkeys(("sentence", "causes", "owner"))
+SHOWN = [field.name for field in GROUP.fields if field.name not in EXPLAINED]
 (PARAMETERS,) = [endpoint.parameters for endpoint in ENDPOINTS if endpoint.path == "/api/v1/groups"]
 
 
-def find(columns: GroupColumns, query: str) -> list[GroupTotal]:
+def find(columns: GroupColumns, query: str) -> list[dict[str, Any]]:
     page = columns.find_page(parse_query(f"limit=1000&{query}".encode(), PARAMETERS))
     assert page.total == len(page.groups)
-    return [group.total.total for group in page.groups]
+    return [{name: group[name] for name in SHOWN} for group in page.groups]
+
+
+def show(totals: list[GroupTotal]) -> list[dict[str, Any]]:
+    """The same of totals."""
+    return [{name: GROUP.build(total, **EXPLAINED)[name] for name in SHOWN} for total in totals]
 
 
 def number(total: GroupTotal, key: str) -> Any:
@@ -39,16 +47,16 @@ def test_columns_are_the_numbers_of_the_totals(seed: int):
         unknown = [total for total in totals if number(total, key) is None]
         for order, sign in (("asc", 1), ("desc", -1)):
             expected = sorted(known, key=lambda total, key=key, sign=sign: sign * number(total, key))  # type: ignore[misc]  # bound at once
-            assert find(columns, f"sort={key}&order={order}") == expected + unknown
+            assert find(columns, f"sort={key}&order={order}") == show(expected + unknown)
         assert known
         assert unknown or key == "status"
     above = [total for total in totals if total.lag is not None and total.lag >= 200]
-    assert find(columns, "min_lag=200&sort=name") == above
+    assert find(columns, "min_lag=200&sort=name") == show(above)
     for verdict in Verdict:
         expected = [total for total in totals if total.status == verdict]
-        assert find(columns, f"status={verdict.name}&sort=name") == expected
+        assert find(columns, f"status={verdict.name}&sort=name") == show(expected)
     for state in ("Stable", "Empty", "Unknown"):
-        assert find(columns, f"state={state}&sort=name") == [t for t in totals if t.state == state]
+        assert find(columns, f"state={state}&sort=name") == show([t for t in totals if t.state == state])
 
 
 def test_groups_are_filtered_by_the_labels_that_their_names_give():

@@ -3,7 +3,7 @@
 import re
 
 from koff.serve.events.event import Severity
-from koff.serve.events.reminders import list_lasting
+from koff.serve.events.notices import list_lasting
 from koff.tracker import Rule, ShownNames
 from koff.view.owners import Owner, Owners
 from tests.unit.serve.events.watched import Watched, stop
