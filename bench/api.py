@@ -5,8 +5,6 @@ The views are those of bench.scrape. Each request finds a new view, of which not
     python -m bench.api [--rows 2000 --rows 200000] [--requests 10]
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import statistics

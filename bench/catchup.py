@@ -6,8 +6,6 @@ same topic and looks at nothing, and with kminion, if its program is given.
     python -m bench.catchup --records 5000000 --groups 2000 --kminion ./kminion
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -3,8 +3,6 @@
 python -m bench.churn --groups 1000
 """
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -13,8 +13,6 @@ aiokafka and kafka-python are left out where they are not installed.
     python -m bench.client --messages 300000 --size 100 --size 1000
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import statistics

@@ -6,8 +6,6 @@ then started again, so that its coordinator knows them.
     python -m bench.coordinators --groups 20000
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

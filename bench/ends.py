@@ -7,8 +7,6 @@ to any size; and a real Kafka, where librdkafka's way is measured beside it.
     python -m bench.ends [--partitions 2000 --partitions 100000] [--real 8000]
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import statistics

@@ -5,8 +5,6 @@ Prints JSON: seconds of each phase, in their order. The first start fetches Kafk
     python -m bench.first_minute [--starts 3] [--look 20] [--packaged]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

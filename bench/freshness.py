@@ -6,8 +6,6 @@ beside it the bare time of one scrape in the same run, which is a part of each.
     python -m bench.freshness [--groups 100]
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import statistics

@@ -7,8 +7,6 @@ one int64 column of as many rows (`copy_ms`): what touching memory costs here.
     python bench/lag.py --rows 10000 --rows 1000000
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

@@ -7,8 +7,6 @@ hundredth of the rows has one. No Kafka.
     python -m bench.lag_rows [--rows 22 --rows 20000] [--samples 5] [--master 'local[2]']
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

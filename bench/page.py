@@ -6,8 +6,6 @@ The groups are made up, and a real server serves them. `server_rss_mib` is the m
 rest is of Chromium.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import tempfile

@@ -14,8 +14,6 @@ server on this machine (versitygw) are measured, too.
     python -m bench.pipeline --master local-cluster[1,1,2048] --master local-cluster[2,1,2048] --repeat 2
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

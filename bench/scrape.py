@@ -8,8 +8,6 @@ samples already: up to `--peer-rows`, because it takes ten times as long and mor
     python -m bench.scrape [--rows 2000 --rows 200000 --rows 1000000] [--renders 10] [--peer-rows 200000]
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import re

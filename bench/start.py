@@ -7,8 +7,6 @@ costs step by step: Python, koff's imports, asking the coordinators, bare conflu
     python -m bench.start [--quick]
 """
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

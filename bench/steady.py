@@ -6,8 +6,6 @@ Prints JSON. Commits go straight into `__consumer_offsets` at a steady rate, and
     python -m bench.steady [--groups 2000] [--rate 100 --rate 1000 --rate 10000] [--kminion ./kminion]
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 python bench/tracker.py --rows 1000000
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import subprocess

@@ -10,8 +10,6 @@ one; its requests are answered here. Groups have 10 partitions, of which a fifth
     python -m bench.view [--rows 20000 --rows 200000] [--views 20]
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import statistics

@@ -6,8 +6,6 @@ days, `lag_hourly` all. Prints JSON; seconds of CPU are those of Python and Java
     python -m bench.year [--groups 2000] [--partitions 5] [--days 365] [--lag-days 2] [--interval 60]
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

@@ -11,8 +11,6 @@ verdict and the cause; and with --labels the score at the end.
     python -m bench.verdicts lives.jsonl.gz --labels lives.labels.json
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """The kinds of lives: what happens in them, by physics. A seed gives each its times and sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

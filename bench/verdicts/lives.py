@@ -9,8 +9,6 @@
 ... more samples, then the next life
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

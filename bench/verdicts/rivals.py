@@ -1,7 +1,5 @@
 """Other rules, on the same samples: Burrow's window rule as koff has it for /v3, thresholds, and growth."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

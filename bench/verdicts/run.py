@@ -1,7 +1,5 @@
 """Lives of all kinds at once: the verdict on each, by koff's rule and by others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How well series of verdicts fit the truth: what an on-call engineer would say of them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any

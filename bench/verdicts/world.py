@@ -6,8 +6,6 @@ ill if a record waits for longer than the owner's objective: then it is broken i
 group cannot recover by itself as things are, and else late.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scripted incidents of the demo: consumers stop, rewind and rebalance, records and transactions go wrong."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

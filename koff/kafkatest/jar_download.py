@@ -4,8 +4,6 @@ A jar is complete when its SHA-256 is that of the list. Complete jars and parts 
 breaks off, so the next one fetches only the rest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import queue
 import shutil

@@ -1,7 +1,5 @@
 """Thousands of groups that commit and have no members: `koff demo --groups 2000 --partitions 20000`."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Mapping

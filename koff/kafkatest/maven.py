@@ -1,7 +1,5 @@
 """The Maven repository that Kafka's jars come from: the configured one, or Maven Central."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

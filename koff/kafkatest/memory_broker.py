@@ -9,8 +9,6 @@
 It behaves as a real broker does: the same contract tests run against both.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future

@@ -8,8 +8,6 @@
 The clusters share one clock. `fail` and `delay` of a broker are for its "consume", "produce" and "commit".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from koff.client.cluster_conf import ClusterConf

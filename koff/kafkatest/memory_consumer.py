@@ -1,7 +1,5 @@
 """A consumer of one partition of a cluster in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The queue of a reader or a group's member in memory: koff's `Delivery`, in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

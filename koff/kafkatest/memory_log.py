@@ -1,7 +1,5 @@
 """The log of one partition, in memory."""
 
-from __future__ import annotations
-
 from koff.client.cluster_conf import OffsetSpec
 from koff.client.message import Message
 from koff.client.start_offset import StartOffset

@@ -1,7 +1,5 @@
 """What writes to a cluster in memory: its producers, and the coordinators of groups' offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager

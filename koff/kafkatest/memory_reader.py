@@ -1,7 +1,5 @@
 """A reader of clusters in memory: koff's `Reader`, which fetches whenever somebody waits for messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A writer to clusters in memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What the servers of the test kit share: a process to kill and freeze, and a start in a folder."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Time for doubles: it passes only when a call waits, and then at once."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import threading

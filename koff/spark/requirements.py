@@ -3,8 +3,6 @@
 Nothing here imports pyspark or starts Java.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from importlib.metadata import PackageNotFoundError, version

@@ -4,8 +4,6 @@ Before each task, Spark makes the worker invalidate the import caches. Python be
 directory of pyspark.zip again, once for each package in it: 0.1 s for each task. This daemon prevents that.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import zipimport

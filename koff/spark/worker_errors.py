@@ -1,7 +1,5 @@
 """Finds, in the text of an exception of Spark, the `KoffError` that a worker raised."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

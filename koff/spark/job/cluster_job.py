@@ -1,7 +1,5 @@
 """The job of one cluster: plans a batch, claims it, carries it out, and waits for the next one."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ order of their batches. So a process that begins later derives the same: from th
 from the batches since then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any

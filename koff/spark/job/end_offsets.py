@@ -1,7 +1,5 @@
 """The offsets of all partitions that groups read, at one moment."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Notices that samples of end offsets come later than the interval that the user asked for."""
 
-from __future__ import annotations
-
 import structlog
 
 log = structlog.get_logger(component="spark.job")

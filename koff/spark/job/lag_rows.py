@@ -1,7 +1,5 @@
 """The rows of `lag` that a view of a cluster has. Every rule is in `koff.lag`, as in the daemon."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Offsets by time: from them, the age of records is known that are older than the first sample."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from koff.client.cluster_conf import TopicPartition

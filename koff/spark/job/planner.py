@@ -1,7 +1,5 @@
 """Plans the batches of a cluster: up to where to read its log, and the sample of the same moment."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

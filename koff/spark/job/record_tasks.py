@@ -4,8 +4,6 @@ So no record passes through Java. Where the tables are in no folder, a task retu
 writes them: only Java knows that place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol

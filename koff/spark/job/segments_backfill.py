@@ -4,8 +4,6 @@ The batches continue those that the tables have: offsets that the tables have al
 backfill that was interrupted continues, and a later `run` continues after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

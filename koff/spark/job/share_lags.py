@@ -5,8 +5,6 @@ is the same before and after the request, the coordinator used this one, and wha
 from it. Otherwise only the lag is known.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """How long topics keep records: without an objective, a group must not be later than half of that."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Mapping
 

@@ -1,7 +1,5 @@
 """The report as one HTML page that loads nothing: tables, and charts that its own script draws."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

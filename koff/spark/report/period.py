@@ -1,7 +1,5 @@
 """The period of a report, and the steps in which it is drawn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 

@@ -5,8 +5,6 @@ Each step of time shows the largest of its samples, so that no peak is averaged 
 groups one by one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from koff.spark.report.history import DAY_MS, History, Rows

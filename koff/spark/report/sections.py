@@ -1,7 +1,5 @@
 """The sections of a report, in their order: titles, texts, charts, tables, and the text without data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

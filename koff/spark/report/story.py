@@ -1,7 +1,5 @@
 """What happened in the period, in a few sentences: which group was worst, how bad, and how it ended."""
 
-from __future__ import annotations
-
 from koff.spark.report.history import Row
 from koff.spark.report.words import Numbers, clean_name, format_count, name_group
 from koff.view.wording import show_duration

@@ -1,7 +1,5 @@
 """Names and numbers of a report as people read them."""
 
-from __future__ import annotations
-
 from koff.spark.report.history import Row, Rows
 
 Numbers = dict[str, Rows]

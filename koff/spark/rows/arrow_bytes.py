@@ -1,7 +1,5 @@
 """Arrow tables as compressed bytes."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 from pyarrow import ipc
 

@@ -1,7 +1,5 @@
 """Decoded commits as bytes of records again, because the tracker takes records as the log has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Decodes Arrow batches of raw records of the log into Arrow batches of decoded rows. Imports no Spark."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A slot is a (group, topic, partition). In this module, a slot whose commits are 
 offsets topic counts as two slots.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 

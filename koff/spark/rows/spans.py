@@ -1,7 +1,5 @@
 """Spans of offsets of the offsets topic, and how to split them among tasks. Imports no Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar

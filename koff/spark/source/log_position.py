@@ -1,7 +1,5 @@
 """How far the offsets topic of a cluster reaches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

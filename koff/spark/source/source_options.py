@@ -3,8 +3,6 @@
 In this module `options` maps names in lower case to values. Each function raises `ConfigError`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Reads spans of offsets, and gives their records as columns. Imports no Spark."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence

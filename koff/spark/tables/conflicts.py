@@ -1,7 +1,5 @@
 """Repeats a change of a table that lost against a change at the same time."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Which process writes a cluster's rows, as far as it can be seen from here. No row depends on it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ is the day (UTC) of the row's time. All tables are partitioned by cluster, and b
 column.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
