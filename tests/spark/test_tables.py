@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -179,6 +180,17 @@ def test_a_table_takes_each_number_of_a_cluster_once_and_none_that_is_lower(tabl
     numbers = sorted(row.number for row in tables.frame("groups").collect())
     assert numbers == [1, 5, 5, 6]
     assert [tables.find_number("groups", cluster) for cluster in ("c", "d", "e")] == [6, 5, 0]
+
+
+@pytest.mark.parametrize(("size", "is_compacted"), [(1, True), (300_000, False)])
+def test_delta_compacts_small_files_only(tables: Tables, size: int, is_compacted: bool) -> None:
+    rows = with_all_columns(tables, "records", ROWS["records"]).toArrow().drop_columns(["value"])
+    rows = rows.append_column("value", pa.array([os.urandom(size)]))
+    for number in range(1, 61):
+        assert tables.write_batch("records", rows, "c", number)
+    files = tables.delta_table("records").detail().collect()[0].numFiles
+    assert (files < 60) == is_compacted
+    assert tables.frame("records").count() == 61
 
 
 def test_a_cluster_may_have_any_name(tables: Tables) -> None:

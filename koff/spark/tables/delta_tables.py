@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 _BEGUN = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 """Delta's errors when it is to create a table in a folder in which a creation was begun."""
+COMPACT_EVERY = 10
+"""In each batch whose number is a multiple of this, Delta looks whether there are many small files."""
 _CREATED_WITHIN_S = 10.0
 """How long another process may take to create a table that it has begun."""
 
@@ -121,7 +123,7 @@ class Tables:
         write = delta.DeltaOperations.Write(
             modes.Overwrite if replace else modes.Append, some(None), some(condition), some(None)
         )
-        has_small_files = not replace and any(each.content is not None for each in files)
+        compacts = not (replace or number % COMPACT_EVERY) and bool(files)
         compact = getattr(getattr(delta.hooks, "AutoCompact$"), "MODULE$")  # an object of Scala
         session = self.spark._jsparkSession
 
@@ -134,7 +136,7 @@ class Tables:
                 parsed = session.sessionState().sqlParser().parseExpression(condition)
                 old = change.filterFiles(_to_seq(jvm, [parsed]), False)
                 actions += [old.apply(n).remove() for n in range(old.size())]
-            if has_small_files:
+            if compacts:
                 change.registerPostCommitHook(compact)
             change.commit(_to_seq(jvm, actions), write)
             return True
