@@ -119,8 +119,9 @@ class Job:
         ]
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads) and self._gone is None:
-            if self._stopping.wait(0.2):
+        while (running := [each for each in threads if each.is_alive()]) and self._gone is None:
+            running[0].join(0.2)
+            if self._stopping.is_set():
                 break
         self._stopping.set()
         # A batch that is interrupted is completed by the next run.
