@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from koff.errors import ConnectError, copy_error
 
 T = TypeVar("T")
-_IDLE_S = 0.2
+_IDLE_S = 0.1
 """So long a thread waits for its next call. To start one takes ten times as long as to wake one."""
 
 
