@@ -26,7 +26,6 @@ from koff.spark.job.batches import Batches
 from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.samples import OFFSETS, Sample
 from koff.spark.rows.decoding import SCHEMA
-from koff.spark.spark_session import tune_for_batch
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import LogPart, Plan, claim_batch
@@ -100,9 +99,8 @@ def main(sizes: tuple[int, ...], samples: int, master: str) -> None:
             for number in range(1, WARM_UP + samples + 1):
                 plan = make_plan(rows, number, owner)
                 began, used = time.monotonic(), read_usage([os.getpid(), java])[0]
-                with tune_for_batch(spark, small=True):
-                    claim_batch(tables, plan)
-                    batches.carry_out(plan)
+                claim_batch(tables, plan)
+                batches.carry_out(plan)
                 if number > WARM_UP:
                     seconds.append(round(time.monotonic() - began, 2))
                     cpu.append(round(read_usage([os.getpid(), java])[0] - used, 2))

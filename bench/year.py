@@ -21,7 +21,6 @@ import click
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from bench.lag_rows import read_usage
 from koff.spark import session
@@ -90,7 +89,7 @@ class Generator:
         return np.where(is_late, 600.0 * (begin.hour + 1), 1.0) * self._rng.uniform(0.5, 1.0, len(group))
 
     def _build(self, name: str, size: int, **columns: Any) -> pa.Table:
-        schema, arrays = to_arrow_schema(TABLES[name].parse_columns()), []
+        schema, arrays = TABLES[name].schema, []
         day = (columns[TABLES[name].time][0] // 86_400_000_000).astype("datetime64[D]").item()
         for field in schema:
             values = columns.get(field.name)

@@ -8,14 +8,13 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from koff.errors import ConfigError
 from koff.java import find_java
-from koff.spark.tables.session_settings import change_settings
+from koff.spark.tables.schemas import DISTINCT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +41,7 @@ ALWAYS = {
     # A task writes a file for each day. With several open files, Spark need not sort the rows by day first.
     "spark.sql.maxConcurrentOutputFileWriters": "100",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Nearly every row has another value here. Without this setting, Parquet first makes a dictionary of them.
-    **{
-        f"spark.hadoop.parquet.enable.dictionary#{column}": "false"
-        for column in ("log_offset", "committed", "timestamp", "commit_timestamp")
-    },
+    **{f"spark.hadoop.parquet.enable.dictionary#{column}": "false" for column in DISTINCT},
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
 }
@@ -117,17 +112,6 @@ def count_tasks(spark: SparkSession) -> int:
     `spark.default.parallelism` says.
     """
     return max(LEAST_TASKS, 2 * spark.sparkContext.defaultParallelism)
-
-
-@contextmanager
-def tune_for_batch(spark: SparkSession, *, small: bool) -> Iterator[None]:
-    """Sets Spark up for a small or a large batch, and resets it at the end of the body.
-
-    For a small batch, to compile each plan to Java takes longer than the work: expressions are interpreted.
-    """
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    with change_settings(spark, settings if small else {}):
-        yield
 
 
 def _has_delta_jar() -> bool:

@@ -13,7 +13,7 @@ import zipimport
 from pyspark.daemon import manager
 
 # Imported here so that each forked worker has them already.
-import koff.spark.rows.newest
+import koff.spark.job.record_tasks
 import koff.spark.source.kafka  # noqa: F401  # imported for the forked workers, as the one above
 
 

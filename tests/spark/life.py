@@ -147,13 +147,28 @@ def make_sample(number: int, at_ms: int) -> Sample:
     )
 
 
-def make_batches(tables: Tables, life: Life) -> Batches:
-    return Batches(tables, ClusterState(CLUSTER, INTERVAL_MS / 1000), life.read)
+class LifeReader:
+    """Reads the records of a batch by tasks, as those of a large batch."""
+
+    def __init__(self, rows: pa.Table, tasks: int = 3) -> None:
+        self._rows, self._tasks = rows, tasks
+
+    def partitions(self) -> list[int]:
+        return list(reversed(range(self._tasks)))
+
+    def read(self, partition: int) -> Iterator[pa.RecordBatch]:
+        yield from self._rows.take(list(range(partition, len(self._rows), self._tasks))).to_batches()
 
 
-def live(tables: Tables, life: Life, until: int | None = None) -> None:
+def make_batches(tables: Tables, life: Life, *, large: bool = False) -> Batches:
+    source = (lambda plan: LifeReader(life.read(plan))) if large else life.read
+    return Batches(tables, ClusterState(CLUSTER, INTERVAL_MS / 1000), source)
+
+
+def live(tables: Tables, life: Life, until: int | None = None, *, large: bool = False) -> None:
     """What a process does from its start: completes the newest batch, and writes those up to `until`."""
-    owner, batches, newest = Owner.create(), make_batches(tables, life), read_newest_plan(tables, CLUSTER)
+    owner, batches = Owner.create(), make_batches(tables, life, large=large)
+    newest = read_newest_plan(tables, CLUSTER)
     if newest is not None:
         newest = batches.restore(newest)
     for number in range((newest.number if newest else 0) + 1, (until or len(life.records)) + 1):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from koff.spark.job import record_tasks
+from koff.spark.job.record_tasks import MOST_OTHERS
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import TakenOver, claim_batch, read_newest_plan
@@ -32,10 +34,11 @@ class Disturbed(Tables):
         super().__init__(spark, root)
         self._happens = happens
 
-    def write_batch(self, name: str, *args: Any, **options: Any) -> None:
+    def add_files(self, name: str, *args: Any, **options: Any) -> bool:
         self._happens(f"before {name}")
-        super().write_batch(name, *args, **options)
+        added = super().add_files(name, *args, **options)
         self._happens(f"after {name}")
+        return added
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,17 @@ def test_a_calm_life_has_rows_in_every_table(calm: dict[str, list[str]]) -> None
     assert len(calm["records"]) == sum(map(len, LIFE.records))
 
 
+def test_tasks_write_the_same_as_the_driver_itself(
+    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the records about groups are too many for the memory of the driver."""
+    for number, most in enumerate((MOST_OTHERS, 1)):
+        monkeypatch.setattr(record_tasks, "MOST_OTHERS", most)
+        tables = create(spark, tmp_path / str(number))
+        live(tables, LIFE, large=True)
+        assert_same(tables, calm)
+
+
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 40))])
 def test_a_process_that_is_killed_at_any_write_is_completed_by_the_next(
     spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], seed: int
@@ -80,7 +94,7 @@ def test_a_process_that_is_killed_at_any_write_is_completed_by_the_next(
                 raise Killed
 
         try:
-            live(Disturbed(spark, tables.root, kill), LIFE)
+            live(Disturbed(spark, tables.root, kill), LIFE, large=seed % 2 == 0)
         except Killed:
             continue
         break
@@ -89,11 +103,12 @@ def test_a_process_that_is_killed_at_any_write_is_completed_by_the_next(
     assert_same(tables, calm)
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     "where", ["before records", "after records", "before groups", "before lag", "before state"]
 )
 def test_a_process_that_was_paused_while_another_one_went_on_writes_nothing_when_it_wakes(
-    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], where: str
+    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], where: str, large: bool
 ) -> None:
     tables = create(spark, tmp_path)
     is_paused = False
@@ -111,7 +126,7 @@ def test_a_process_that_was_paused_while_another_one_went_on_writes_nothing_when
             live(tables, LIFE, until=4)  # another process goes on
 
     with pytest.raises(TakenOver, match=r"cluster c: process \d+ on .* writes this cluster \(batch"):
-        live(Disturbed(spark, tables.root, pause), LIFE)
+        live(Disturbed(spark, tables.root, pause), LIFE, large=large)
     assert is_paused
     live(tables, LIFE)
     assert_same(tables, calm)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from koff.spark.job.cluster_state import ClusterState, split_records
+from koff.lag.usual_lateness import FLOOR_S
+from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.lag_rows import build_lag_rows
 from koff.spark.job.samples import Sample
-from koff.spark.rows.newest import keep_newest
+from koff.spark.rows.newest import keep_newest, split_records
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import Plan
 from koff.tracker import ShareLag, Tracker
@@ -146,9 +149,28 @@ def test_lags_in_a_partition_whose_newest_commits_are_hidden_are_unknown_with_th
     assert held <= {group.name for group in state.tracker.take_snapshot().shards[49].groups}
 
 
+def find_allowances(lag: pa.Table) -> dict[str, float | None]:
+    return {row["group"]: row["allowance_s"] for row in lag.to_pylist()}
+
+
+def test_a_group_may_be_late_by_half_of_the_time_that_its_topic_keeps_records() -> None:
+    first, second, *_ = list_plans()
+    state, unaware, restored = (ClusterState(CLUSTER, INTERVAL_MS / 1000) for _ in range(3))
+    sample = replace(LIFE.samples[0], retention_s={"busy-0": 60.0, "rec-t1": math.inf})
+    _, lag = apply_plan(state, replace(first, sample=sample.encode()))
+    usual = find_allowances(apply_plan(unaware, first)[1])
+    assert usual["rec-share"] == usual["rec-simple"] == FLOOR_S
+    assert find_allowances(lag) == {**usual, "rec-share": 30.0}
+    restored.restore(state.save())
+    for each in (state, restored):  # the second sample does not name it again
+        found = find_allowances(apply_plan(each, second)[1])
+        assert (found["rec-share"], found["rec-simple"]) == (30.0, FLOOR_S)
+
+
 def test_a_sample_is_the_same_after_it_was_written_and_read() -> None:
-    for sample in LIFE.samples:
+    told = replace(LIFE.samples[0], retention_s={"t": 1.5, "kept for ever": math.inf})
+    for sample in (*LIFE.samples, told):
         again = Sample.decode(sample.encode())
         assert again.rows.equals(sample.rows)
         assert (again.at_ms, again.topic_ids, again.held) == (sample.at_ms, sample.topic_ids, sample.held)
-        assert again.shares == sample.shares
+        assert (again.shares, again.retention_s) == (sample.shares, sample.retention_s)

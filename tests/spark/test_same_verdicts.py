@@ -16,11 +16,12 @@ import pytest
 
 from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
-from koff.spark.job.cluster_state import ClusterState, split_records
+from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.lag_rows import build_lag_rows
 from koff.spark.job.past_ends import PastOffsetSearch
 from koff.spark.job.samples import OFFSETS, Sample
 from koff.spark.rows.decoding import RAW, SCHEMA, decode_batch
+from koff.spark.rows.newest import split_records
 from koff.spark.tables.owners import Owner
 from koff.tracker import Objective
 from tests.simulation.cluster import OFFSETS as OFFSETS_TOPIC

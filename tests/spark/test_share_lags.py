@@ -17,8 +17,9 @@ from koff.client.groups.responses import DescribedGroup, FetchedGroups, ShareOff
 from koff.client.wire.connection import UnsupportedVersion
 from koff.errors import ConnectError
 from koff.spark.job import share_lags
-from koff.spark.job.cluster_state import ClusterState, split_records
+from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.share_lags import ShareLags, ShareRow, ShareState, list_share_groups
+from koff.spark.rows.newest import split_records
 from koff.spark.tables.owners import Owner
 from tests.spark.life import CLUSTER, Life
 

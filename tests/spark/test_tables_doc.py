@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.pandas.types import from_arrow_type
 
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.schemas import TABLES
@@ -29,7 +30,7 @@ def render_tables() -> str:
             f"## {name}\n\n{table.text} Unique by {key}.\n\n| column | type | meaning |\n|---|---|---|\n"
         )
         for column in table.columns:
-            kind = column.kind + (" NOT NULL" if column.required else "")
+            kind = from_arrow_type(column.type).simpleString() + (" not null" if column.required else "")
             parts.append(f"| `{column.name}` | {kind} | {column.text} |\n")
         parts.append("\n")
     parts.append("## Views\n\n")

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from koff.spark.job.cluster_state import ClusterState, GroupRow, split_records
+from koff.spark.job.cluster_state import ClusterState, GroupRow
 from koff.spark.job.lag_rows import build_lag_rows
+from koff.spark.job.record_tasks import MOST_OTHERS, RecordReader, write_records
 from koff.spark.job.samples import Sample
 from koff.spark.rows.decoding import COMMITS
-from koff.spark.rows.newest import coalesce_batches, keep_newest
+from koff.spark.rows.newest import (
+    COMMIT_COLUMNS,
+    GROUP_COLUMNS,
+    NO_STATE,
+    coalesce_batches,
+    keep_newest,
+    split_records,
+)
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.hours import HOUR, begin_step, compute_hours
 from koff.spark.tables.progress import Plan, read_plans
@@ -27,18 +35,13 @@ from koff.view.cluster_view import ClusterView
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RecordSource = Callable[[Plan], Any]
-"""Returns the decoded records of a batch: an Arrow table, or a frame of Spark for a large batch."""
+RecordSource = Callable[[Plan], pa.Table | RecordReader]
+"""Returns the decoded records of a batch, or a reader of them if the batch is large."""
+_Part = tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]
+"""Commits, records about groups, and how many records and commits there are."""
 SAVE_S = 300.0
 """So often the state is saved. A process that begins reads the batches since then again."""
 _IS_COMMIT = "kind IN ({})".format(", ".join(f"'{kind}'" for kind in COMMITS))
-_MOST_AT_ONCE = 100_000
-"""The driver takes so many records about groups at once, or those of one partition."""
-_NEEDED = ("offsets_partition", "log_offset", "timestamp", "kind", "group", "key", "value")
-_NEWEST = (
-    *("offsets_partition", "log_offset", "timestamp", "group", "topic", "partition", "committed"),
-    *("leader_epoch", "commit_timestamp", "topic_id", "tombstone"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,7 @@ class Batches:
 
     def give_up(self, plan: Plan) -> bool:
         """Makes sure that nobody writes the records of the batch any more. Returns whether there are none."""
-        nothing = self._tables.frame("records").where("false")
-        self._tables.write_batch("records", nothing, self._name, plan.number)
+        self._tables.add_files("records", (), self._name, plan.number)
         rows = self._tables.cluster_frame("records", self._name).where(f"number = {plan.number}")
         return not rows.take(1)
 
@@ -102,9 +104,7 @@ class Batches:
                     self.state.apply_commits(newest, at_ms)
                 groups += self.state.apply_group_records(others, at_ms)
         if groups and is_newest:
-            self._write_rows(
-                "groups", self._tables.spark.createDataFrame(list(map(_to_row, groups)), _GROUP_DDL), plan
-            )
+            self._write_rows("groups", pa.Table.from_pylist(groups, _GROUP_ROWS), plan)
         view, lag_rows = None, None
         if sample is not None and plan.sampled_at is not None:
             view = self.state.apply_sample(sample)
@@ -115,42 +115,46 @@ class Batches:
 
     def save_state(self, plan: Plan) -> None:
         """Saves the state after the batch of the plan."""
-        rows = [(self._name, plan.number, key, data) for key, data in self.state.save().items()]
-        frame = self._tables.spark.createDataFrame(
-            rows, "cluster STRING, number BIGINT, key STRING, saved BINARY"
-        )
-        self._tables.write_batch("state", frame.coalesce(1), self._name, plan.number, replace=True)
+        keys, saved = zip(*self.state.save().items(), strict=True)
+        rows = pa.table({"key": keys, "saved": saved})
+        self._tables.write_batch("state", rows, self._name, plan.number, replace=True)
         self._saved_at = time.monotonic()
 
     # --- Records -----------------------------------------------------------------------------------------
 
-    def _write_records(
-        self, plan: Plan, *, again: bool, is_newest: bool
-    ) -> Iterator[tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]]:
+    def _write_records(self, plan: Plan, *, again: bool, is_newest: bool) -> Iterator[_Part]:
         """Writes the records. Yields commits, records about groups, and how many records and commits."""
         if not again or (is_newest and self._tables.find_number("records", self._name) < plan.number):
             rows = self._source(plan)
             if isinstance(rows, pa.Table):
-                if len(rows):
-                    self._write_rows("records", self._tables.spark.createDataFrame(rows), plan)
-                commits, others = split_records(rows)
-                yield commits, others.select(list(_NEEDED)).to_pylist(), (len(rows), len(commits))
+                if not len(rows) or self._write_rows("records", rows, plan):
+                    commits, others = split_records(rows)
+                    yield commits, others.to_pylist(), (len(rows), len(commits))
+                    return
+            elif written := write_records(self._tables, rows, plan):
+                yield written.newest, written.others or (), (written.records, written.commits)
+                if written.others is None:
+                    yield from self._read_groups(plan, written.newest)
                 return
-            self._write_rows("records", rows, plan)
         yield from self._read_table(plan)
 
-    def _read_table(
-        self, plan: Plan
-    ) -> Iterator[tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]]:
+    def _read_table(self, plan: Plan) -> Iterator[_Part]:
         """What `_write_records` yields, from the table; of the commits, those that matter to the state."""
-        rows = self._tables.cluster_frame("records", self._name).where(f"number = {plan.number}")
+        rows = self._select_batch(plan)
         is_commit = rows["kind"].isin(*COMMITS)
-        commits = rows.where(is_commit).select(*_NEWEST)
+        commits = rows.where(is_commit).select(*COMMIT_COLUMNS)
         newest = commits.mapInArrow(_keep_newest, commits.schema).toArrow()
         total, commit_count = rows.selectExpr("count(*)", f"count_if({_IS_COMMIT})").collect()[0]
         yield newest, (), (total, commit_count)
-        for records in read_group_records(rows):
-            yield newest.slice(0, 0), records, (0, 0)
+        yield from self._read_groups(plan, newest)
+
+    def _read_groups(self, plan: Plan, commits: pa.Table) -> Iterator[_Part]:
+        for records in read_group_records(self._select_batch(plan)):
+            yield commits.slice(0, 0), records, (0, 0)
+
+    def _select_batch(self, plan: Plan) -> DataFrame:
+        rows = self._tables.cluster_frame("records", self._name)
+        return rows.where(rows["number"] == plan.number)
 
     # --- Derived rows ------------------------------------------------------------------------------------
 
@@ -159,7 +163,7 @@ class Batches:
         self._write_ended_hour(plan)
         rows = build_lag_rows(view, plan.number, sample)
         if len(rows):
-            self._write_rows("lag", self._tables.spark.createDataFrame(rows), plan)
+            self._write_rows("lag", rows, plan)
         return len(rows)
 
     def _write_ended_hour(self, plan: Plan) -> None:
@@ -168,27 +172,13 @@ class Batches:
         if before is not None and now is not None and begin_step(before) < begin_step(now):
             lag, hour = self._tables.cluster_frame("lag", self._name), begin_step(before)
             rows = compute_hours(lag, hour, hour + HOUR, now)
-            self._write_rows("lag_hourly", rows, plan)
+            self._write_rows("lag_hourly", rows.toArrow(), plan)
 
-    def _write_rows(self, name: str, frame: DataFrame, plan: Plan) -> None:
-        from pyspark.sql import functions as f
-
-        frame = frame.withColumns({"cluster": f.lit(self._name), "number": f.lit(plan.number).cast("bigint")})
-        if name in ("records", "groups"):  # a record of Kafka's oldest format has no time
-            frame = frame.withColumn("day", f.to_date(f.coalesce("timestamp", f.lit(plan.at))))
-        self._tables.write_batch(name, frame, self._name, plan.number)
+    def _write_rows(self, name: str, rows: pa.Table, plan: Plan) -> bool:
+        return self._tables.write_batch(name, rows, self._name, plan.number, at=plan.at)
 
 
-_GROUP_DDL = ", ".join(
-    f"`{column.name}` {column.kind}"
-    for column in TABLES["groups"].columns
-    if column.name not in ("cluster", "number", "day")
-)
-_GROUP_FIELDS = [c.name for c in TABLES["groups"].columns if c.name not in ("cluster", "number", "day")]
-
-
-def _to_row(row: GroupRow) -> tuple[Any, ...]:
-    return tuple(row[name] for name in _GROUP_FIELDS)
+_GROUP_ROWS = pa.schema([each.with_nullable(True) for each in TABLES["groups"].schema])
 
 
 def _keep_newest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -197,7 +187,7 @@ def _keep_newest(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def read_group_records(rows: DataFrame) -> Iterator[list[dict[str, Any]]]:
     """The records about groups among rows of `records`, in log order, in lots that fit in memory."""
-    others = rows.where(~rows["kind"].isin(*COMMITS, "Undecodable", "Unknown")).select(*_NEEDED)
+    others = rows.where(~rows["kind"].isin(*COMMITS, *NO_STATE)).select(*GROUP_COLUMNS)
     counts: dict[int, int] = dict(others.groupBy("offsets_partition").count().collect())
     for partitions in _split_counts(counts):
         some = others.where(others["offsets_partition"].isin(*partitions))
@@ -205,11 +195,11 @@ def read_group_records(rows: DataFrame) -> Iterator[list[dict[str, Any]]]:
 
 
 def _split_counts(counts: Mapping[int, int]) -> Iterator[list[int]]:
-    """The partitions with records, in lots of at most `_MOST_AT_ONCE` records, or of one partition."""
+    """The partitions with records, in lots of at most `MOST_OTHERS` records, or of one partition."""
     lot: list[int] = []
     size = 0
     for partition, count in sorted(counts.items()):
-        if lot and size + count > _MOST_AT_ONCE:
+        if lot and size + count > MOST_OTHERS:
             yield lot
             lot, size = [], 0
         if count:

@@ -14,16 +14,14 @@ from koff.client.cluster import Cluster
 from koff.config.clusters import WatchedCluster
 from koff.spark.job.batches import Batch, Batches
 from koff.spark.job.cluster_state import STALE_INTERVALS, ClusterState
-from koff.spark.job.log_source import SMALL_BATCH, LogSource
+from koff.spark.job.log_source import LogSource
 from koff.spark.job.planner import Planner
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.rows.decoding import DataLost
-from koff.spark.spark_session import tune_for_batch
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.maintenance import KEEP_ALL, MaintainConf, maintain_cluster
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import Plan, check_free, claim_batch, read_newest_plan
-from koff.spark.tables.session_settings import clone_session
 from koff.spark.worker_errors import summarize_error
 from koff.tracker import Rule, ShownNames, compile_expression
 from koff.view.cluster_view import ClusterView
@@ -91,9 +89,7 @@ class ClusterJob:
         progress: Callable[[Progress], None],
         stopping: threading.Event,
     ) -> None:
-        # A session of its own: others change settings of theirs.
-        self._tables = Tables(clone_session(tables.spark), tables.root)
-        self._conf, self._progress, self._stopping = conf, progress, stopping
+        self._tables, self._conf, self._progress, self._stopping = tables, conf, progress, stopping
         self._planner = Planner(
             watched,
             cluster,
@@ -160,9 +156,8 @@ class ClusterJob:
             self._log_begin(plan)
         left = sum(span.size for span in plan.spans)
         self.todo = self.todo or left + self._planner.behind
-        with tune_for_batch(self._tables.spark, small=left < SMALL_BATCH):
-            claim_batch(self._tables, plan)
-            batch = batches.carry_out(plan)
+        claim_batch(self._tables, plan)
+        batch = batches.carry_out(plan)
         self._newest, self._is_first = plan, False
         self.batches, self.done = self.batches + 1, self.done + left
         if batch.records or batch.view is not None:

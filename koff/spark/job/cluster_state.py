@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from koff.lag import Reason
 from koff.monitor.past_ends import OLDEST_MS
@@ -21,7 +20,6 @@ from koff.monitor.state_file import decode_state, encode_state
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.spark.job.samples import Sample, Slot
 from koff.spark.rows.commit_bytes import encode_commits
-from koff.spark.rows.decoding import COMMITS
 from koff.tracker import Group, Objective, ShareLag, ShownNames, Snapshot, State, Tracker
 from koff.tracker.commit_rows import DESCRIBED
 from koff.tracker.saved_ends import restore_ends, save_ends
@@ -130,6 +128,8 @@ class ClusterState:
         tracker.add_samples(ends=known["end"], starts=known["start"], stables=known["stable"], at_ms=at_ms)
         for past_ms, offsets in sample.past.items():
             tracker.partitions.add_past_ends(offsets, past_ms)
+        if sample.retention_s is not None:
+            tracker.partitions.retention_s = sample.retention_s
         snapshot = _withhold(tracker.take_snapshot(at_ms), sample)
         view = ClusterView(
             self.cluster,
@@ -153,13 +153,17 @@ class ClusterState:
         states = {f"offsets/{number}": self.tracker.save_partition(number) for number in self.tracker.shards}
         states["ends"] = save_ends(self.tracker.partitions)
         states["verdicts"] = self._changes.save()
-        states["topics"] = State({"ids": self._topic_ids}, {})
+        states["topics"] = State(
+            {"ids": self._topic_ids, "retention_s": self.tracker.partitions.retention_s}, {}
+        )
         return {key: _encode(state) for key, state in states.items() if state is not None}
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
         """Takes over what `save` returned. Call it before all else."""
         states = {key: decode_state(data)[1] for key, data in saved.items()}
-        self.note_topics(states["topics"].facts["ids"])
+        topics = states["topics"].facts
+        self.note_topics(topics["ids"])
+        self.tracker.partitions.retention_s = topics["retention_s"]
         for key, state in states.items():
             if key.startswith("offsets/"):
                 self.tracker.restore_partition(int(key.removeprefix("offsets/")), state)
@@ -236,10 +240,3 @@ def describe_group(group: Group | None, topic_names: Mapping[str, str]) -> Group
         ],
         "gone": False,
     }
-
-
-def split_records(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The commits among rows of `records`, and the records about groups."""
-    is_commit = pc.is_in(rows.column("kind"), pa.array(COMMITS))
-    is_other = pc.is_in(rows.column("kind"), pa.array(("Undecodable", "Unknown")))
-    return rows.filter(is_commit), rows.filter(pc.invert(pc.or_(is_commit, is_other)))

@@ -15,38 +15,13 @@ from koff.lag.late_causes import Cause
 from koff.lag.verdict import Verdict
 from koff.spark.job.samples import Sample, Slot
 from koff.spark.rows.decoding import LAST_MS
+from koff.spark.tables.schemas import TABLES
 from koff.tracker import Group, PartitionLag, ShardSnapshot
 from koff.tracker.rows import build_rows
 from koff.tracker.snapshot_columns import SnapshotColumns
 from koff.view.cluster_view import ClusterView
 
-_TEXT, _LONG, _DOUBLE = pa.string(), pa.int64(), pa.float64()
-_TIME = pa.timestamp("us", "UTC")
-LAG_ROWS = pa.schema(
-    [
-        ("cluster", _TEXT),
-        ("number", _LONG),
-        ("at", _TIME),
-        *((name, _TEXT) for name in ("group", "type", "state", "topic")),
-        ("partition", pa.int32()),
-        ("committed", _LONG),
-        ("committed_at", _TIME),
-        *(
-            (name, _LONG)
-            for name in ("end_offset", "start_offset", "stable_offset", "lag", "readable", "lost")
-        ),
-        ("time_lag_s", _DOUBLE),
-        *((name, _TEXT) for name in ("verdict", "cause", "group_verdict", "group_cause")),
-        ("allowance_s", _DOUBLE),
-        ("reasons", pa.list_(_TEXT)),
-        ("consume_per_s", _DOUBLE),
-        ("produce_per_s", _DOUBLE),
-        ("client_id", _TEXT),
-        ("client_host", _TEXT),
-        ("members", pa.int32()),
-    ]
-)
-"""The columns of `lag`, without `day`."""
+LAG_ROWS = pa.schema([field for field in TABLES["lag"].schema if field.name != "day"])
 _OF_SAMPLE = 3
 
 

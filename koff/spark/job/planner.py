@@ -18,6 +18,7 @@ from koff.spark.job.end_offsets import EndOffsetSampler
 from koff.spark.job.past_ends import PastOffsetSearch
 from koff.spark.job.samples import NO_OFFSETS, Sample
 from koff.spark.job.share_lags import ShareLags, list_share_groups
+from koff.spark.job.topic_retention import TopicRetention
 from koff.spark.rows.decoding import DataLost
 from koff.spark.rows.spans import limit_offsets
 from koff.spark.source.log_position import LogPosition, fetch_position
@@ -48,6 +49,7 @@ class Planner:
         self._watched, self._cluster, self._topic = watched, cluster, watched.offsets_topic
         self._max_offsets, self._interval_s, self._limit_s = max_offsets, interval_s, limit_s
         self._sampler, self._past_ends = EndOffsetSampler(cluster), PastOffsetSearch(cluster.lister)
+        self._retention = TopicRetention(cluster.brokers)
         # Groups in a topic of another name are not those of the coordinators.
         self._shares = ShareLags(cluster, asks=self._topic == OFFSETS_TOPIC, topics=watched.topics)
         self._position = LogPosition()
@@ -86,7 +88,8 @@ class Planner:
         sampled_at = at if rows and is_here and not self.behind else None
         sample = self._make_sample(plan, rows[1] if rows and sampled_at else NO_OFFSETS)
         if sampled_at:
-            sample = replace(sample, past=self._past_ends.fetch(tracker, sample.ends, sample.at_ms))
+            past = self._past_ends.fetch(tracker, sample.ends, sample.at_ms)
+            sample = replace(sample, past=past, retention_s=self._fetch_retention(tracker))
         return replace(plan, sample=sample.encode(), sampled_at=sampled_at)
 
     def knows_shares(self, tracker: Tracker) -> bool:
@@ -109,6 +112,13 @@ class Planner:
             shares=self._shares.lags,
             unknown_shares=self._shares.unknown,
         )
+
+    def _fetch_retention(self, tracker: Tracker) -> dict[str, float] | None:
+        """How long the topics that groups read keep records; None if that is what `tracker` has."""
+        read = {topic for topic, _ in tracker.watched_partitions() if self._shows(topic)}
+        before = tracker.partitions.retention_s
+        now = self._retention.fetch(read, before)
+        return None if now == before else now
 
     def _find_held(self, plan: Plan) -> tuple[int, ...]:
         """The partitions whose newest commits are not known: no leader, or hidden for long."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import ipc
 
 from koff.spark.job.past_ends import PastOffsets, Place
+from koff.spark.rows.arrow_bytes import decode_table, encode_table
 
 OFFSETS = pa.schema(
     [
@@ -38,7 +38,8 @@ class Sample:
     `topic_ids` has the id of each topic, by name; None: as in the sample before. `offsets_partitions` is the
     partition count of the offsets topic, and `held` has those of its partitions whose newest commits are not
     known. `shares` has the lags of share groups, by group; `unknown_shares` are slots without a known lag.
-    `past` has offsets by time (see `PastOffsets`).
+    `past` has offsets by time (see `PastOffsets`). `retention_s` is how long topics keep records; None: as
+    in the sample before.
     """
 
     at_ms: int
@@ -49,6 +50,7 @@ class Sample:
     shares: Mapping[str, list[ShareOffsets]] = field(default_factory=dict)
     unknown_shares: frozenset[Slot] = frozenset()
     past: PastOffsets = field(default_factory=dict)
+    retention_s: Mapping[str, float] | None = None
 
     @property
     def ends(self) -> dict[Place, int]:
@@ -68,21 +70,18 @@ class Sample:
             "held": self.held,
             "shares": self.shares,
             "unknown_shares": sorted(self.unknown_shares),
+            "retention_s": self.retention_s,
             "past": [
                 [past_ms, [[*at, offset] for at, offset in offsets.items()]]
                 for past_ms, offsets in self.past.items()
             ],
         }
-        rows, sink = self.rows.replace_schema_metadata({"facts": json.dumps(facts)}), pa.BufferOutputStream()
-        with ipc.new_stream(sink, rows.schema, options=ipc.IpcWriteOptions(compression="zstd")) as stream:
-            stream.write_table(rows)
-        encoded: bytes = sink.getvalue().to_pybytes()
-        return encoded
+        return encode_table(self.rows.replace_schema_metadata({"facts": json.dumps(facts)}))
 
     @classmethod
     def decode(cls, encoded: bytes) -> Sample:
         """The sample that `encode` made bytes of."""
-        rows = ipc.open_stream(encoded).read_all()
+        rows = decode_table(encoded)
         facts: dict[str, Any] = json.loads(rows.schema.metadata[b"facts"])
         shares = {group: [tuple(row) for row in own] for group, own in facts["shares"].items()}
         unknown = frozenset(tuple(slot) for slot in facts["unknown_shares"])
@@ -95,4 +94,5 @@ class Sample:
             shares,
             unknown,
             {past_ms: {(topic, p): offset for topic, p, offset in rows} for past_ms, rows in facts["past"]},
+            facts["retention_s"],
         )

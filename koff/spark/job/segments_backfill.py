@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
@@ -19,16 +19,13 @@ from koff.spark.job.batches import Batch, Batches
 from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.planner import make_recreated_error
 from koff.spark.rows.decoding import DataLost
-from koff.spark.source.log_segments import SegmentsOptions, make_batch_options
+from koff.spark.source.log_segments import SegmentsOptions, SegmentsReader
 from koff.spark.source.segment_files import Segments, find_log_end, list_logs, plan_batches, read_topic_id
 from koff.spark.spark_session import count_tasks
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import LogPart, Plan, check_free, claim_batch, read_newest_plan
 from koff.spark.worker_errors import find_koff_error, summarize_error
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 log = structlog.get_logger(component="spark.job")
 BYTES_PER_TASK = 64 << 20
@@ -88,7 +85,9 @@ class _SegmentsBackfill:
 
     def __init__(self, tables: Tables, path: str, cluster: str) -> None:
         self._tables, self._path, self._cluster = tables, path, cluster
-        self._options: Mapping[str, str] = {}
+        self._options = replace(
+            SegmentsOptions.parse({"path": path}), cluster=cluster, tasks=count_tasks(tables.spark)
+        )
         self._newest = read_newest_plan(tables, cluster)
         check_free(tables, cluster, self._newest)
 
@@ -100,7 +99,9 @@ class _SegmentsBackfill:
             raise make_recreated_error(self._cluster, OFFSETS_TOPIC, known_id, topic_id)
         ends = {whole.partition: find_log_end(whole) for whole in logs}
         batches = plan_batches(logs, most_bytes or BYTES_PER_TASK * count_tasks(self._tables.spark))
-        writer = Batches(self._tables, ClusterState(self._cluster, 30.0), self._load)
+        writer = Batches(
+            self._tables, ClusterState(self._cluster, 30.0), lambda _: SegmentsReader(self._options)
+        )
         owner = Owner.create()
         try:
             if self._newest is not None:
@@ -131,7 +132,7 @@ class _SegmentsBackfill:
         if not plan.spans:
             return WrittenCounts(0, 0)
         offsets = {span.partition: (span.start, span.end) for span in plan.spans}
-        self._options = make_batch_options(files, offsets)
+        self._options = replace(self._options, files=tuple(files), offsets=offsets)
         batch = self._claim(writer, plan)
         return WrittenCounts(batch.records, batch.commits)
 
@@ -167,11 +168,6 @@ class _SegmentsBackfill:
         claim_batch(self._tables, plan)
         self._newest = plan
         return writer.carry_out(plan)
-
-    def _load(self, _: Plan) -> DataFrame:
-        spark = self._tables.spark
-        options = {**self._options, "tasks": str(count_tasks(spark)), "cluster": self._cluster}
-        return spark.read.format("koff.segments").options(**options).load(self._path)
 
 
 def _list_logs(path: str) -> list[Segments]:

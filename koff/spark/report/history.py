@@ -11,7 +11,6 @@ from koff.errors import ConfigError, KoffError
 from koff.spark.report.period import HOUR_MS, Period, to_datetime
 from koff.spark.tables.delta_tables import quote_sql
 from koff.spark.tables.hours import begin_step, compute_hours
-from koff.spark.tables.session_settings import clone_session
 from koff.spark.tables.views import VIEWS, render_query
 from koff.spark.worker_errors import summarize_error
 
@@ -42,7 +41,8 @@ class History:
 
     def __init__(self, spark: SparkSession, folder: str, period: Period, groups: str | None = None) -> None:
         _check_expression(spark, groups or "")
-        self._spark, self._folder, self.period, self._groups = clone_session(spark), folder, period, groups
+        self._spark = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+        self._folder, self.period, self._groups = folder, period, groups
         # Rows from before the period are needed, too: a change is a difference from the row before.
         self._add("groups", self._read_until_end("groups", "timestamp"))
         commits = self._read_period("records", "timestamp").where("committed IS NOT NULL")

@@ -1,4 +1,4 @@
-"""Finds the commits of a large batch that matter to the state: numpy over Arrow, no Spark.
+"""Finds what matters to the state in decoded records: numpy over Arrow, no Spark.
 
 A slot is a (group, topic, partition). In this module, a slot whose commits are in two partitions of the
 offsets topic counts as two slots.
@@ -7,16 +7,28 @@ offsets topic counts as two slots.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from koff.lag.window import WINDOW
+from koff.spark.rows.decoding import COMMITS
 
 Ints = NDArray[np.int64]
 TICK_MS = 1000
 """Commits within one second count as one, as in the tracker."""
+COMMIT_COLUMNS = (
+    *("offsets_partition", "log_offset", "timestamp", "group", "topic", "partition", "committed"),
+    *("leader_epoch", "commit_timestamp", "topic_id", "tombstone"),
+)
+"""The columns of a commit that the state needs."""
+GROUP_COLUMNS = ("offsets_partition", "log_offset", "timestamp", "kind", "group", "key", "value")
+"""The columns of a record about a group that the state needs."""
+NO_STATE = ("Undecodable", "Unknown")
+"""The kinds of records that change nothing in the state."""
 CHUNK_ROWS = 500_000
 """How many commits are searched at once: of few commits, most would be the newest of their slot."""
 
@@ -31,6 +43,17 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
             pending = []
     if pending:
         yield pa.concat_batches(pending)
+
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def split_records(rows: Rows) -> tuple[Rows, Rows]:
+    """The commits among decoded records, and the records about groups, with the columns for the state."""
+    kinds = rows.column("kind")
+    is_commit, is_none = (pc.is_in(kinds, pa.array(names)) for names in (COMMITS, NO_STATE))
+    commits, others = rows.filter(is_commit), rows.filter(pc.invert(pc.or_(is_commit, is_none)))
+    return commits.select(list(COMMIT_COLUMNS)), others.select(list(GROUP_COLUMNS))
 
 
 def keep_newest(commits: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,13 +7,11 @@ Options (docs/pipeline.md says more):
 * which records: `group`, `topic`, `commitsTo` (regular expressions), `from`, `until` (times), `starting`,
   `ending` (earliest, latest or a time);
 * how: `tasks`, `failOnDataLoss`;
-* `spans`: the only offsets to read, as JSON: `[[PARTITION, START, END, LEADER_EPOCH]]`;
 * as what: `raw` (true: as they are in the log).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,7 +60,7 @@ class KafkaOptions:
     tasks: int = TASKS
     raw: bool = False
     spans: tuple[tuple[int, int, int, int], ...] | None = None
-    """Partition, start, end, and the leader epoch at the start (-1: unknown)."""
+    """The only offsets to read: partition, start, end, and the leader epoch at the start (-1: unknown)."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> KafkaOptions:
@@ -87,14 +85,13 @@ class KafkaOptions:
             ending=parse_offset(options, "ending", OffsetSpec.LATEST),
             tasks=parse_number(options, "tasks", TASKS),
             raw=parse_flag(options, "raw", default=False),
-            spans=tuple(map(tuple, json.loads(options["spans"]))) if "spans" in options else None,
         )
 
 
 _NAMES = frozenset(
     {
         *("brokers", "cluster", "offsetstopic", "group", "topic", "from", "until", "starting", "ending"),
-        *("commitsto", "tasks", "failondataloss", "raw", "path", "spans"),
+        *("commitsto", "tasks", "failondataloss", "raw", "path"),
     }
 )
 

@@ -4,16 +4,12 @@ The path is the folder of a partition (`__consumer_offsets-7`), a broker's data 
 folders, or a .log file; or several of them with commas between. Workers read the path themselves: every
 machine has it under the same name, or it is a URI that pyarrow knows (s3://, gs://, hdfs://, abfs://), with
 credentials that pyarrow finds on the worker.
-
-Two options are koff's own. `files` has the only files to read, as JSON: `[[7, FIRST, LAST]]`, a partition and
-two names of files. `offsets` has the only offsets to read, as JSON: `{"7": [START, END]}`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -28,9 +24,7 @@ from koff.records.topics import OFFSETS_TOPIC
 from koff.spark.rows.decoding import SCHEMA, Decoder, RecordFilter
 from koff.spark.source.segment_files import (
     NO_END,
-    ChosenFiles,
     Segments,
-    choose_files,
     list_logs,
     map_file,
     split_logs,
@@ -45,7 +39,10 @@ TASKS = 16
 
 @dataclass(frozen=True, slots=True)
 class SegmentsOptions:
-    """The parsed options of the source `koff.segments`."""
+    """The parsed options of the source `koff.segments`.
+
+    `files`, if any, are the only ones to read, and `offsets` has the only offsets to read, by partition.
+    """
 
     paths: tuple[str, ...]
     topic: str
@@ -53,13 +50,13 @@ class SegmentsOptions:
     record_filter: RecordFilter
     tasks: int = TASKS
     check_crc: bool = True
-    files: tuple[ChosenFiles, ...] = ()
+    files: tuple[Segments, ...] = ()
     offsets: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SegmentsOptions:
         """The options that Spark gives a source. Raises `ConfigError`."""
-        names = "path cluster offsetstopic group topic from until tasks checkcrc files offsets"
+        names = "path cluster offsetstopic group topic from until tasks checkcrc"
         options = check_options("koff.segments", given, frozenset(names.split()))
         paths = tuple(path.strip() for path in options.get("path", "").split(",") if path.strip())
         if not paths:
@@ -71,15 +68,7 @@ class SegmentsOptions:
             record_filter=parse_filter(options),
             tasks=parse_number(options, "tasks", TASKS),
             check_crc=parse_flag(options, "checkcrc", default=True),
-            files=tuple(ChosenFiles(*each) for each in json.loads(options.get("files", "[]"))),
-            offsets={int(p): tuple(span) for p, span in json.loads(options.get("offsets", "{}")).items()},
         )
-
-
-def make_batch_options(batch: Sequence[Segments], offsets: Mapping[int, tuple[int, int]]) -> dict[str, str]:
-    """The options with which the source reads only the files of `batch`, and of each partition `offsets`."""
-    files = [astuple(ChosenFiles.from_segments(segments)) for segments in batch]
-    return {"files": json.dumps(files), "offsets": json.dumps(offsets)}
 
 
 class SegmentsTask(InputPartition):
@@ -98,9 +87,7 @@ class SegmentsReader(DataSourceReader):
 
     def partitions(self) -> list[SegmentsTask]:
         """The tasks. Raises `ConfigError` if a path has no segments."""
-        logs = list_logs(self._options.paths, self._options.topic)
-        if self._options.files:
-            logs = choose_files(logs, self._options.files)
+        logs = self._options.files or list_logs(self._options.paths, self._options.topic)
         return [SegmentsTask(share) for share in split_logs(logs, self._options.tasks)]
 
     def read(self, partition: SegmentsTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Spark passes our tasks

@@ -67,37 +67,9 @@ class Segments:
         return int(name) if name.isdigit() else None
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenFiles:
-    """Files of a partition that are read together: from the one with the name `first` to that of `last`."""
-
-    partition: int
-    first: str
-    last: str
-
-    @classmethod
-    def from_segments(cls, segments: Segments) -> ChosenFiles:
-        """The files of `segments` that are read."""
-        read = [PurePosixPath(path).name for path in segments.files[segments.first : segments.last]]
-        return cls(segments.partition, read[0], read[-1])
-
-
 def list_logs(paths: Iterable[str], topic: str) -> list[Segments]:
     """The log of each partition, whole. Raises `ConfigError` if a path has no segments."""
     return _drop_copies([copy for path in paths for copy in _find_logs(path, topic)])
-
-
-def choose_files(logs: Sequence[Segments], chosen: Sequence[ChosenFiles]) -> list[Segments]:
-    """The logs, cut to the chosen files. Raises `ConfigError` if a chosen file is gone."""
-    by_partition = {log.partition: log for log in logs}
-    pieces = []
-    for each in chosen:
-        whole = by_partition.get(each.partition)
-        names = [PurePosixPath(path).name for path in whole.files] if whole else []
-        if whole is None or each.first not in names or each.last not in names:
-            raise ConfigError(f"segments of partition {each.partition} are gone: {each.first} to {each.last}")
-        pieces.append(whole.cut(names.index(each.first), names.index(each.last) + 1))
-    return pieces
 
 
 def plan_batches(logs: Sequence[Segments], most_bytes: int) -> list[list[Segments]]:
@@ -147,13 +119,14 @@ def find_log_end(whole: Segments) -> int:
 
 
 def map_file(path: str) -> memoryview:
-    """The bytes of a file: mapped if it is local, else read into memory."""
+    """The bytes of a file: mapped if it is local, else read into memory. Raises `ConfigError`."""
     system, base = open_filesystem(path)
-    if isinstance(system, fs.LocalFileSystem):
-        with pa.memory_map(base) as file:
+    is_local = isinstance(system, fs.LocalFileSystem)
+    try:
+        with pa.memory_map(base) if is_local else system.open_input_file(base) as file:
             return memoryview(file.read_buffer())  # the buffer keeps the mapping after the file is closed
-    with system.open_input_file(base) as file:
-        return memoryview(file.read_buffer())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error}".replace("\n", " ")) from error
 
 
 def read_topic_id(logs: Iterable[Segments]) -> str | None:

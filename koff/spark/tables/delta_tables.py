@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from koff.errors import KoffError
 from koff.spark.requirements import check_writable
 from koff.spark.tables.conflicts import is_conflict, retry_conflicts
+from koff.spark.tables.data_files import DataFile, DataFiles
 from koff.spark.tables.log_store import is_single_driver
 from koff.spark.tables.schemas import PROPERTY, TABLES, VERSION
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,6 +52,11 @@ class Tables:
         """The path of a table."""
         return f"{self.root}/{name}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the root is a folder of this machine, or one that all machines have under this name."""
+        return "://" not in self.root
+
     def frame(self, name: str) -> DataFrame:
         """The rows of a table as of now."""
         return self.spark.read.format("delta").load(self.path(name))
@@ -64,27 +74,76 @@ class Tables:
         return DeltaTable.forPath(self.spark, self.path(name))
 
     def write_batch(
-        self, name: str, frame: DataFrame, cluster: str, number: int, *, replace: bool = False, mark: str = ""
-    ) -> None:
+        self,
+        name: str,
+        rows: pa.Table,
+        cluster: str,
+        number: int,
+        *,
+        at: datetime | None = None,
+        replace: bool = False,
+        mark: str = "",
+    ) -> bool:
         """Appends the rows of a batch of a cluster, in one commit of Delta.
 
         The table takes one write of each number of a cluster, and none of a lower number: else this does
-        nothing. With `replace`, the rows replace all rows of the cluster. `frame` may lack `day`. `mark` is a
-        text in the commit of Delta, for `has_mark`.
+        nothing, and returns False. `rows` may lack `cluster`, `number` and `day`; rows without a time count
+        as of `at`. With `replace`, the rows replace all rows of the cluster. `mark` is a text in the commit
+        of Delta, for `has_mark`.
         """
-        from pyspark.sql import functions as f
+        files = DataFiles(name, None, cluster, number, at or datetime.now(UTC))
+        for batch in rows.combine_chunks().to_batches():
+            files.write(batch)
+        return self.add_files(name, files.close(), cluster, number, replace=replace, mark=mark)
 
-        table = TABLES[name]
-        if table.time and "day" not in frame.columns:
-            frame = frame.withColumn("day", f.to_date(table.time))
-        frame = frame.select(*(column.name for column in table.columns))
-        write = frame.write.format("delta").mode("overwrite" if replace else "append")
-        write = write.option("txnAppId", make_app(cluster)).option("txnVersion", number)
-        write = write.option("userMetadata", mark) if mark else write
-        if replace:
-            write = write.option("replaceWhere", f"cluster = {quote_sql(cluster)}")
-        # After a conflict, Delta finds the number of the other process, and ignores this write.
-        retry_conflicts(lambda: write.save(self.path(name)))
+    def add_files(
+        self,
+        name: str,
+        files: Sequence[DataFile],
+        cluster: str,
+        number: int,
+        *,
+        replace: bool = False,
+        mark: str = "",
+    ) -> bool:
+        """Appends files of a batch as `write_batch` does rows. Returns False if the table had the number.
+
+        A file that is not on disk is written first.
+        """
+        for each in files:
+            if each.content is not None:
+                fs, path = filesystem(self.spark, f"{self.path(name)}/{each.path}")
+                with closing(fs.create(path)) as stream:
+                    stream.write(each.content)
+        jvm: Any = self.spark.sparkContext._jvm
+        delta, app, some = jvm.org.apache.spark.sql.delta, make_app(cluster), jvm.scala.Option.apply
+        written = {"appId": app, "version": number, "lastUpdated": time.time_ns() // 1_000_000}
+        texts = [*(each.action for each in files), json.dumps({"txn": written})]
+        modes = jvm.org.apache.spark.sql.SaveMode
+        condition = f"cluster = {quote_sql(cluster)}" if replace else None
+        write = delta.DeltaOperations.Write(
+            modes.Overwrite if replace else modes.Append, some(None), some(condition), some(mark or None)
+        )
+        has_small_files = not replace and any(each.content is not None for each in files)
+        compact = getattr(getattr(delta.hooks, "AutoCompact$"), "MODULE$")  # an object of Scala
+        session = self.spark._jsparkSession
+
+        def add() -> bool:
+            change = self._delta_log(name).startTransaction()
+            if change.txnVersion(app) >= number:
+                return False
+            actions = list(map(delta.actions.Action.fromJson, texts))
+            if condition:
+                parsed = session.sessionState().sqlParser().parseExpression(condition)
+                old = change.filterFiles(_to_seq(jvm, [parsed]), False)
+                actions += [old.apply(n).remove() for n in range(old.size())]
+            if has_small_files:
+                change.registerPostCommitHook(compact)
+            change.commit(_to_seq(jvm, actions), write)
+            return True
+
+        # After a conflict, the number of the other process may be there.
+        return retry_conflicts(add)
 
     def find_number(self, name: str, cluster: str) -> int:
         """The number of the newest batch of the cluster that the table has rows of; 0 without one."""
@@ -97,21 +156,25 @@ class Tables:
 
     def has_mark(self, name: str, mark: str, since: int) -> bool:
         """Whether a version of the table after `since` has the mark in its commit. Needs no job of Spark."""
+        jvm: Any = self.spark.sparkContext._jvm
         for version in range(since + 1, self.find_version(name) + 1):
             path = f"{self.path(name)}/_delta_log/{version:020}.json"
             fs, hadoop_path = filesystem(self.spark, path)
-            if fs.exists(hadoop_path) and mark in _read_text(self.spark, fs.open(hadoop_path)):
-                return True
+            if fs.exists(hadoop_path):
+                with closing(fs.open(hadoop_path)) as stream:
+                    if mark in jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"):
+                        return True
         return False
 
     def _update_log(self, name: str) -> Any:
         """Delta's newest snapshot of the table."""
         jvm: Any = self.spark.sparkContext._jvm
         nothing = jvm.scala.Option.empty()
-        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
-            self.spark._jsparkSession, self.path(name)
-        )
-        return delta_log.update(False, nothing, nothing)
+        return self._delta_log(name).update(False, nothing, nothing)
+
+    def _delta_log(self, name: str) -> Any:
+        jvm: Any = self.spark.sparkContext._jvm
+        return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(name))
 
     def create_tables(self) -> None:
         """Creates the tables that are missing.
@@ -134,7 +197,7 @@ class Tables:
 
         builder = DeltaTable.createIfNotExists(self.spark).location(self.path(name))
         table = TABLES[name]
-        builder = builder.comment(table.text).addColumns(table.parse_columns())
+        builder = builder.comment(table.text).addColumns(table.list_columns())
         builder = builder.partitionedBy(*table.partitioning)
         for key, value in table.make_properties().items():
             builder = builder.property(key, value)
@@ -283,10 +346,9 @@ def filesystem(spark: SparkSession, path: str) -> tuple[Any, Any]:
     return hadoop_path.getFileSystem(context._jsc.hadoopConfiguration()), hadoop_path
 
 
-def _read_text(spark: SparkSession, stream: Any) -> str:
-    """The rest of an input stream of Java as UTF-8. Closes it."""
-    jvm: Any = spark.sparkContext._jvm
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
-        stream.close()
+def _to_seq(jvm: Any, items: Iterable[Any]) -> Any:
+    """The items as a `Seq` of Scala."""
+    array = jvm.java.util.ArrayList()
+    for each in items:
+        array.add(each)
+    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(array).toSeq()

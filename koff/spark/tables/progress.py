@@ -21,6 +21,7 @@ from koff.errors import KoffError
 from koff.spark.rows.spans import Span, make_spans
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.owners import Owner
+from koff.spark.tables.schemas import TABLES
 
 log = structlog.get_logger(component="spark.tables.progress")
 _LOOK_S = 1.0
@@ -122,35 +123,7 @@ class Plan:
         return cls(**values, owner=Owner(row.owner, row.nonce), topic_id=row.topic_id or "", parts=parts)
 
 
-_TIME = pa.timestamp("us", "UTC")
-_SCHEMA = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("number", pa.int64()),
-        ("at", _TIME),
-        ("owner", pa.string()),
-        ("nonce", pa.string()),
-        ("ended", pa.bool_()),
-        ("source", pa.string()),
-        ("topic_id", pa.string()),
-        (
-            "partitions",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("partition", pa.int32()),
-                        *((name, pa.int64()) for name in ("first", "next", "start", "end")),
-                        *((name, pa.int32()) for name in ("start_epoch", "end_epoch")),
-                    ]
-                )
-            ),
-        ),
-        ("interval_s", pa.float64()),
-        ("sampled_at", _TIME),
-        ("sampled_before", _TIME),
-        ("sample", pa.binary()),
-    ]
-)
+_SCHEMA = pa.schema([field for field in TABLES["progress"].schema if field.name != "day"])
 
 
 def _to_utc(at: datetime | None) -> datetime | None:
@@ -173,9 +146,9 @@ def read_newest_plan(tables: Tables, cluster: str) -> Plan | None:
 
 def claim_batch(tables: Tables, plan: Plan) -> None:
     """Writes the plan, as the next one of its cluster. Raises `TakenOver` if another process was first."""
-    frame, mark = tables.spark.createDataFrame(plan.to_arrow()), f"{plan.owner.nonce} {plan.number}"
+    mark = f"{plan.owner.nonce} {plan.number}"
     since = tables.find_version("progress")
-    tables.write_batch("progress", frame, plan.cluster, plan.number, mark=mark)
+    tables.write_batch("progress", plan.to_arrow(), plan.cluster, plan.number, mark=mark)
     if tables.has_mark("progress", mark, since):
         return
     (found,) = read_plans(tables, plan.cluster, plan.number)[:1]

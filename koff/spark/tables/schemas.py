@@ -11,16 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 VERSION = 4
 """The version of the schemas below."""
 PROPERTY = "koff.schema"
+DISTINCT = ("log_offset", "committed", "timestamp", "commit_timestamp")
+"""Nearly every row has another value in these columns: Parquet need not look for equal ones."""
 
 
 class Column(NamedTuple):
-    """A column: its name, its type in Spark's DDL, and what it means. `required`: never null."""
+    """A column: its name, its type, and what it means. `required`: never null."""
 
     name: str
-    kind: str
+    type: pa.DataType
     text: str
     required: bool = False
 
@@ -46,15 +50,19 @@ class Table:
         """The columns that partition the table."""
         return ("cluster", "day") if self.time else ("cluster",)
 
-    def parse_columns(self) -> Any:
-        """The columns as a `StructType`, with comments, and NOT NULL where that holds."""
-        from pyspark.sql.types import StructType
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns. A column that is required is not nullable."""
+        return pa.schema([pa.field(each.name, each.type, not each.required) for each in self.columns])
 
-        parsed = StructType()
-        for column in self.columns:
-            kind: Any = StructType.fromDDL(f"x {column.kind}")
-            parsed.add(column.name, kind[0].dataType, not column.required, {"comment": column.text})
-        return parsed
+    def list_columns(self) -> Any:
+        """The columns as a `StructType`, with comments."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        fields = from_arrow_schema(self.schema)
+        for field, column in zip(fields, self.columns, strict=True):
+            field.metadata = {"comment": column.text}
+        return fields
 
     def make_properties(self) -> dict[str, str]:
         """The properties of Delta, with the version of the schema."""
@@ -70,25 +78,46 @@ class Table:
         }
 
 
-_CLUSTER = Column("cluster", "STRING", "The cluster's name, or its id.", True)
-_NUMBER = Column("number", "BIGINT", "The number of the batch that wrote the row (table `progress`).", True)
-_GROUP = Column("group", "STRING", "The name of the consumer group.", True)
-_TOPIC = Column("topic", "STRING", "The topic's name.", True)
-_PARTITION = Column("partition", "INT", "The number of the topic's partition.", True)
-_TYPE = Column("type", "STRING", "The type of the group: simple, classic, consumer, share or streams.")
-_STATE = Column("state", "STRING", "The state of the group, as Kafka names it.")
+_TEXT, _BYTES, _BOOL = pa.string(), pa.binary(), pa.bool_()
+_INT, _LONG, _DOUBLE = pa.int32(), pa.int64(), pa.float64()
+_TIME, _DATE = pa.timestamp("us", "UTC"), pa.date32()
+_ASSIGNED = pa.struct({"topic": _TEXT, "partition": _INT})
+_MEMBERS = pa.list_(
+    pa.struct(
+        {
+            **dict.fromkeys(("id", "client_id", "client_host", "instance_id"), _TEXT),
+            "assigned": pa.list_(_ASSIGNED),
+        }
+    )
+)
+_PARTS = pa.list_(
+    pa.struct(
+        {
+            "partition": _INT,
+            **dict.fromkeys(("first", "next", "start", "end"), _LONG),
+            **dict.fromkeys(("start_epoch", "end_epoch"), _INT),
+        }
+    )
+)
+_CLUSTER = Column("cluster", _TEXT, "The cluster's name, or its id.", True)
+_NUMBER = Column("number", _LONG, "The number of the batch that wrote the row (table `progress`).", True)
+_GROUP = Column("group", _TEXT, "The name of the consumer group.", True)
+_TOPIC = Column("topic", _TEXT, "The topic's name.", True)
+_PARTITION = Column("partition", _INT, "The number of the topic's partition.", True)
+_TYPE = Column("type", _TEXT, "The type of the group: simple, classic, consumer, share or streams.")
+_STATE = Column("state", _TEXT, "The state of the group, as Kafka names it.")
 _DAY = Column(
     "day",
-    "DATE",
+    _DATE,
     "The day of the row's time in UTC. The table is partitioned by it: a condition on `day` makes a query "
     "read less.",
 )
 _RECORD = (
-    Column("offsets_partition", "INT", "The partition of the offsets topic that has the record.", True),
-    Column("log_offset", "BIGINT", "The offset of the record in that partition.", True),
-    Column("timestamp", "TIMESTAMP", "The record's own time, as its log has it."),
+    Column("offsets_partition", _INT, "The partition of the offsets topic that has the record.", True),
+    Column("log_offset", _LONG, "The offset of the record in that partition.", True),
+    Column("timestamp", _TIME, "The record's own time, as its log has it."),
 )
-_AT = Column("at", "TIMESTAMP", "The time of the sample: that of its request for end offsets.", True)
+_AT = Column("at", _TIME, "The time of the sample: that of its request for end offsets.", True)
 
 TABLES: Mapping[str, Table] = {
     "records": Table(
@@ -97,19 +126,19 @@ TABLES: Mapping[str, Table] = {
             _CLUSTER,
             _NUMBER,
             *_RECORD,
-            Column("kind", "STRING", "Kafka's name of the record type; `Undecodable`, or `Unknown`.", True),
-            Column("tombstone", "BOOLEAN", "Whether the record deletes what it names."),
-            Column("group", "STRING", "The name of the consumer group."),
-            Column("topic", "STRING", "Commits: the topic's name."),
-            Column("partition", "INT", "Commits: the number of the topic's partition."),
-            Column("committed", "BIGINT", "Commits: the offset of the next record to consume."),
-            Column("leader_epoch", "INT", "Commits: the leader epoch of the last consumed record, if named."),
-            Column("metadata", "STRING", "Commits: the text that the consumer added."),
-            Column("commit_timestamp", "TIMESTAMP", "Commits: the time by the coordinator's clock."),
-            Column("topic_id", "STRING", "Commits: the topic's id, if the commit has it."),
-            Column("key", "BINARY", "All other records: the key, unchanged."),
-            Column("value", "BINARY", "All other records: the value, unchanged."),
-            Column("reason", "STRING", "Why koff could not decode the record."),
+            Column("kind", _TEXT, "Kafka's name of the record type; `Undecodable`, or `Unknown`.", True),
+            Column("tombstone", _BOOL, "Whether the record deletes what it names."),
+            Column("group", _TEXT, "The name of the consumer group."),
+            Column("topic", _TEXT, "Commits: the topic's name."),
+            Column("partition", _INT, "Commits: the number of the topic's partition."),
+            Column("committed", _LONG, "Commits: the offset of the next record to consume."),
+            Column("leader_epoch", _INT, "Commits: the leader epoch of the last consumed record, if named."),
+            Column("metadata", _TEXT, "Commits: the text that the consumer added."),
+            Column("commit_timestamp", _TIME, "Commits: the time by the coordinator's clock."),
+            Column("topic_id", _TEXT, "Commits: the topic's id, if the commit has it."),
+            Column("key", _BYTES, "All other records: the key, unchanged."),
+            Column("value", _BYTES, "All other records: the value, unchanged."),
+            Column("reason", _TEXT, "Why koff could not decode the record."),
             _DAY,
         ),
         ("cluster", "offsets_partition", "log_offset"),
@@ -127,19 +156,18 @@ TABLES: Mapping[str, Table] = {
             _TYPE,
             _STATE,
             Column(
-                "epoch", "INT", "The group's epoch; for classic groups the generation. Higher: a rebalance."
+                "epoch", _INT, "The group's epoch; for classic groups the generation. Higher: a rebalance."
             ),
-            Column("assignment_epoch", "INT", "The epoch of the assignment that members have."),
-            Column("protocol_type", "STRING", "Classic groups: the type of the protocol, such as consumer."),
-            Column("protocol", "STRING", "The name of the assignor."),
+            Column("assignment_epoch", _INT, "The epoch of the assignment that members have."),
+            Column("protocol_type", _TEXT, "Classic groups: the type of the protocol, such as consumer."),
+            Column("protocol", _TEXT, "The name of the assignor."),
             Column(
                 "members",
-                "ARRAY<STRUCT<id: STRING, client_id: STRING, client_host: STRING, instance_id: STRING, "
-                "assigned: ARRAY<STRUCT<topic: STRING, partition: INT>>>>",
+                _MEMBERS,
                 "The members, each with the partitions that are assigned to it. A topic whose name was not "
                 "known has its id.",
             ),
-            Column("gone", "BOOLEAN", "Whether the group was deleted.", True),
+            Column("gone", _BOOL, "Whether the group was deleted.", True),
             _DAY,
         ),
         ("cluster", "offsets_partition", "log_offset", "group"),
@@ -159,31 +187,31 @@ TABLES: Mapping[str, Table] = {
             _STATE,
             _TOPIC,
             _PARTITION,
-            Column("committed", "BIGINT", "The committed offset; null without a commit."),
-            Column("committed_at", "TIMESTAMP", "The time of the newest commit, by the coordinator's clock."),
-            Column("end_offset", "BIGINT", "The high watermark at the sample."),
-            Column("start_offset", "BIGINT", "The first offset that the log had at the sample."),
-            Column("stable_offset", "BIGINT", "The last stable offset at the sample."),
+            Column("committed", _LONG, "The committed offset; null without a commit."),
+            Column("committed_at", _TIME, "The time of the newest commit, by the coordinator's clock."),
+            Column("end_offset", _LONG, "The high watermark at the sample."),
+            Column("start_offset", _LONG, "The first offset that the log had at the sample."),
+            Column("stable_offset", _LONG, "The last stable offset at the sample."),
             Column(
                 "lag",
-                "BIGINT",
+                _LONG,
                 "`end_offset - committed`. Negative: the commit lies beyond the sampled end. Of a share "
                 "group: as its coordinator returned it (KIP-1226).",
             ),
-            Column("readable", "BIGINT", "How many of these offsets the log still had."),
-            Column("lost", "BIGINT", "How many of these offsets retention had deleted."),
-            Column("time_lag_s", "DOUBLE", "The time since the oldest uncommitted record arrived."),
-            Column("verdict", "STRING", "The verdict on the slot: OK, WARN, ERR or UNKNOWN."),
-            Column("cause", "STRING", "Why the slot is late; null if it is not."),
-            Column("group_verdict", "STRING", "The verdict on the whole group (docs/verdicts.md)."),
-            Column("group_cause", "STRING", "The first cause of the group's lag; null without one."),
-            Column("allowance_s", "DOUBLE", "How late the group may be: its objective, or what is usual."),
-            Column("reasons", "ARRAY<STRING>", "Why the lag is unknown or strange; empty if it is neither."),
-            Column("consume_per_s", "DOUBLE", "How fast the group's commits advance."),
-            Column("produce_per_s", "DOUBLE", "How fast the partition's end advances."),
-            Column("client_id", "STRING", "The `client.id` of the member that has the partition."),
-            Column("client_host", "STRING", "The address of that member, as the broker saw it."),
-            Column("members", "INT", "How many members the group has."),
+            Column("readable", _LONG, "How many of these offsets the log still had."),
+            Column("lost", _LONG, "How many of these offsets retention had deleted."),
+            Column("time_lag_s", _DOUBLE, "The time since the oldest uncommitted record arrived."),
+            Column("verdict", _TEXT, "The verdict on the slot: OK, WARN, ERR or UNKNOWN."),
+            Column("cause", _TEXT, "Why the slot is late; null if it is not."),
+            Column("group_verdict", _TEXT, "The verdict on the whole group (docs/verdicts.md)."),
+            Column("group_cause", _TEXT, "The first cause of the group's lag; null without one."),
+            Column("allowance_s", _DOUBLE, "How late the group may be: its objective, or what is usual."),
+            Column("reasons", pa.list_(_TEXT), "Why the lag is unknown or strange; empty if it is neither."),
+            Column("consume_per_s", _DOUBLE, "How fast the group's commits advance."),
+            Column("produce_per_s", _DOUBLE, "How fast the partition's end advances."),
+            Column("client_id", _TEXT, "The `client.id` of the member that has the partition."),
+            Column("client_host", _TEXT, "The address of that member, as the broker saw it."),
+            Column("members", _INT, "How many members the group has."),
             _DAY._replace(required=True),
         ),
         ("cluster", "at", "group", "topic", "partition"),
@@ -198,37 +226,35 @@ TABLES: Mapping[str, Table] = {
         (
             _CLUSTER,
             _NUMBER,
-            Column("hour", "TIMESTAMP", "The begin of the hour.", True),
+            Column("hour", _TIME, "The begin of the hour.", True),
             _GROUP,
             _TOPIC._replace(required=False, text="The topic's name. Null: all topics of the group."),
-            Column("max_lag", "BIGINT", "The largest lag of the samples."),
-            Column("avg_lag", "DOUBLE", "The mean lag of the samples with a known lag."),
-            Column("last_lag", "BIGINT", "The lag in the last sample."),
-            Column("max_time_lag_s", "DOUBLE", "The longest known time lag of a partition."),
-            Column("last_time_lag_s", "DOUBLE", "The longest known time lag in the last sample."),
-            Column("untimed", "BOOLEAN", "Whether a partition with lag had no known time lag."),
+            Column("max_lag", _LONG, "The largest lag of the samples."),
+            Column("avg_lag", _DOUBLE, "The mean lag of the samples with a known lag."),
+            Column("last_lag", _LONG, "The lag in the last sample."),
+            Column("max_time_lag_s", _DOUBLE, "The longest known time lag of a partition."),
+            Column("last_time_lag_s", _DOUBLE, "The longest known time lag in the last sample."),
+            Column("untimed", _BOOL, "Whether a partition with lag had no known time lag."),
             Column(
                 "time_lags",
-                "ARRAY<BIGINT>",
+                pa.list_(_LONG),
                 "Rows of samples by time lag: below 30 s, then by octaves (60 s, 120 s, ...), 12 classes in "
                 "all.",
             ),
-            Column("warn_s", "DOUBLE", "Seconds in which the verdict on the group was WARN."),
-            Column("err_s", "DOUBLE", "Seconds in which the verdict on the group was ERR."),
-            Column("over_s", "DOUBLE", "Seconds in which a partition was later than the group's allowance."),
-            Column("seconds", "DOUBLE", "Seconds for which the samples stand, at most 300 for each."),
-            Column("partitions", "INT", "The most partitions in a sample."),
-            Column("members", "INT", "The most members in a sample."),
-            Column("last_unknown", "INT", "The partitions whose lag was unknown in the last sample."),
-            Column("max_unknown", "INT", "The most partitions with an unknown lag in a sample."),
-            Column("samples", "INT", "How many samples the row comes from."),
-            Column("known_samples", "INT", "How many of them had a known lag."),
-            Column(
-                "consumed", "BIGINT", "How far commits advanced since the last sample of the hour before."
-            ),
-            Column("produced", "BIGINT", "How far end offsets advanced since then."),
-            Column("lost", "BIGINT", "Records that left the log before they were committed."),
-            Column("lost_partitions", "INT", "In how many partitions records were lost."),
+            Column("warn_s", _DOUBLE, "Seconds in which the verdict on the group was WARN."),
+            Column("err_s", _DOUBLE, "Seconds in which the verdict on the group was ERR."),
+            Column("over_s", _DOUBLE, "Seconds in which a partition was later than the group's allowance."),
+            Column("seconds", _DOUBLE, "Seconds for which the samples stand, at most 300 for each."),
+            Column("partitions", _INT, "The most partitions in a sample."),
+            Column("members", _INT, "The most members in a sample."),
+            Column("last_unknown", _INT, "The partitions whose lag was unknown in the last sample."),
+            Column("max_unknown", _INT, "The most partitions with an unknown lag in a sample."),
+            Column("samples", _INT, "How many samples the row comes from."),
+            Column("known_samples", _INT, "How many of them had a known lag."),
+            Column("consumed", _LONG, "How far commits advanced since the last sample of the hour before."),
+            Column("produced", _LONG, "How far end offsets advanced since then."),
+            Column("lost", _LONG, "Records that left the log before they were committed."),
+            Column("lost_partitions", _INT, "In how many partitions records were lost."),
             _DAY._replace(required=True),
         ),
         ("cluster", "hour", "group", "topic"),
@@ -243,11 +269,11 @@ TABLES: Mapping[str, Table] = {
             _NUMBER,
             Column(
                 "key",
-                "STRING",
+                _TEXT,
                 "`offsets/N`: groups and commits of a partition. `ends`, `verdicts`, ...",
                 True,
             ),
-            Column("saved", "BINARY", "The state.", True),
+            Column("saved", _BYTES, "The state.", True),
         ),
         ("cluster", "key"),
         filtered=("number", "key"),
@@ -258,29 +284,26 @@ TABLES: Mapping[str, Table] = {
         (
             _CLUSTER,
             _NUMBER._replace(text="The number of the batch: one more than that of the batch before."),
-            Column("at", "TIMESTAMP", "When the batch was planned.", True),
-            Column(
-                "owner", "STRING", "The process that planned the batch: its host, number and start.", True
-            ),
-            Column("nonce", "STRING", "Tells apart the jobs of a process.", True),
-            Column("ended", "BOOLEAN", "Whether the process has ended in order.", True),
-            Column("source", "STRING", "Where the records come from: log, or segments.", True),
-            Column("topic_id", "STRING", "The id of the offsets topic; null if it is not known."),
+            Column("at", _TIME, "When the batch was planned.", True),
+            Column("owner", _TEXT, "The process that planned the batch: its host, number and start.", True),
+            Column("nonce", _TEXT, "Tells apart the jobs of a process.", True),
+            Column("ended", _BOOL, "Whether the process has ended in order.", True),
+            Column("source", _TEXT, "Where the records come from: log, or segments.", True),
+            Column("topic_id", _TEXT, "The id of the offsets topic; null if it is not known."),
             Column(
                 "partitions",
-                "ARRAY<STRUCT<partition: INT, first: BIGINT, next: BIGINT, start: BIGINT, `end`: BIGINT, "
-                "start_epoch: INT, end_epoch: INT>>",
+                _PARTS,
                 "By partition of the offsets topic: the tables have the offsets from `first` to before "
                 "`next` after the batch, which reads those from `start` to before `end`. The epochs are "
                 "those of the leaders that named these two.",
                 True,
             ),
             Column(
-                "interval_s", "DOUBLE", "After how many seconds the next batch follows, if nothing delays it."
+                "interval_s", _DOUBLE, "After how many seconds the next batch follows, if nothing delays it."
             ),
-            Column("sampled_at", "TIMESTAMP", "The time of the batch's sample; null without one."),
-            Column("sampled_before", "TIMESTAMP", "The time of the sample before it."),
-            Column("sample", "BINARY", "The sample, as koff's own bytes."),
+            Column("sampled_at", _TIME, "The time of the batch's sample; null without one."),
+            Column("sampled_before", _TIME, "The time of the sample before it."),
+            Column("sample", _BYTES, "The sample, as koff's own bytes."),
             _DAY._replace(required=True),
         ),
         ("cluster", "number"),

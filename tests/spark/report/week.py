@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from koff.spark.tables.schemas import TABLES
 
@@ -269,7 +269,7 @@ _MEMBER = ("client_id", "client_host", "instance_id")
 
 def table(name: str, rows: Iterator[Row]) -> pa.Table:
     """The rows as a table of koff's, with `cluster` and `day`."""
-    schema = to_arrow_schema(TABLES[name].parse_columns())
+    schema = TABLES[name].schema
     time = TABLES[name].time
     full = [{"cluster": CLUSTER, "day": _day(row[time])} | row for row in rows]
     return pa.Table.from_pylist(full, schema=pa.schema([field.with_nullable(True) for field in schema]))
