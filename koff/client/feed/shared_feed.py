@@ -30,6 +30,8 @@ from koff.client.foreign_errors import make_denied_error
 from koff.client.topic_watch import TopicWatch, WatchedTopic
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
+_TURN_MESSAGES = 10_000
+"""How many messages are fetched at once while buffers wait for a turn. Those after them are fetched again."""
 _OFFSET_TIMEOUT_S = 2.0
 """How long a leader may take to return the start or end offset of its partition."""
 _REFRESH_S = 1.0
@@ -162,7 +164,7 @@ class SharedFeed(Source):
         timeout_s: float,
         max_messages: int = BATCH_MESSAGES,
     ) -> None:
-        """Reads for the buffers. Returns when one of them is ready, or after `timeout_s`."""
+        """Reads about `max_messages` for the buffers. Returns when one is ready, or after `timeout_s`."""
         until = time.monotonic() + timeout_s
         while True:
             with self._changed:
@@ -179,9 +181,10 @@ class SharedFeed(Source):
                     continue
                 self._fetching = True
                 self._stale.clear()
+                most = _TURN_MESSAGES if self._waiting else max(max_messages, BATCH_MESSAGES)
             try:
                 with self._hold_consumer() as consumer:  # outside the lock: others may take messages
-                    self._fetch(consumer, max_messages, min(left, _FETCH_WAIT_S))
+                    self._fetch(consumer, most, min(left, _FETCH_WAIT_S))
             finally:
                 with self._changed:
                     self._fetching = False
