@@ -16,12 +16,12 @@ from koff.errors import ConnectError
 from koff.kafkatest import KafkaCluster
 from koff.monitor.duties.retention import AGAIN_S, DENIED_S, RETRY_S
 from koff.spark.job import topic_retention
+from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.planner import Planner
 from koff.spark.job.samples import Sample
 from koff.spark.job.topic_retention import TopicRetention
 from koff.spark.tables.owners import Owner
 from koff.spark.tables.progress import Plan
-from koff.tracker import Tracker
 from tests.unit.builders import commit
 
 SETTINGS = {
@@ -101,13 +101,13 @@ def test_what_a_state_lacks_is_told_again_without_another_request(broker: Broker
     assert len(broker.asked) == 1
 
 
-def test_a_sample_tells_the_retention_of_topics_that_groups_read_and_the_next_one_nothing_new(
+def test_a_sample_has_what_the_state_does_not_know_of_topics_until_it_was_applied(
     kafka: KafkaCluster,
 ) -> None:
     topic, log = kafka.create_topic(config={"retention.ms": "240000"}), kafka.create_topic()
-    tracker, conf, owner = Tracker(), ClusterConf(kafka.bootstrap), Owner("here 1 1", "n")
+    state, conf, owner = ClusterState("c", 30.0), ClusterConf(kafka.bootstrap), Owner("here 1 1", "n")
     key, value = commit("g", topic, 0, 1)
-    tracker.apply(0, [key], [value], seen_at_ms=0, is_live=False)
+    state.tracker.apply(0, [key], [value], seen_at_ms=0, is_live=False)
     with Cluster(conf).connect() as cluster:
         planner = Planner(
             WatchedCluster("c", conf, offsets_topic=log),
@@ -116,7 +116,12 @@ def test_a_sample_tells_the_retention_of_topics_that_groups_read_and_the_next_on
             interval_s=30.0,
             limit_s=150.0,
         )
-        first = planner.plan(owner, None, tracker, wants_sample=True)
-        tracker.partitions.retention_s = decode(first).retention_s or {}
-        assert tracker.partitions.retention_s == {topic: 240.0}
-        assert decode(planner.plan(owner, first, tracker, wants_sample=True)).retention_s is None
+        for _ in range(2):  # the first batch was not written
+            first = planner.plan(owner, None, state, wants_sample=True)
+            sample = decode(first)
+            assert sample.retention_s == {topic: 240.0}
+            assert topic in (sample.topic_ids or {})
+        state.note_topics(sample.topic_ids)
+        state.apply_sample(sample)
+        sample = decode(planner.plan(owner, first, state, wants_sample=True))
+        assert (sample.retention_s, sample.topic_ids) == (None, None)

@@ -150,8 +150,7 @@ class ClusterJob:
 
     def _write_batch(self, batches: Batches, owner: Owner) -> None:
         began = time.monotonic()
-        tracker = batches.state.tracker
-        plan = self._planner.plan(owner, self._newest, tracker, wants_sample=self._conf.sample)
+        plan = self._planner.plan(owner, self._newest, batches.state, wants_sample=self._conf.sample)
         if self._is_first and self._conf.sample:  # a backfill has the bar
             self._log_begin(plan)
         left = sum(span.size for span in plan.spans)

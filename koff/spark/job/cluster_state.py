@@ -51,7 +51,8 @@ class ClusterState:
         self._shown, self._objectives = shown or ShownNames(), tuple(objectives)
         self.tracker.show(self._shown)
         self._activity, self._changes = RecentActivity(), ClusterChanges()
-        self._topic_ids: dict[str, str] = {}
+        self.topic_ids: dict[str, str] = {}
+        """By name, the ids of topics as of the last sample."""
         self._described: dict[tuple[int, str], GroupRow] = {}
         """By partition of the offsets topic and group, the last row of `groups`."""
 
@@ -98,15 +99,15 @@ class ClusterState:
 
     @property
     def _topic_names(self) -> dict[str, str]:
-        return {topic_id: name for name, topic_id in self._topic_ids.items()}
+        return {topic_id: name for name, topic_id in self.topic_ids.items()}
 
     # --- Samples -----------------------------------------------------------------------------------------
 
     def note_topics(self, topic_ids: Mapping[str, str] | None) -> None:
         """Sets the present ids of topics, by name; None: as they are. Call it before records are applied."""
         if topic_ids is not None:
-            self._topic_ids = dict(topic_ids)
-            self.tracker.identify_topics(self._topic_ids)
+            self.topic_ids = dict(topic_ids)
+            self.tracker.identify_topics(self.topic_ids)
 
     def apply_sample(self, sample: Sample) -> ClusterView:
         """Applies the sample, after the records up to it. Returns the view of that moment, with verdicts."""
@@ -144,7 +145,7 @@ class ClusterState:
 
     def _is_unlisted(self, topic: str) -> bool:
         """Whether the cluster has no such topic. Brokers before Kafka 2.8 list no ids."""
-        return bool(self._topic_ids) and topic not in self._topic_ids
+        return bool(self.topic_ids) and topic not in self.topic_ids
 
     # --- Saved -------------------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class ClusterState:
         states["ends"] = save_ends(self.tracker.partitions)
         states["verdicts"] = self._changes.save()
         states["topics"] = State(
-            {"ids": self._topic_ids, "retention_s": self.tracker.partitions.retention_s}, {}
+            {"ids": self.topic_ids, "retention_s": self.tracker.partitions.retention_s}, {}
         )
         return {key: _encode(state) for key, state in states.items() if state is not None}
 

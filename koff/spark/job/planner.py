@@ -14,6 +14,7 @@ from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.config.clusters import WatchedCluster
 from koff.records.topics import OFFSETS_TOPIC
+from koff.spark.job.cluster_state import ClusterState
 from koff.spark.job.end_offsets import EndOffsetSampler
 from koff.spark.job.past_ends import PastOffsetSearch
 from koff.spark.job.samples import NO_OFFSETS, Sample
@@ -55,17 +56,16 @@ class Planner:
         self._position = LogPosition()
         self._held: dict[int, tuple[int, datetime]] = {}
         """By partition of the offsets topic: the last stable offset, and since when it is below the end."""
-        self._told_topics: dict[str, str] | None = None
         self._truncated: set[int] = set()
         self.behind = 0
         """How many offsets of the offsets topic come after the newest plan."""
 
-    def plan(self, owner: Owner, before: Plan | None, tracker: Tracker, *, wants_sample: bool) -> Plan:
+    def plan(self, owner: Owner, before: Plan | None, state: ClusterState, *, wants_sample: bool) -> Plan:
         """The plan of the batch after `before`. It has a sample if it `wants_sample` and reads to the end.
 
-        `tracker` knows which partitions groups read. Raises `ConnectError` and `DataLost`.
+        `state` is what is known after that. Raises `ConnectError` and `DataLost`.
         """
-        rows = None
+        tracker, rows = state.tracker, None
         if wants_sample:
             self._shares.load(list_share_groups(tracker))
             self._shares.fetch()
@@ -86,7 +86,7 @@ class Planner:
         self.behind = plan.count_behind(self._position.offsets)
         is_here = bool(self._position.offsets or not plan.parts)  # else the offsets topic is gone
         sampled_at = at if rows and is_here and not self.behind else None
-        sample = self._make_sample(plan, rows[1] if rows and sampled_at else NO_OFFSETS)
+        sample = self._make_sample(plan, state, rows[1] if rows and sampled_at else NO_OFFSETS)
         if sampled_at:
             past = self._past_ends.fetch(tracker, sample.ends, sample.at_ms)
             sample = replace(sample, past=past, retention_s=self._fetch_retention(tracker))
@@ -99,14 +99,13 @@ class Planner:
     def _shows(self, topic: str) -> bool:
         return self._watched.topics is None or re.search(self._watched.topics, topic) is not None
 
-    def _make_sample(self, plan: Plan, rows: pa.Table) -> Sample:
+    def _make_sample(self, plan: Plan, state: ClusterState, rows: pa.Table) -> Sample:
         """The sample of the batch. Without rows it has only the names of topics."""
         topics = self._sampler.topic_ids
-        told, self._told_topics = self._told_topics, dict(topics)
         return Sample(
             at_ms=round(plan.at.timestamp() * 1000),
             rows=rows,
-            topic_ids=None if told == topics else self._told_topics,
+            topic_ids=None if topics == state.topic_ids else dict(topics),
             offsets_partitions=self._position.partitions,
             held=self._find_held(plan),
             shares=self._shares.lags,

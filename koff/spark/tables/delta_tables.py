@@ -82,19 +82,17 @@ class Tables:
         *,
         at: datetime | None = None,
         replace: bool = False,
-        mark: str = "",
     ) -> bool:
         """Appends the rows of a batch of a cluster, in one commit of Delta.
 
         The table takes one write of each number of a cluster, and none of a lower number: else this does
         nothing, and returns False. `rows` may lack `cluster`, `number` and `day`; rows without a time count
-        as of `at`. With `replace`, the rows replace all rows of the cluster. `mark` is a text in the commit
-        of Delta, for `has_mark`.
+        as of `at`. With `replace`, the rows replace all rows of the cluster.
         """
         files = DataFiles(name, None, cluster, number, at or datetime.now(UTC))
         for batch in rows.combine_chunks().to_batches():
             files.write(batch)
-        return self.add_files(name, files.close(), cluster, number, replace=replace, mark=mark)
+        return self.add_files(name, files.close(), cluster, number, replace=replace)
 
     def add_files(
         self,
@@ -104,7 +102,6 @@ class Tables:
         number: int,
         *,
         replace: bool = False,
-        mark: str = "",
     ) -> bool:
         """Appends files of a batch as `write_batch` does rows. Returns False if the table had the number.
 
@@ -122,7 +119,7 @@ class Tables:
         modes = jvm.org.apache.spark.sql.SaveMode
         condition = f"cluster = {quote_sql(cluster)}" if replace else None
         write = delta.DeltaOperations.Write(
-            modes.Overwrite if replace else modes.Append, some(None), some(condition), some(mark or None)
+            modes.Overwrite if replace else modes.Append, some(None), some(condition), some(None)
         )
         has_small_files = not replace and any(each.content is not None for each in files)
         compact = getattr(getattr(delta.hooks, "AutoCompact$"), "MODULE$")  # an object of Scala
@@ -149,22 +146,6 @@ class Tables:
         """The number of the newest batch of the cluster that the table has rows of; 0 without one."""
         found = self._update_log(name).transactions().get(make_app(cluster))
         return int(found.get()) if found.isDefined() else 0
-
-    def find_version(self, name: str) -> int:
-        """The newest version of the table."""
-        return int(self._update_log(name).version())
-
-    def has_mark(self, name: str, mark: str, since: int) -> bool:
-        """Whether a version of the table after `since` has the mark in its commit. Needs no job of Spark."""
-        jvm: Any = self.spark.sparkContext._jvm
-        for version in range(since + 1, self.find_version(name) + 1):
-            path = f"{self.path(name)}/_delta_log/{version:020}.json"
-            fs, hadoop_path = filesystem(self.spark, path)
-            if fs.exists(hadoop_path):
-                with closing(fs.open(hadoop_path)) as stream:
-                    if mark in jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"):
-                        return True
-        return False
 
     def _update_log(self, name: str) -> Any:
         """Delta's newest snapshot of the table."""

@@ -146,10 +146,7 @@ def read_newest_plan(tables: Tables, cluster: str) -> Plan | None:
 
 def claim_batch(tables: Tables, plan: Plan) -> None:
     """Writes the plan, as the next one of its cluster. Raises `TakenOver` if another process was first."""
-    mark = f"{plan.owner.nonce} {plan.number}"
-    since = tables.find_version("progress")
-    tables.write_batch("progress", plan.to_arrow(), plan.cluster, plan.number, mark=mark)
-    if tables.has_mark("progress", mark, since):
+    if tables.write_batch("progress", plan.to_arrow(), plan.cluster, plan.number):
         return
     (found,) = read_plans(tables, plan.cluster, plan.number)[:1]
     if found.owner.nonce != plan.owner.nonce:
