@@ -5,7 +5,8 @@ to confluent-kafka used plainly. What each does:
 
 - `produce`: writes batches of `--batch` messages with all acknowledgements, and learns each message's offset.
   Plainly, that is a call a message; `confluent_batch` is the quickest that confluent-kafka has.
-- `consume`: reads a partition in batches, and takes out the values. `merge`: eight partitions at once.
+- `consume`: reads a partition in batches, and takes out the values. Plainly, these have 10,000 messages;
+  `confluent_small` has as few as koff. `merge`: eight partitions at once.
 - `messages`: looks at one message at a time, at its value and its offset.
 
 aiokafka and kafka-python are left out where they are not installed.
@@ -27,6 +28,7 @@ import confluent_kafka
 
 from koff import aio
 from koff.client import Broker, ConsumerConf, Message, dial, merge
+from koff.client.batch import BATCH_MESSAGES
 from koff.kafkatest import LocalKafka
 
 PARTITIONS = 8
@@ -170,11 +172,15 @@ def new_consumer(work: Work, topic: str, partitions: int) -> Any:
     return consumer
 
 
-def consume_confluent(work: Work, topic: str = "", partitions: int = 1) -> None:
+def consume_confluent(work: Work, topic: str = "", partitions: int = 1, at_once: int = AT_ONCE) -> None:
     consumer, count = new_consumer(work, topic or work.one, partitions), work.count
     while count > 0:
-        count -= len([message.value() for message in consumer.consume(AT_ONCE, 1.0)])
+        count -= len([message.value() for message in consumer.consume(min(at_once, count), 1.0)])
     consumer.close()
+
+
+def consume_confluent_small(work: Work) -> None:
+    consume_confluent(work, at_once=BATCH_MESSAGES)
 
 
 async def consume_aiokafka(work: Work) -> None:
@@ -284,6 +290,7 @@ SIDES: dict[str, dict[str, Side]] = {
         "koff": consume_koff,
         "koff.aio": consume_aio,
         PLAIN: consume_confluent,
+        "confluent_small": consume_confluent_small,
         "aiokafka": consume_aiokafka,
         "kafka-python": consume_kafka_python,
     },

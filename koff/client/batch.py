@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import Any, overload
 
@@ -11,8 +10,12 @@ import confluent_kafka
 
 from koff.client.message import Message
 
-_DRAINED_MESSAGES = 200
-"""So many messages fit the CPU caches together with what they are built from."""
+BATCH_MESSAGES = 300
+"""How many messages are read at once. With 10,000, each takes twice the time.
+
+300 fit the CPU caches, and Python's garbage collector does not run before they are gone (it does after 700
+new objects, which are two for each message).
+"""
 
 
 class Batch(Sequence[Message]):
@@ -61,20 +64,6 @@ class Batch(Sequence[Message]):
         if self._messages is None:
             return list(map(getattr(confluent_kafka.Message, name), self.raw[start:]))
         return list(map(attrgetter(name), self._messages[start:]))
-
-    def drain(self) -> Iterator[Message]:
-        """The messages in turn."""
-        return chain.from_iterable(self.drain_pieces())
-
-    def drain_pieces(self) -> Iterator[list[Message]]:
-        """The messages, built some at a time, which is faster. Only for a batch that nobody else has."""
-        if self._messages is not None:
-            return iter([self._messages])
-        raw, count = self.raw, _DRAINED_MESSAGES
-        return (
-            _build_messages(self._cluster, self.topic, self.partition, raw[start : start + count])
-            for start in range(0, len(raw), count)
-        )
 
     def _get_messages(self) -> list[Message]:
         if self._messages is None:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol
 
-from koff.client.batch import Batch
+from koff.client.batch import BATCH_MESSAGES, Batch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.broker.consumer import check_timeout
 from koff.client.closing import Closing
@@ -75,7 +75,7 @@ class MemoryConsumer(Closing):
         """The next message."""
         return self.consume_batch(1, timeout_s=timeout_s)[0]
 
-    def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
+    def consume_batch(self, max_messages: int = BATCH_MESSAGES, *, timeout_s: float | None = None) -> Batch:
         """The next messages, at least one, as soon as there are some."""
         if max_messages < 1:
             raise ConfigError(f"a batch of {max_messages} messages cannot be consumed: use 1 or more")

@@ -25,7 +25,7 @@ MODULES = [
 FOR_AIO = """*Reader.wait_for_messages *Writer.begin_write *Writer.give_up *ConsumerGroup.poll_message
     *ConsumerGroup.wait_for_message"""
 """What `koff.aio` calls of its cores."""
-INSIDE = """Batch.drain* BrokerConf.cluster_conf *.librdkafka_properties ClusterConf.read_properties
+INSIDE = """BrokerConf.cluster_conf *.librdkafka_properties ClusterConf.read_properties
     Summary.with_value ConsumerGroup.abandon ZooKeeperLogin.kazoo_options *.begin_call *.call_in_thread
     *.end_wait MemoryBroker.add_unfinished MemoryBroker.begin_call MemoryBroker.check_open
     MemoryBroker.count_partitions MemoryBroker.find_log MemoryBroker.has_script MemoryBroker.take_delay

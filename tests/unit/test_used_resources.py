@@ -30,7 +30,7 @@ def open_connection(_: Path) -> Callable[[], object]:
 def test_what_is_left_open_is_named_and_what_is_closed_soon_is_not(open_one, what, tmp_path, monkeypatch):
     with expect_nothing_left():
         open_one(tmp_path)()
-    monkeypatch.setattr("tests.used_resources.PATIENCE_S", 0.05)
+    monkeypatch.setattr("tests.used_resources.PAUSE_S", 0.0005)
     left = []
     with pytest.raises(pytest.fail.Exception, match=what), expect_nothing_left():
         left.append(open_one(tmp_path))

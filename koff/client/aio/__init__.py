@@ -1,7 +1,7 @@
 """The client stack for asyncio, public as `koff.aio`: the objects of `koff.client`, for tasks.
 
-Configurations, messages and errors are those of `koff.client`. Threads do what blocks; they end when their
-object is closed. An object belongs to the event loop in which it was opened.
+Configurations, messages and errors are those of `koff.client`. Threads do what blocks; they end soon after
+their object is closed. An object belongs to the event loop in which it was opened.
 """
 
 from koff.client.aio.broker import Broker, OffsetCoordinator, Producer, dial

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
 from koff.client.aio.async_closing import AsyncClosing, Attribute
 from koff.client.aio.turns import Items, Turns
-from koff.client.batch import Batch
+from koff.client.batch import BATCH_MESSAGES, Batch
 from koff.client.broker import interfaces
 from koff.client.broker.conf import ConsumerConf
 from koff.client.errors import NoData
@@ -32,16 +32,17 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
         super().__init__(make, parent)
         self.conf, self.topic, self.partition = conf, conf.topic, conf.partition
         self._turns = Turns()
-        # What was read and not returned: the first messages, the rest of their batch, and a batch after it.
+        # What was read and not returned: messages, and batches after them.
         self._unread: deque[Message] = deque()
-        self._pieces: Iterator[list[Message]] = iter(())
         self._batches: deque[Batch] = deque()
 
     async def consume(self, *, timeout_s: float | None = None) -> Message:
         """The next message. Raises as `koff.client.Consumer.consume` does."""
         return await self._turns.take(self, self._poll_message, self._read, timeout_s)
 
-    async def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
+    async def consume_batch(
+        self, max_messages: int = BATCH_MESSAGES, *, timeout_s: float | None = None
+    ) -> Batch:
         """The next messages, at least one, as soon as there are any. Raises as `consume` does."""
         poll = partial(self._poll_batch, max_messages)
         return await self._turns.take(self, poll, partial(self._read, max_messages=max_messages), timeout_s)
@@ -58,7 +59,7 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """The messages. Ends where `consume` would raise `NoData`, and when the consumer is closed."""
-        return Items(self.consume, NoData, Closed)
+        return Items(self.consume, NoData, Closed, poll=self._poll_in_turn)
 
     def end_wait(self) -> None:
         """Ends the wait for messages."""
@@ -66,15 +67,16 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
 
     # In the loop's thread.
 
+    def _poll_in_turn(self) -> Message | None:
+        return None if self._turns.is_over else self._poll_message()
+
     def _poll_message(self) -> Message | None:
-        unread = self._fill_unread()
-        return unread.popleft() if unread else None
+        unread = self._unread or self._fill_unread()
+        return unread.popleft() if unread and not self._is_closed else None
 
     def _poll_batch(self, max_messages: int) -> Batch | None:
         if max_messages < 1 or self._is_closed:  # the core raises the error
             return None
-        if not self._unread:
-            self._unread.extend(next(self._pieces, ()))
         if not self._unread and self._batches and len(self._batches[0]) <= max_messages:
             return self._batches.popleft()
         unread = self._fill_unread()
@@ -85,25 +87,21 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
         """The messages that come next, at least one if there is one. None of a consumer that is closed."""
         if self._is_closed:
             return deque()
-        if not self._unread:
-            self._unread.extend(next(self._pieces, ()))
         if not self._unread and self._batches:
-            self._pieces = self._batches.popleft().drain_pieces()
-            self._unread.extend(next(self._pieces))
+            self._unread.extend(self._batches.popleft())
         return self._unread
 
     @property
     def _is_closed(self) -> bool:
-        core: Any = self.core
+        core: Any = self._core  # not `core`: this is asked for each message
         return bool(core.closed)
 
     # In a thread, one at a time.
 
-    def _read(self, timeout_s: float | None, max_messages: int = 10_000) -> None:
+    def _read(self, timeout_s: float | None, max_messages: int = BATCH_MESSAGES) -> None:
         self._batches.append(self.core.consume_batch(max_messages, timeout_s=timeout_s))
 
     def _seek(self, offset: int | str) -> None:
         self.core.seek(offset)
         self._batches.clear()
         self._unread.clear()
-        self._pieces = iter(())

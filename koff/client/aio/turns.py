@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
@@ -69,9 +70,11 @@ class Turns:
         `wait` gets the seconds that are left. After them, it returns False or raises `NoDataInTime`, and this
         method raises `NoDataInTime`. It raises every other error of `wait`, too.
         """
-        await self._give_way()
-        loop = asyncio.get_running_loop()
-        began_s, left_s = loop.time(), timeout_s
+        # Not after `poll`: a task may be cancelled here, and has taken nothing.
+        if self.is_over:
+            await asyncio.sleep(0)
+            self._since_s = time.monotonic()
+        began_s, left_s = time.monotonic(), timeout_s
         while (found := poll()) is None:
             is_own = self._last is None
             if self._last is None:
@@ -85,15 +88,13 @@ class Turns:
             if not is_in_time:
                 raise NoDataInTime(f"nothing came within {timeout_s} s")
             if timeout_s is not None:
-                left_s = max(timeout_s - (loop.time() - began_s), 0.0)
+                left_s = max(timeout_s - (time.monotonic() - began_s), 0.0)
         return found
 
-    async def _give_way(self) -> None:
-        """Lets the other tasks run now and then. Not after `poll`: a task may be cancelled here."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._since_s > _LONGEST_S:
-            await asyncio.sleep(0)
-            self._since_s = asyncio.get_running_loop().time()
+    @property
+    def is_over(self) -> bool:
+        """Whether the tasks have taken what is there for so long that other tasks must run."""
+        return time.monotonic() - self._since_s > _LONGEST_S
 
 
 def _read_wait(waited: Future[Any], *, is_own: bool) -> bool:
@@ -114,15 +115,23 @@ def _call_after(previous: Future[Any] | None, call: Callable[[], T]) -> T:
 
 
 class Items(AsyncIterator[T], Generic[T]):
-    """What `take` returns, until it raises an error of `ends`.
+    """What `take` returns, until it raises an error of `ends`; first what `poll` has without a wait.
 
     Unlike a generator, it can be used after a task that waited for an item was cancelled.
     """
 
-    def __init__(self, take: Callable[[], Awaitable[T]], *ends: type[Exception]) -> None:
-        self._take, self._ends = take, ends
+    def __init__(
+        self,
+        take: Callable[[], Awaitable[T]],
+        *ends: type[Exception],
+        poll: Callable[[], T | None] = lambda: None,
+    ) -> None:
+        self._take, self._ends, self._poll = take, ends, poll
 
     async def __anext__(self) -> T:
+        found = self._poll()
+        if found is not None:
+            return found
         try:
             return await self._take()
         except self._ends:

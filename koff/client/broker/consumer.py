@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Future
 
-from koff.client.batch import Batch
+from koff.client.batch import BATCH_MESSAGES, Batch
 from koff.client.broker.conf import ConsumerConf
 from koff.client.calls import get_result
 from koff.client.closing import Closing
@@ -103,7 +103,7 @@ class PartitionConsumer(Closing):
                     if buffer.closed:
                         break
                     yield message
-                self._unread = self.consume_batch().drain()
+                self._unread = iter(self.consume_batch())
         except (NoData, Closed):
             return
 
@@ -119,10 +119,10 @@ class PartitionConsumer(Closing):
             if self.buffer.closed:  # `consume_batch` raises `Closed`
                 break
             return message
-        self._unread = self.consume_batch(timeout_s=timeout_s).drain()
+        self._unread = iter(self.consume_batch(timeout_s=timeout_s))
         return next(self._unread)
 
-    def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
+    def consume_batch(self, max_messages: int = BATCH_MESSAGES, *, timeout_s: float | None = None) -> Batch:
         """The next messages, at least one, as soon as there are any.
 
         Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.
@@ -150,7 +150,7 @@ class PartitionConsumer(Closing):
             if self._check is not None:
                 futures.wait([self._check], wait_s)
             else:
-                self.feed.wait_for_messages([self.buffer], wait_s)
+                self.feed.wait_for_messages([self.buffer], wait_s, max_messages)
 
     def position(self) -> int:
         """The offset of the next message, as far as it is known: there may be none at that offset.

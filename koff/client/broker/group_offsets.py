@@ -95,18 +95,9 @@ class GroupCoordinator(Closing):
 
         Then the error is that of the first that was refused, and says how many were. Raises as `commit` does.
         """
-        by_topic: dict[str, list[Any]] = {}
         for (topic, partition), offset in offsets.items():
             check_commit(topic, partition, offset)
-            commit = _build_struct(
-                Api.OFFSET_COMMIT,
-                "OffsetCommitRequestPartition",
-                partition_index=partition,
-                committed_offset=offset,
-                committed_metadata=metadata,
-            )
-            by_topic.setdefault(topic, []).append(commit)
-        if not by_topic:
+        if not offsets:
             return
 
         def check(response: Any) -> None:
@@ -126,23 +117,19 @@ class GroupCoordinator(Closing):
             Api.OFFSET_COMMIT,
             check,
             member_id="",
-            topics=tuple(
-                _build_struct(
-                    Api.OFFSET_COMMIT, "OffsetCommitRequestTopic", name=topic, partitions=tuple(commits)
-                )
-                for topic, commits in by_topic.items()
+            topics=_build_topics(
+                Api.OFFSET_COMMIT,
+                {
+                    at: {"committed_offset": offset, "committed_metadata": metadata}
+                    for at, offset in offsets.items()
+                },
             ),
         )
 
     def delete_offsets(self, partitions: Iterable[TopicPartition]) -> None:
         """Deletes the commits of these partitions in one request. Raises as `commit_offsets` does."""
-        by_topic: dict[str, list[Any]] = {}
-        for topic, partition in partitions:
-            named = _build_struct(
-                Api.OFFSET_DELETE, "OffsetDeleteRequestPartition", partition_index=partition
-            )
-            by_topic.setdefault(topic, []).append(named)
-        if not by_topic:
+        topics = _build_topics(Api.OFFSET_DELETE, {at: {} for at in partitions})
+        if not topics:
             return
 
         def check(response: Any) -> None:
@@ -151,11 +138,7 @@ class GroupCoordinator(Closing):
                 for each in topic.partitions:
                     self._raise_for_code(each.error_code, topic.name, each.partition_index)
 
-        topics = (
-            _build_struct(Api.OFFSET_DELETE, "OffsetDeleteRequestTopic", name=topic, partitions=tuple(named))
-            for topic, named in by_topic.items()
-        )
-        self._request_from_coordinator(Api.OFFSET_DELETE, check, topics=tuple(topics))
+        self._request_from_coordinator(Api.OFFSET_DELETE, check, topics=topics)
 
     def offset(self, topic: str, partition: int) -> tuple[int, str]:
         """The committed offset and its metadata. (-1, "") if the group has committed none."""
@@ -288,6 +271,18 @@ class _NewTopic(UnknownTopic):
 
 def _build_struct(api: Api, kind: str, /, **fields: Any) -> Any:
     return build_struct(api, _VERSIONS[api], kind, **fields)
+
+
+def _build_topics(api: Api, partitions: Mapping[TopicPartition, Mapping[str, Any]]) -> tuple[Any, ...]:
+    """The topics of a request, with these partitions and the fields of each."""
+    kind, by_topic = f"Offset{api.name.removeprefix('OFFSET_').title()}RequestTopic", dict[str, list[Any]]()
+    for (topic, number), fields in partitions.items():
+        partition = _build_struct(api, kind.replace("Topic", "Partition"), partition_index=number, **fields)
+        by_topic.setdefault(topic, []).append(partition)
+    return tuple(
+        _build_struct(api, kind, name=topic, partitions=tuple(of_topic))
+        for topic, of_topic in by_topic.items()
+    )
 
 
 def _build_request(api: Api, connection: Connection, /, **fields: Any) -> EncodedRequest[Any]:

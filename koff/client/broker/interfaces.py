@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, Self, runtime_checkable
 
-from koff.client.batch import Batch
+from koff.client.batch import BATCH_MESSAGES, Batch
 from koff.client.broker.conf import ConsumerConf, OffsetCoordinatorConf, ProducerConf
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
 from koff.client.message import Message
@@ -79,7 +79,7 @@ class Consumer(Protocol):
         Raises `NoData` when the retry limit is set and used up, and `NoDataInTime` after `timeout_s`.
         """
 
-    def consume_batch(self, max_messages: int = 10_000, *, timeout_s: float | None = None) -> Batch:
+    def consume_batch(self, max_messages: int = BATCH_MESSAGES, *, timeout_s: float | None = None) -> Batch:
         """The next messages, at least one, as soon as there are any.
 
         Raises as `consume` does, and `ConfigError` if `max_messages` is less than 1.

@@ -8,11 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from koff.client.batch import Batch
+from koff.client.batch import BATCH_MESSAGES, Batch
 from koff.client.broker.consumer import LEAST_WAIT_S, PartitionConsumer, check_timeout, read_consumers
 from koff.client.broker.interfaces import Consumer
 from koff.client.closing import Closing
@@ -21,7 +20,6 @@ from koff.client.foreign_errors import start_thread
 from koff.client.message import Message
 from koff.errors import Closed, copy_error
 
-_BATCH_MESSAGES = 10_000
 _MAX_QUEUED = 4
 """While so many items wait for the caller, the threads read no more."""
 _WAIT_S = 0.1
@@ -68,8 +66,7 @@ class Mx(Closing):
             threading.Condition()
         )  # guards the queue and the next two; they are read without it, too
         self._closed = False
-        self._consume_lock = threading.Lock()  # taken before `_changed`; guards the next two
-        self._pieces: Iterator[list[Message]] = iter(())  # of the batch, behind those in `_unread`
+        self._consume_lock = threading.Lock()  # taken before `_changed`; guards changes of the next one
         # A list's iterator gives each message to one thread only, without the lock.
         self._unread: tuple[Any, Iterator[Message]] = (_OPEN, iter(()))
         groups = _group_by_feed(consumers)
@@ -115,21 +112,15 @@ class Mx(Closing):
             return message
         with self._hold_turn(timeout_s) as until:
             while (message := self._take_unread()) is None:
-                piece = None if self._unread[0].closed else next(self._pieces, None)
-                if piece is None:
-                    item = self._next_item(until)
-                    self._pieces = item.batch.drain_pieces()
-                    self._unread = item.source, iter(())
-                else:
-                    self._unread = self._unread[0], iter(piece)
+                item = self._next_item(until)
+                self._unread = item.source, iter(item.batch)
             return message
 
     def consume_batch(self, *, timeout_s: float | None = None) -> Batch:
         """The next messages of one of the consumers, at least one. Raises as `consume` does."""
         with self._hold_turn(timeout_s) as until:
             source, unread = self._unread
-            pieces, self._pieces = self._pieces, iter(())
-            rest = [] if self._closed or source.closed else [*unread, *chain.from_iterable(pieces)]
+            rest = [] if self._closed or source.closed else list(unread)
             if rest:
                 return Batch(rest[0].topic, rest[0].partition, rest)
             return self._next_item(until).batch
@@ -227,7 +218,7 @@ def _read_alone(consumers: list[Any], wait_s: float) -> list[MergedItem]:
     source = consumer if hasattr(consumer, "closed") else _OPEN
     try:
         if hasattr(consumer, "consume_batch"):
-            return [ReadBatch(source, consumer.consume_batch(_BATCH_MESSAGES))]
+            return [ReadBatch(source, consumer.consume_batch())]
         message = consumer.consume()
         return [ReadBatch(source, Batch(message.topic, message.partition, [message]))]
     except Exception as error:
@@ -238,7 +229,7 @@ def _read_shared(consumers: list[Any], wait_s: float) -> list[MergedItem]:
     """Batches and errors of `PartitionConsumer`s with the same feed. [] after `wait_s` without messages."""
     items: list[MergedItem] = []
     try:
-        read = read_consumers(dict.fromkeys(consumers, _BATCH_MESSAGES), wait_s)
+        read = read_consumers(dict.fromkeys(consumers, BATCH_MESSAGES), wait_s)
     except Exception as error:
         items.append(_wrap_error(consumers[0], copy_error(error)))
         if isinstance(error, Closed):  # the feed is closed, and with it all of these consumers

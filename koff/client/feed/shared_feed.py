@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from koff.client.batch import BATCH_MESSAGES
 from koff.client.calls import call_in_thread
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import Isolation, OffsetSpec, TopicPartition
@@ -29,7 +30,8 @@ from koff.client.foreign_errors import make_denied_error
 from koff.client.topic_watch import TopicWatch, WatchedTopic
 from koff.errors import Closed, ConnectError, KoffError, copy_error
 
-_MAX_MESSAGES = 10_000  # of one fetch
+_TURN_MESSAGES = 10_000
+"""How many messages are fetched at once while buffers wait for a turn. Those after them are fetched again."""
 _OFFSET_TIMEOUT_S = 2.0
 """How long a leader may take to return the start or end offset of its partition."""
 _REFRESH_S = 1.0
@@ -156,8 +158,13 @@ class SharedFeed(Source):
                 buffer.drop_old_messages()
                 self._unassign(buffer)
 
-    def wait_for_messages(self, buffers: Collection[PartitionBuffer], timeout_s: float) -> None:
-        """Reads for the buffers. Returns when one of them is ready, or after `timeout_s`."""
+    def wait_for_messages(
+        self,
+        buffers: Collection[PartitionBuffer],
+        timeout_s: float,
+        max_messages: int = BATCH_MESSAGES,
+    ) -> None:
+        """Reads about `max_messages` for the buffers. Returns when one is ready, or after `timeout_s`."""
         until = time.monotonic() + timeout_s
         while True:
             with self._changed:
@@ -174,9 +181,10 @@ class SharedFeed(Source):
                     continue
                 self._fetching = True
                 self._stale.clear()
+                most = _TURN_MESSAGES if self._waiting else max(max_messages, BATCH_MESSAGES)
             try:
                 with self._hold_consumer() as consumer:  # outside the lock: others may take messages
-                    self._fetch(consumer, min(left, _FETCH_WAIT_S))
+                    self._fetch(consumer, most, min(left, _FETCH_WAIT_S))
             finally:
                 with self._changed:
                     self._fetching = False
@@ -265,10 +273,10 @@ class SharedFeed(Source):
             raise Closed(f"{self._name} is closed")
         return super()._get_consumer()
 
-    def _fetch(self, consumer: Consumer, timeout_s: float) -> None:
+    def _fetch(self, consumer: Consumer, max_messages: int, timeout_s: float) -> None:
         """Moves what the client has fetched to the buffers. One thread at a time."""
         self._refresh_leaders(consumer)
-        messages, events = self._consume(consumer, _MAX_MESSAGES, timeout_s)
+        messages, events = self._consume(consumer, max_messages, timeout_s)
         if not messages and not events:
             self._replace_lost_consumer(consumer)
             return

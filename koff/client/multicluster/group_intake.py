@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -32,6 +32,16 @@ log = get_logger("client.multicluster")
 
 _Offsets = dict[tuple[int, int], int]
 """By partition and assignment: the offset after the last message, which is the offset to commit."""
+_COMMIT_POLL_S = 0.005
+"""How often the result of a commit is looked for: a wait for events does not end with it."""
+
+
+class _Commit(NamedTuple):
+    """Offsets by partition, whose commit was requested, and partitions that were left out because revoked."""
+
+    offsets: dict[int, int]
+    revoked: Collection[int]
+    done: Future[None]
 
 
 class GroupIntake(PartitionIntake):
@@ -52,6 +62,8 @@ class GroupIntake(PartitionIntake):
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_over = False
         """Whether nobody carries out requests any more. The lock of the delivery guards it."""
+        self._commits: list[_Commit] = []
+        """Those whose result is not known yet."""
         self._assignments = 0
         self._unpaused: list[TopicPartition] = []
         """Partitions of which the member's client must not fetch anything."""
@@ -60,7 +72,7 @@ class GroupIntake(PartitionIntake):
 
     def _join_group(self) -> None:
         properties = _build_group_properties(self._cluster.conf, self._conf)
-        self._member: Consumer = new_client(Consumer, properties)
+        self._member: Consumer = new_client(Consumer, properties, on_commit=self._on_commit)
         self._member.subscribe([self._conf.topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     # --- Commits --------------------------------------------------------------------------------------------
@@ -78,11 +90,9 @@ class GroupIntake(PartitionIntake):
 
         def commit() -> None:
             try:
-                self._commit_and_wait(offsets)
+                self._begin_commit(*self._choose_commits(offsets), done)
             except BaseException as error:  # whatever it is, the caller waits for it
                 done.set_exception(copy_error(error))
-            else:
-                done.set_result(None)
 
         with self._delivery.lock:  # once it has ended, nobody runs a commit
             if self._is_over:
@@ -94,12 +104,11 @@ class GroupIntake(PartitionIntake):
             self._requests.put(commit)
         return done
 
-    def _commit_and_wait(self, offsets: _Offsets) -> None:
-        """Commits the offsets of assigned partitions. Raises `CommitError`, also for partitions left out.
+    def _choose_commits(self, offsets: _Offsets) -> tuple[dict[int, int], set[int]]:
+        """The offsets to commit by partition, and the partitions that are not assigned any more.
 
-        A partition that is no longer assigned is left out: its new owner may have committed a higher offset.
+        Those are left out: their new owner may have committed a higher offset.
         """
-        topic = self._conf.topic
         present: dict[int, int] = {}
         earlier: dict[int, int] = {}
         revoked: set[int] = set()
@@ -111,26 +120,60 @@ class GroupIntake(PartitionIntake):
                 present[number] = offset
             else:
                 earlier[number] = offset
+        # Of an earlier assignment, another member may have committed more meanwhile.
         try:
-            # Of an earlier assignment, another member may have committed more meanwhile.
             committed = self._fetch_committed(earlier) if earlier else {}
-            higher = {
-                number: offset for number, offset in earlier.items() if offset > committed.get(number, -1)
-            }
-            to_commit = [TopicPartition(topic, *each) for each in (higher | present).items()]
-            results: Any = self._member.commit(offsets=to_commit, asynchronous=False) if to_commit else []
+        except KoffError as error:
+            raise self._make_commit_error(f": {error}") from error
+        higher = {number: offset for number, offset in earlier.items() if offset > committed.get(number, -1)}
+        return higher | present, revoked
+
+    def _begin_commit(self, offsets: dict[int, int], revoked: Collection[int], done: Future[None]) -> None:
+        """Requests the commit. `done` gets its result when the member is served: reading does not wait.
+
+        Without a coordinator, librdkafka has no result for as long as the session timeout.
+        """
+        commit = _Commit(offsets, revoked, done)
+        if not offsets:
+            self._finish_commit(commit)
+            return
+        self._commits.append(commit)
+        to_commit = [TopicPartition(self._conf.topic, *each) for each in offsets.items()]
+        try:
+            self._member.commit(offsets=to_commit, asynchronous=True)
         except Exception as error:
-            raise CommitError(f"{self.name} did not commit {topic}: {describe_error(error)}") from error
-        for result in results:
-            if result.error is not None:
-                raise CommitError(
-                    f"{self.name} did not commit {topic} partition {result.partition}: {result.error.str()}"
-                )
-        if revoked:
-            raise CommitError(
-                f"{self.name} did not commit {topic} partitions {sorted(revoked)}: other members have them "
-                "now and read them again"
-            )
+            self._finish_commit(commit, f": {describe_error(error)}")
+
+    def _on_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        """Notes the result of a commit, perhaps of one that librdkafka has made itself."""
+        offsets = {each.partition: each.offset for each in partitions}
+        refused = [f" partition {each.partition}: {each.error.str()}" for each in partitions if each.error]
+        if error is not None:
+            refused.insert(0, f": {error.str()}")
+        for commit in self._commits:
+            if commit.offsets == offsets:
+                self._finish_commit(commit, *refused[:1])
+                return
+
+    def _finish_commit(self, commit: _Commit, refused: str = "") -> None:
+        if commit in self._commits:
+            self._commits.remove(commit)
+        if not refused and commit.revoked:
+            numbers = sorted(commit.revoked)
+            refused = f" partitions {numbers}: other members have them now and read them again"
+        if refused:
+            commit.done.set_exception(self._make_commit_error(refused))
+        else:
+            commit.done.set_result(None)
+
+    def _make_commit_error(self, refused: str) -> CommitError:
+        return CommitError(f"{self.name} did not commit {self._conf.topic}{refused}")
+
+    def _close_member(self) -> None:
+        """Closes the member, which gives the results of commits. Those without a response have none."""
+        close_consumer(self._member)
+        for commit in list(self._commits):
+            self._finish_commit(commit, ": its coordinator has not responded")
 
     def _fetch_committed(self, numbers: Iterable[int]) -> dict[int, int]:
         """The committed offsets of those partitions that have one. Raises `KoffError`."""
@@ -168,9 +211,15 @@ class GroupIntake(PartitionIntake):
     def _restart(self, partition: SubscribedPartition, error: TopicRecreated) -> int:
         """The group's offsets in the old log may have been committed again: the new one replaces them."""
         start = self._choose_offset(partition, error)
-        to_commit = [TopicPartition(self._conf.topic, partition.partition, start)]
-        with map_foreign_errors(f"{self.name} cannot commit", self._cluster.conf.brokers):
-            self._member.commit(offsets=to_commit, asynchronous=False)
+        committing, partition.committing = partition.committing, None
+        if committing is None:
+            committing = Future()
+            self._begin_commit({partition.partition: start}, (), committing)
+        if not committing.done():  # it is looked at again
+            partition.committing = committing
+            raise ConnectError(f"{self.name} has not committed where it starts in the new {error.topic} yet")
+        if refused := committing.exception():
+            raise ConnectError(str(refused))
         self._note_skipped(partition, error, start, start - error.earliest)
         return start
 
@@ -186,19 +235,18 @@ class GroupIntake(PartitionIntake):
         while not self._requests.empty():
             self._requests.get()()
         self._store_processed()
-        # While its queue is full, the member is not served: after `max.poll.interval.ms` the group goes on
-        # without it.
-        if self._subscription.waiting < self._conf.queue_capacity:
+        # While its queue is full and nobody commits, the member is not served: after `max.poll.interval.ms`
+        # the group goes on without it.
+        if self._commits or self._subscription.waiting < self._conf.queue_capacity:
             self._serve_member()
         self._check_silence()
 
     def _serve_member(self) -> None:
-        """Runs `_on_assign` and `_on_revoke`, and reports errors of the group."""
-        with map_foreign_errors(f"{self.name} cannot be served", self._cluster.conf.brokers):
-            events = self._member.consume(1, 0 if self.partitions else FETCH_S)
-            if self._unpaused:
-                self._member.pause(self._unpaused)
-                self._unpaused = []
+        """Runs `_on_assign`, `_on_revoke` and `_on_commit`, and reports errors of the group."""
+        until = time.monotonic() + FETCH_S
+        events = self._poll_member(0 if self.partitions else FETCH_S)
+        while self._commits and time.monotonic() < until:
+            events += self._poll_member(_COMMIT_POLL_S)
         for event in events:
             error = event.error()
             # Whether the cluster responds, the partitions show, or `_check_silence`.
@@ -207,8 +255,17 @@ class GroupIntake(PartitionIntake):
         if self._silence.needs_new_client(self._member, self._conf.topic) and self._is_reachable():
             # Only when the cluster responds to another client. During an outage a new member would not help,
             # and the group might wait for the old member until the old member's session times out.
-            close_consumer(self._member)
+            self._close_member()
             self._join_group()
+
+    def _poll_member(self, wait_s: float) -> list[Any]:
+        """Errors of the group that come within that time. Runs the callbacks."""
+        with map_foreign_errors(f"{self.name} cannot be served", self._cluster.conf.brokers):
+            events: list[Any] = self._member.consume(1, wait_s)
+            if self._unpaused:
+                self._member.pause(self._unpaused)
+                self._unpaused = []
+            return events
 
     def _check_silence(self) -> None:
         """Checks that the cluster responds while the member has no partition: no other request shows it."""
@@ -241,7 +298,7 @@ class GroupIntake(PartitionIntake):
             self._requests.put(self._store_processed)
             while not self._requests.empty():
                 self._requests.get()()
-            self._member.close()
+            self._close_member()
         except BaseException:  # nobody waits for this thread any more: the log has it
             log.exception("a reader did not end cleanly", cluster=self._cluster_name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from koff.client.cluster_conf import ClusterConf
@@ -136,3 +137,5 @@ class SubscribedPartition(ReadPartition):
     """A partition that a reader reads from `set_offset` to the next one, or while it is assigned to it."""
 
     subscription: ReaderSubscription
+    committing: Future[None] | None = None
+    """The commit of where its group starts in the log of a topic that was created again."""

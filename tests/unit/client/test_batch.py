@@ -1,4 +1,4 @@
-"""Fetched messages become `Message`s with all their attributes, also when they are built some at a time."""
+"""Fetched messages become `Message`s with all their attributes."""
 
 from __future__ import annotations
 
@@ -35,9 +35,3 @@ def test_a_message_without_a_timestamp_has_none_however_that_was_written():
     expected = [None, None, 0, 5]
     assert [message.timestamp_ms for message in Batch("t", 0, raw=raw)] == expected
     assert [read_timestamp(each) for each in raw] == expected
-
-
-def test_messages_that_are_built_some_at_a_time_are_the_same():
-    drained = list(fetch(1_001).drain())
-    assert [message.offset for message in drained] == list(range(1_001))
-    assert list(map(read_attributes, drained)) == list(map(read_attributes, fetch(1_001)))

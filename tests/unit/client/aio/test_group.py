@@ -77,16 +77,16 @@ async def test_close_by_a_task_that_left_its_loop_waits_and_says_what_was_not_pr
 
 @in_loop
 async def test_a_task_that_is_cancelled_leaves_its_group_without_waiting():
-    place = Place()
+    place, has_joined = Place(), asyncio.Event()
     place.write(b"a")
 
     async def work() -> None:
         async with place.join() as group:
             async for _ in group:
-                pass
+                has_joined.set()
 
     working = asyncio.create_task(work())
-    await until(lambda: place.zookeeper.owners and working.get_stack())
+    await has_joined.wait()
     began_s = time.monotonic()
     await cancel(working)
     assert time.monotonic() - began_s < 30  # not `processing_timeout_s`

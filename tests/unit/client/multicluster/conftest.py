@@ -20,6 +20,6 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> FakeProducer:
 @pytest.fixture
 def member(monkeypatch: pytest.MonkeyPatch) -> Member:
     made = Member()
-    monkeypatch.setattr(group_intake, "new_client", lambda *args, **options: made)
+    monkeypatch.setattr(group_intake, "new_client", lambda *args, **callbacks: made.become(**callbacks))
     monkeypatch.setattr(group_intake, "GroupCoordinator", lambda *args: Coordinator(made))
     return made

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from koff.client.closing import Closing
 from koff.client.message import Message
@@ -23,11 +24,18 @@ class Member:
         self.commits: list[tuple[int, int]] = []
         self.other_committed = -1
         self.committed_error: KoffError | None = None
+        self.commit_error: KafkaError | None = None
         self.stored: list[tuple[int, int]] = []
         self.coordinator_responds = threading.Event()
         self.coordinator_responds.set()
+        self._commits_under_way: deque[list[TopicPartition]] = deque()
         self._steps: list[Callable[[], Any]] = []
         self._stepped = threading.Event()
+
+    def become(self, on_commit: Callable[[KafkaError | None, list[TopicPartition]], None]) -> Member:
+        """The member with this callback."""
+        self._on_commit = on_commit
+        return self
 
     def run(self, *steps: Callable[[], Any]) -> None:
         """Carries out the steps, each in a call of `consume`. A step may return events."""
@@ -40,6 +48,7 @@ class Member:
         self.revoke = lambda: on_revoke(self, [TopicPartition("t", 0)])
 
     def consume(self, max_messages: int, timeout_s: float) -> list[Any]:
+        self._end_commits()
         self._stepped.wait(timeout_s)
         self._stepped.clear()
         if not self._steps:
@@ -52,10 +61,16 @@ class Member:
     def pause(self, partitions: list[TopicPartition]) -> None:
         """The member reads nothing."""
 
-    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
-        self.coordinator_responds.wait(60)
-        self.commits += [(each.partition, each.offset) for each in offsets]
-        return []
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        assert asynchronous, "the coordinator holds up the thread that reads"
+        self._commits_under_way.append(offsets)
+
+    def _end_commits(self) -> None:
+        while self._commits_under_way and self.coordinator_responds.is_set():
+            offsets = self._commits_under_way.popleft()
+            if self.commit_error is None:
+                self.commits += [(each.partition, each.offset) for each in offsets]
+            self._on_commit(self.commit_error, offsets)
 
     def store_offsets(self, offsets: list[TopicPartition]) -> None:
         self.stored += [(each.partition, each.offset) for each in offsets]
@@ -64,7 +79,9 @@ class Member:
         return None
 
     def close(self) -> None:
-        self.coordinator_responds.set()
+        """Waits for the coordinator, as librdkafka does."""
+        self.coordinator_responds.wait(60)
+        self._end_commits()
 
 
 class Coordinator(Closing):

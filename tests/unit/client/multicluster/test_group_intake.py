@@ -113,6 +113,38 @@ def test_a_commit_without_a_response_ends_at_its_timeout(member: Member, reader:
     member.coordinator_responds.set()
 
 
+def test_reading_and_rebalances_go_on_while_a_commit_has_no_response(member: Member, reader: Reader):
+    member.run(member.assign)
+    put(reader, 0)
+    messages = fetched(reader, 1)
+    member.coordinator_responds.clear()
+    with pytest.raises(CommitError):
+        reader.commit_messages(*messages, timeout_s=0.01)
+    put(reader, 1)
+    assert [message.offset for message in fetched(reader, 1)] == [1]
+    member.run(member.revoke, member.assign)
+    put(reader, 1)
+    again = fetched(reader, 1)
+    member.coordinator_responds.set()
+    reader.commit_messages(*again)
+    assert member.commits == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("is_refused_at_once", [True, False])
+def test_a_commit_that_is_refused_names_the_reason(
+    member: Member, reader: Reader, monkeypatch: pytest.MonkeyPatch, is_refused_at_once: bool
+):
+    def refuse(**_: Any) -> None:
+        raise KafkaException(member.commit_error)
+
+    member.commit_error = KafkaError(KafkaError._STATE, "not now")
+    if is_refused_at_once:
+        monkeypatch.setattr(member, "commit", refuse)
+    member.run(member.assign)
+    with pytest.raises(CommitError, match="group g at a did not commit t: not now"):
+        reader.commit_messages(Message(topic="t", partition=0, offset=0, cluster="a"))
+
+
 def test_a_reader_is_closed_in_time_though_a_commit_gets_no_response(
     member: Member, caplog: pytest.LogCaptureFixture
 ):
@@ -169,11 +201,16 @@ def test_a_group_that_retention_overtakes_continues_where_it_would_start_and_cou
         errors: list[Exception] = [kind("t", 0, 6, 40, 90)]
         (partition,) = reader._intakes[reader._subscriptions[0]].partitions
         assert partition.consumer is not None
+        member.coordinator_responds.clear()
         poll = partition.consumer.poll_batch
         monkeypatch.setattr(
             partition.consumer, "poll_batch", lambda most: _raise(errors.pop()) if errors else poll(most)
         )
+        if is_recreated:
+            wait_until(lambda: partition.failing_since, what="a commit without a response")
+            member.coordinator_responds.set()
         wait_until(lambda: reader.stats(0).skipped or member.commits, what="the new position")
+        member.coordinator_responds.set()
         put(reader, resumed_at)
         assert [message.offset for message in fetched(reader, 1)] == [resumed_at]
         assert reader.stats(0).skipped == resumed_at - (40 if is_recreated else 6)
