@@ -1,7 +1,5 @@
 """Addresses of brokers, as users write them: HOST:PORT[,HOST:PORT...]."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from ipaddress import IPv6Address

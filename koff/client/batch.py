@@ -1,7 +1,5 @@
 """Batches of one partition's messages in log order; a `Message` object is built only when it is looked at."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any, overload

@@ -1,7 +1,5 @@
 """Calls in daemon threads, for which the end of the process does not wait."""
 
-from __future__ import annotations
-
 import os
 import queue
 import threading

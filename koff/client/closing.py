@@ -5,8 +5,6 @@ sockets are those of the parent: both would read parts of the same responses. So
 use nor close what its parent made.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from functools import wraps

@@ -1,7 +1,5 @@
 """`Cluster` fetches the id, the topics and the offsets of one Kafka cluster, over koff's own connections."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent import futures

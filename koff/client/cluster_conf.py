@@ -1,7 +1,5 @@
 """How to reach a cluster, and the terms for its partitions and offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum

@@ -1,7 +1,5 @@
 """The settings of topics and brokers (DescribeConfigs)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The errors that reading and writing raise."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from koff.errors import Closed, KoffError

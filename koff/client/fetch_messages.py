@@ -3,8 +3,6 @@
 Layouts: FetchRequest.json and FetchResponse.json, version 12 (Kafka 2.7): the last one with topic names.
 """
 
-from __future__ import annotations
-
 import struct as numbers
 from collections.abc import Mapping
 from functools import partial

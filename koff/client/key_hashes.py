@@ -3,8 +3,6 @@
 Programs that write to the same topic must compute alike, or the messages of a key are in several partitions.
 """
 
-from __future__ import annotations
-
 import zlib
 
 _FNV_OFFSET, _FNV_PRIME = 0x811C9DC5, 0x01000193

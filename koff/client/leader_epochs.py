@@ -1,7 +1,5 @@
 """Where the log of a partition ended when its leader had some epoch (OffsetForLeaderEpoch, KIP-320)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

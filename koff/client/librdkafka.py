@@ -1,7 +1,5 @@
 """Makes librdkafka clients, and finds out when a client must be replaced."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time

@@ -1,7 +1,5 @@
 """The leader of some partitions that a `LogReader` reads, and its connection."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from concurrent import futures

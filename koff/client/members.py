@@ -1,7 +1,5 @@
 """Members of enums that a caller may also name by their value."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from koff.errors import ConfigError

@@ -1,7 +1,5 @@
 """Checks messages before the first of them is queued, so that a call with a bad message writes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

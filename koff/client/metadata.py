@@ -1,7 +1,5 @@
 """A cluster's metadata: its brokers, its topics, and the leader of each partition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -4,8 +4,6 @@
 do: in the environment, in files, from the machine or the pod.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

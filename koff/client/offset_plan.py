@@ -1,7 +1,5 @@
 """`OffsetPlan`: which committed offsets of a group are to be replaced, and by which. A file in JSON. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """How long a call is tried again while the cluster does not respond: one rule and one loop for all calls."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The names of librdkafka's properties that a user may set: those of its CONFIGURATION.md, version 2.16."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

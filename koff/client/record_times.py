@@ -1,7 +1,5 @@
 """Reads the timestamps of the records at given offsets: many at once, without a group."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial

@@ -4,8 +4,6 @@ A plan chooses what `kafka-consumer-groups.sh --reset-offsets` chooses (Kafka's 
 Needs READ on the group and on its topics; a plan alone needs DESCRIBE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a user may do in a cluster, and the settings of a broker: for checks before koff is used."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

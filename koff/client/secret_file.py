@@ -1,7 +1,5 @@
 """Values of properties that are the content of a file, and are read again for each connection."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self

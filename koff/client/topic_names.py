@@ -4,8 +4,6 @@ confluent-kafka raises errors of its own for a wrong type or number. A text that
 process (confluent-kafka 2.16.1 follows a null pointer).
 """
 
-from __future__ import annotations
-
 import re
 from operator import index
 

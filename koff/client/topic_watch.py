@@ -4,8 +4,6 @@ Neither Fetch nor librdkafka shows it: if the new log is long enough, it has the
 too. What is before that offset would be skipped.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping

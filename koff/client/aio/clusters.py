@@ -1,7 +1,5 @@
 """A reader of many clusters, and a writer to them, for tasks."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial

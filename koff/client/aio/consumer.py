@@ -1,7 +1,5 @@
 """A consumer of one partition, for tasks."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from functools import partial

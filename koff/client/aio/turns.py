@@ -1,7 +1,5 @@
 """`Turns`: one thread at a time uses an object, for all tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

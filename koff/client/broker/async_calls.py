@@ -1,7 +1,5 @@
 """Calls of a producer that nobody waits for: a thread waits for their delivery reports."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """Configuration of the broker connection, its producers, consumers and offset coordinators."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum

@@ -1,7 +1,5 @@
 """`PartitionConsumer` reads one partition. It shares a feed (a librdkafka client) with other consumers."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ koff sends these requests itself: confluent-kafka (2.16.1) appends a zero byte t
 commits, and reads past the end of metadata that another client has committed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures

@@ -4,8 +4,6 @@
 takes these protocols runs on both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, Self, runtime_checkable

@@ -1,7 +1,5 @@
 """Where a group would continue to read, if its offsets were reset: a plan first, which commits nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime

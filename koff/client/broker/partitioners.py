@@ -1,7 +1,5 @@
 """Producers that choose the partition, out of the first `partitions` partitions of a topic."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Sequence

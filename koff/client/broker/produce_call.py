@@ -1,7 +1,5 @@
 """The messages of one `produce` call, on their way through librdkafka."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

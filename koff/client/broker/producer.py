@@ -1,7 +1,5 @@
 """`PartitionProducer` writes messages to partitions, and sets the offset of each message."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

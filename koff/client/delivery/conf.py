@@ -1,7 +1,5 @@
 """When and how often a message is delivered again that the application could not process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Writes messages that the application could not process to a dead-letter topic."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`Delivery`: fetched messages that wait for the application, and what it reports about them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

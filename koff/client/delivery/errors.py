@@ -1,7 +1,5 @@
 """Errors of one partition, and the queue in which the errors of a reader or a member wait."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`Intake`: the thread that reads partitions into a `Delivery`, with a group and without."""
 
-from __future__ import annotations
-
 import threading
 import time
 from abc import ABC, abstractmethod

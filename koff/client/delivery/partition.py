@@ -1,7 +1,5 @@
 """A partition that is read: what waits of it, what was handed out, and how far that is processed."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from enum import Enum

@@ -1,7 +1,5 @@
 """Fetches offsets for many callers at once, in a thread, so that a leader that hangs delays no caller."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """One librdkafka consumer that reads assigned partitions without a group: the common part of all feeds."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager

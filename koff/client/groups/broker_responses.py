@@ -6,8 +6,6 @@ it sends an OffsetFetch that names, for each partition that the broker leads, on
 NOT_COORDINATOR then shows that the broker's list of groups will be too short.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

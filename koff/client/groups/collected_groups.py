@@ -1,7 +1,5 @@
 """What was fetched of each group in the rounds so far, and what is missing."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from koff.client.groups.broker_responses import COORDINATOR_ERRORS, BrokerResponses

@@ -6,8 +6,6 @@ leaders have changed, a broker did not respond, or a group was not at its coordi
 what is missing.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ kio has one class for each version of a response. All versions are converted by 
 the fields by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The options of `fetch_from_coordinators`: which groups, what of them, and for how long koff tries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

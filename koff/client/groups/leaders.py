@@ -1,7 +1,5 @@
 """The brokers that coordinate groups: the leaders of the partitions of `__consumer_offsets`."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A group belongs to one of these partitions, and its coordinator is the partition
 not respond, only groups of the partitions that it leads may be missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from koff.client.groups.leaders import OffsetsLeaders

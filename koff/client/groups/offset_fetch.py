@@ -7,8 +7,6 @@ leaves out commits for deleted topics (seen with 4.3.1). kio takes four times as
 and ten times as long to encode a request. Layouts: OffsetFetchRequest.json and OffsetFetchResponse.json.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

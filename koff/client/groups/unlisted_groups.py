@@ -5,8 +5,6 @@ not show that a group was deleted. DescribeGroups checks the right first, and th
 no such group (GROUP_ID_NOT_FOUND) of any type but its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 
 from koff.client.groups.broker_responses import COORDINATOR_ERRORS

@@ -1,7 +1,5 @@
 """Balancers: choose the partition of a message. A writer makes one balancer for each cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

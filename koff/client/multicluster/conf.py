@@ -1,7 +1,5 @@
 """Configuration of the reader and the writer of many clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum

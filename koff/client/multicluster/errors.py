@@ -1,7 +1,5 @@
 """Errors of the reader and the writer of many clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from koff.errors import KoffError

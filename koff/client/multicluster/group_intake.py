@@ -1,7 +1,5 @@
 """The thread that reads a reader's partitions as a member of a consumer group."""
 
-from __future__ import annotations
-
 import queue
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The thread that reads a reader's partitions in one cluster, without a group."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """librdkafka's properties for the producers of a writer, and which of its errors are final."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from confluent_kafka import KafkaError

@@ -1,7 +1,5 @@
 """Reads many clusters at once, as one stream of messages."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A cluster that a `Writer` writes to: its producer, its partitions, and whether it can be reached."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

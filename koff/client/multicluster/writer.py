@@ -1,7 +1,5 @@
 """Writes to many clusters: a message that one cluster does not acknowledge goes to another cluster."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -6,8 +6,6 @@ seen. Once two brokers agree, they are believed: the topic was created again, or
 The newest response counts for the brokers' addresses.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Layouts: DescribeLogDirsRequest.json and DescribeLogDirsResponse.json. koff uses
 introduced, and later ones as long as their layout is the same.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from functools import partial

@@ -5,8 +5,6 @@ koff uses the versions that Kafka 2.8 introduced, and later ones as long as thei
 is of Kafka 2.4 at least.
 """
 
-from __future__ import annotations
-
 import struct as numbers
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial

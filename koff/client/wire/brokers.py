@@ -1,7 +1,5 @@
 """Where a request goes: to the broker at an address, or to any broker of the cluster."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from concurrent import futures

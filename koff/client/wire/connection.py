@@ -9,8 +9,6 @@ found. Properties that koff cannot use raise `ConfigError`, a request that the b
 `UnsupportedVersion`, and a closed connection raises `Closed`.
 """
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct

@@ -3,8 +3,6 @@
 Property names and defaults are librdkafka's (its CONFIGURATION.md).
 """
 
-from __future__ import annotations
-
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """SASL/GSSAPI (Kerberos), by the library gssapi: the extra `koff[kerberos]`. RFC 4752."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from typing import Any

@@ -6,8 +6,6 @@ A broker may lock an account after some refusals, and logs each. koff's own conn
 connect. All this is of one process.
 """
 
-from __future__ import annotations
-
 import random
 import threading
 import time

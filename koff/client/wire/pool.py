@@ -1,7 +1,5 @@
 """Connections to the brokers of a cluster that stay open between requests."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

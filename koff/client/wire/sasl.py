@@ -5,8 +5,6 @@ It returns once the log-in is complete and the server is authenticated, as far a
 raises `Refused` if the server refuses the log-in or fails its own authentication.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,7 +1,5 @@
 """Sockets to brokers: every address of a host, and TLS."""
 
-from __future__ import annotations
-
 import socket
 import time
 

@@ -1,7 +1,5 @@
 """The brokers that are registered in ZooKeeper."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from koff.client.cluster_conf import ClusterConf

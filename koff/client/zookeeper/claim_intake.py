@@ -1,7 +1,5 @@
 """Reads the claimed partitions of a member, in a thread that also loads and finalizes their offsets."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A partition that this member owns for a while, until another member does."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

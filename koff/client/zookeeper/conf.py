@@ -1,7 +1,5 @@
 """The configuration of a consumer group on ZooKeeper."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The errors of a consumer group on ZooKeeper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from koff.client.cluster_conf import TopicPartition

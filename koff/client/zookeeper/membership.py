@@ -1,7 +1,5 @@
 """One member's part in the group: its registration in ZooKeeper, and its claims of partitions."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The protocol of an offset manager, and the part that koff's two offset managers share."""
 
-from __future__ import annotations
-
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """An offset manager that commits to Kafka, for a group that is coordinated through ZooKeeper."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

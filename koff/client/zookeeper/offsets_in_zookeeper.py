@@ -1,7 +1,5 @@
 """An offset manager that commits to ZooKeeper, where Kafka's first consumers kept their offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from koff.client.cluster_conf import TopicPartition

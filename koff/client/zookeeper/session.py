@@ -3,8 +3,6 @@
 No other module of koff imports kazoo.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

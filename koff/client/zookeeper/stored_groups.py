@@ -1,7 +1,5 @@
 """The consumer groups that are stored in ZooKeeper, fetched without joining them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
