@@ -73,7 +73,7 @@ class Generator:
             seconds=np.full(size, 3600.0), consumed=moved, produced=moved, lost=np.zeros(size, np.int64),
             samples=np.full(size, 60, np.int32), known_samples=np.full(size, 60, np.int32),
             partitions=np.full(size, self._partitions, np.int32), members=np.full(size, 3, np.int32),
-            number=np.full(size, _micros(begin) // 3_600_000_000))  # fmt: skip
+            number=np.full(size, _micros(begin + HOUR) // 1_000_000 // self._interval_s))  # fmt: skip
 
     def make_groups(self, begin: datetime) -> pa.Table:
         """A change of each group on a day."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = get_logger("cli.pipeline")
 SHORT_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-"""A command that ends after a minute does not gain what Java's second compiler costs."""
+"""A command that only reads ends after a minute, and does not gain what Java's second compiler costs."""
 
 
 def read_watched_clusters() -> list[WatchedCluster]:
@@ -89,8 +89,8 @@ class ChosenTables:
     @contextmanager
     def open_existing(self, *, write: bool = False) -> Iterator[Tables]:
         """Checks what can be checked, and opens tables that are there."""
-        settings = {"spark.driver.extraJavaOptions": SHORT_JAVA} | self.check(create=False, write=write)
-        with self.open(settings) as tables:
+        java = {} if write else {"spark.driver.extraJavaOptions": SHORT_JAVA}
+        with self.open(java | self.check(create=False, write=write)) as tables:
             tables.check_tables()
             yield tables
 

@@ -33,8 +33,8 @@ _LAG_COLUMNS = (
 class History:
     """The tables below `folder`, limited to `period` and to `groups` (a regular expression; None: all).
 
-    They are views of a session of its own: `lag` (some samples of each hour; of a long period, only of its
-    last day), `lag_hourly`, `groups`, `commits`, `incidents` and `slo`. `at_ms` is the time of a row, and
+    They are views of a session of its own: `lag` (some samples; of a long period, only of its last
+    day), `lag_hourly`, `groups`, `commits`, `incidents` and `slo`. `at_ms` is the time of a row, and
     `step_ms` the begin of its step. Raises ConfigError if `groups` is not a regular expression of both Python
     and Java, and KoffError if there are no tables.
     """
@@ -48,7 +48,9 @@ class History:
         commits = self._read_period("records", "timestamp").where("committed IS NOT NULL")
         self._add("commits", commits)
         lag = self._read_period("lag", "at")
-        lag = lag.where(f"at_ms >= {period.until_ms - DAY_MS}") if period.hourly else lag
+        if period.hourly:
+            recent_ms = period.until_ms - DAY_MS
+            lag = lag.where(f"day >= DATE'{to_datetime(recent_ms).date()}' AND at_ms >= {recent_ms}")
         self._add("lag", lag)
         self.add_view("incidents", VIEWS["incidents"][1])  # of all samples
         self._add("lag", self._select_some_samples(lag), keep=True)
@@ -99,10 +101,10 @@ class History:
         return rows.where(f"at_ms >= {self.period.since_ms}")
 
     def _select_some_samples(self, lag: DataFrame) -> DataFrame:
-        """The rows of the first and of the last sample of each hour, or of each shorter step."""
+        """The rows of the first and of the last sample of each step; in a long period, of six hours."""
         from pyspark.sql import functions as f
 
-        step_ms = min(self.period.step_ms, HOUR_MS)
+        step_ms = 6 * HOUR_MS if self.period.hourly else self.period.step_ms
         steps = lag.selectExpr("cluster", "number", f"at_ms div {step_ms} step").groupBy("cluster", "step")
         numbers = defaultdict[str, set[int]](set)
         for row in steps.agg(f.min("number").alias("first"), f.max("number").alias("last")).collect():
@@ -124,22 +126,38 @@ class History:
         period, step_ms = self.period, self.period.step_ms
         step, until = timedelta(milliseconds=min(step_ms, HOUR_MS)), to_datetime(period.until_ms)
         since = begin_step(to_datetime(period.since_ms), step)
-        written = self._read_table("lag_hourly").where(f"day <= DATE'{period.until_day}' AND topic IS NULL")
+        days = f"day BETWEEN DATE'{period.since_day}' AND DATE'{period.until_day}'"
+        written = self._read_table("lag_hourly").where(f"{days} AND topic IS NULL")
         written = written.where((f.col("hour") >= f.lit(since)) & (f.unix_millis("hour") < period.until_ms))
         written = written.where("true" if period.hourly else "false")
-        # Of each cluster, the newest hour is needed again: offsets moved since its last sample.
-        newest = {
-            row[0]: row[1].astimezone(UTC) for row in written.groupBy("cluster").agg(f.max("hour")).collect()
-        }
-        is_missing = ~f.col("cluster").isin(*newest) if newest else f.lit(True)
-        for cluster, hour in newest.items():
-            is_later = (f.col("day") >= f.lit(hour.date())) & (f.col("at") >= f.lit(hour))
-            is_missing |= (f.col("cluster") == cluster) & is_later
-        computed = compute_hours(self._read_until_end("lag", "at").where(is_missing), since, until, step=step)
+        computed = compute_hours(self._read_lag_after(written), since, until, step=step)
         computed = computed.where("topic IS NULL").join(written, ["cluster", "hour", "group"], "anti")
         rows = written.drop("number", "day").unionByName(computed).withColumn("day", f.to_date("hour"))
         hour_ms = f.unix_millis("hour")
         return rows.withColumn("step_ms", hour_ms - f.pmod(hour_ms, f.lit(step_ms)))
+
+    def _read_lag_after(self, written: DataFrame) -> DataFrame:
+        """The samples after the newest hour of each cluster in `written`, and what they are compared with."""
+        from pyspark.sql import functions as f
+
+        lag, is_needed = self._read_until_end("lag", "at"), f.lit(True)
+        # The number of an hour is that of the first sample after it.
+        newest = written.groupBy("cluster").agg(f.max("number"), f.max("hour")).collect()
+        if not newest:
+            return lag
+        for cluster, _, hour in newest:
+            is_since = (f.col("day") >= f.lit(hour.astimezone(UTC).date())) & (f.col("at") >= f.lit(hour))
+            is_needed &= (f.col("cluster") != cluster) | is_since
+        numbers = defaultdict[str, list[int]](list)
+        for cluster, number in lag.where(is_needed).select("cluster", "number").distinct().collect():
+            numbers[cluster].append(number)
+        for cluster, first, _ in newest:
+            # Offsets moved since the last sample before; and what was lost before is not lost again.
+            last = max((number for number in numbers[cluster] if number < first), default=first)
+            is_compared = (f.col("number") >= last) | (f.col("lost") > 0)
+            has_later = max(numbers[cluster], default=0) >= first
+            is_needed &= (f.col("cluster") != cluster) | (is_compared if has_later else f.lit(False))
+        return lag.where(is_needed)
 
 
 def _check_expression(spark: SparkSession, groups: str) -> None:
