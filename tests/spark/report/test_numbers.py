@@ -17,6 +17,8 @@ from koff.spark.report.history import History
 from koff.spark.report.period import Period, format_iso
 from koff.spark.report.queries import TABLES
 from koff.spark.report.sections import SECTIONS
+from koff.spark.tables.hours import HOUR, compute_hours
+from koff.spark.tables.schemas import TABLES as TABLES_OF_KOFF
 from tests.spark.report import week
 from tests.spark.report.conftest import PERIOD, SINCE_MS, UNTIL_MS
 
@@ -284,6 +286,29 @@ def test_a_folder_without_tables_is_refused_by_name(spark: SparkSession, tmp_pat
     with pytest.raises(KoffError, match="koff pipeline run --tables"):
         reports.report(spark, str(tmp_path), since_ms=0, until_ms=1, out=tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("hours", [1, 100, 7 * 24])
+def test_written_hours_and_those_computed_after_them_are_the_same_as_all_computed(
+    spark: SparkSession, folder: str, tmp_path: Path, hours: int
+) -> None:
+    lag = spark.read.format("delta").load(f"{folder}/lag")
+    written = compute_hours(lag, week.BEGIN, week.BEGIN + hours * HOUR)
+    first_after = f"cast((unix_micros(hour) - {SINCE_MS}000) / 1800000000 + 2 AS BIGINT) number"
+    written = written.selectExpr("*", first_after, "to_date(hour) day")
+    week.write_table(
+        written.select(TABLES_OF_KOFF["lag_hourly"].schema.names).toArrow(),
+        ["cluster", "day"],
+        tmp_path / "lag_hourly",
+    )
+    for name in ("lag", "records", "groups"):
+        (tmp_path / name).symlink_to(Path(folder) / name)
+    both, computed = (
+        History(spark, each, PERIOD).collect("SELECT * FROM lag_hourly ORDER BY cluster, hour, [group]")
+        for each in (str(tmp_path), folder)
+    )
+    assert len(both) > 1000
+    assert both == computed
 
 
 @pytest.mark.parametrize(
