@@ -137,26 +137,17 @@ class History:
         return rows.withColumn("step_ms", hour_ms - f.pmod(hour_ms, f.lit(step_ms)))
 
     def _read_lag_after(self, written: DataFrame) -> DataFrame:
-        """The samples after the newest hour of each cluster in `written`, and what they are compared with."""
+        """The samples of each cluster since its newest hour in `written`, if there are any after it."""
         from pyspark.sql import functions as f
 
         lag, is_needed = self._read_until_end("lag", "at"), f.lit(True)
-        # The number of an hour is that of the first sample after it.
         newest = written.groupBy("cluster").agg(f.max("number"), f.max("hour")).collect()
-        if not newest:
-            return lag
-        for cluster, _, hour in newest:
+        for cluster, first, hour in newest:
+            # The hour itself is needed again, too: offsets moved since its samples.
             is_since = (f.col("day") >= f.lit(hour.astimezone(UTC).date())) & (f.col("at") >= f.lit(hour))
-            is_needed &= (f.col("cluster") != cluster) | is_since
-        numbers = defaultdict[str, list[int]](list)
-        for cluster, number in lag.where(is_needed).select("cluster", "number").distinct().collect():
-            numbers[cluster].append(number)
-        for cluster, first, _ in newest:
-            # Offsets moved since the last sample before; and what was lost before is not lost again.
-            last = max((number for number in numbers[cluster] if number < first), default=first)
-            is_compared = (f.col("number") >= last) | (f.col("lost") > 0)
-            has_later = max(numbers[cluster], default=0) >= first
-            is_needed &= (f.col("cluster") != cluster) | (is_compared if has_later else f.lit(False))
+            # The number of an hour is that of the first sample after it.
+            later = lag.where((f.col("cluster") == cluster) & is_since & (f.col("number") >= first))
+            is_needed &= (f.col("cluster") != cluster) | (is_since if later.take(1) else f.lit(False))
         return lag.where(is_needed)
 
 
