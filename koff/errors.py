@@ -26,6 +26,10 @@ class ConnectError(KoffError):
     """koff cannot reach a cluster, or the cluster refuses koff."""
 
 
+class NoResponse(ConnectError):
+    """No broker has responded in time: the cluster is away, or too busy."""
+
+
 class Denied(ConnectError):
     """The cluster was reached and refused this user: the log-in, or an operation without permission."""
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, LogInRefused
+from koff.errors import Closed, ConfigError, ConnectError, Denied, KoffError, LogInRefused, NoResponse
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -141,7 +141,7 @@ def make_connect_error(brokers: str, errors: Sequence[Cause]) -> ConnectError:
     """
     error = min(errors, key=_rank, default=None)
     if error is None:
-        return ConnectError(f"cannot reach Kafka at {brokers}: no response in time; {_CHECK_ADDRESS}")
+        return NoResponse(f"cannot reach Kafka at {brokers}: no response in time; {_CHECK_ADDRESS}")
     code, cause = error.code(), _clean_text(error)
 
     # The broker was reached, but refused the log-in or the TLS handshake.

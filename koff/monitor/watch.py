@@ -8,7 +8,7 @@ from typing import Self
 
 from koff.client.cluster import Cluster
 from koff.client.cluster_conf import ClusterConf
-from koff.errors import ConnectError, Denied
+from koff.errors import ConnectError, Denied, NoResponse
 from koff.monitor.conf import MonitorConf
 from koff.monitor.core_conf import CoreConf
 from koff.monitor.loop import Loop
@@ -104,7 +104,7 @@ def take_views(
     """
     deadline_s = time.monotonic() + timeout_s
     with (
-        _connect(conf.cluster, timeout_s) as cluster,
+        _connect(conf.cluster, deadline_s) as cluster,
         Watch(_limit_zookeeper(conf, deadline_s), cluster) as watch,
     ):
         look_s = 0.0
@@ -126,9 +126,15 @@ def take_views(
             watch.run(partial(_is_past, time.monotonic() + interval_s, is_stopped))
 
 
-def _connect(conf: ClusterConf, timeout_s: float) -> Cluster:
-    timeout_s = min(conf.connect_timeout_s, timeout_s)
-    return Cluster(replace(limit_requests(conf), connect_timeout_s=timeout_s)).connect()
+def _connect(conf: ClusterConf, deadline_s: float) -> Cluster:
+    """Tries again while nobody responds: a cluster may be busy for the very reason why one looks at it."""
+
+    def is_late() -> bool:
+        return time.monotonic() >= deadline_s
+
+    return Cluster(limit_requests(conf)).connect(
+        wait=lambda error: isinstance(error, NoResponse) and not is_late(), should_stop=is_late
+    )
 
 
 def _limit_zookeeper(conf: MonitorConf, deadline_s: float) -> MonitorConf:
