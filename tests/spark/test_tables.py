@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -171,15 +172,53 @@ def with_all_columns(tables: Tables, name: str, row: str) -> DataFrame:
     return frame.selectExpr("*", *nulls)
 
 
-def test_a_table_takes_each_number_of_a_cluster_once_and_none_that_is_lower(tables: Tables) -> None:
+@pytest.mark.parametrize("most_commits", [0, 1, 50])
+def test_a_table_takes_each_number_of_a_cluster_once_and_none_that_is_lower(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, most_commits: int
+) -> None:
     """Whoever writes it: that is what all of koff's writes rest on."""
+    monkeypatch.setattr(module, "MOST_COMMITS", most_commits)
+    processes = [Tables(tables.spark, tables.root) for _ in range(2)]
+    assert [each.find_number("groups", "c") for each in processes] == [0, 0]
     row = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()
-    writes = (("c", 5), ("c", 5), ("d", 5), ("c", 4), ("c", 6), ("c", 6))
-    done = [tables.write_batch("groups", row, cluster, number) for cluster, number in writes]
-    assert done == [True, False, True, False, True, False]
+    writes = ((0, "c", 5), (1, "c", 5), (0, "d", 5), (1, "c", 4), (1, "c", 6), (0, "c", 6), (0, "c", 6))
+    done = [processes[at].write_batch("groups", row, cluster, number) for at, cluster, number in writes]
+    assert done == [True, False, True, False, True, False, False]
     numbers = sorted(row.number for row in tables.frame("groups").collect())
     assert numbers == [1, 5, 5, 6]
-    assert [tables.find_number("groups", cluster) for cluster in ("c", "d", "e")] == [6, 5, 0]
+    for each in (*processes, Tables(tables.spark, tables.root)):
+        assert [each.find_number("groups", cluster) for cluster in ("c", "d", "e")] == [6, 5, 0]
+
+
+def test_of_processes_that_write_a_number_at_once_one_does(tables: Tables) -> None:
+    row = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()
+    numbers = range(2, 22)
+    with ThreadPoolExecutor(2) as pool:
+        for number in numbers:
+            writes = [
+                pool.submit(Tables(tables.spark, tables.root).write_batch, "groups", row, "c", number)
+                for _ in range(2)
+            ]
+            assert sorted(each.result() for each in writes) == [False, True]
+    assert sorted(row.number for row in tables.frame("groups").collect()) == [1, *numbers]
+
+
+def test_the_newest_number_is_found_when_delta_has_deleted_old_commits(tables: Tables) -> None:
+    row = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()
+    other = Tables(tables.spark, tables.root)
+    assert other.find_number("groups", "c") == 0
+    for number in (2, 3):
+        assert tables.write_batch("groups", row, "c", number)
+    other.delta_table("groups").optimize().executeCompaction()
+    jvm = tables.spark.sparkContext._jvm
+    assert jvm is not None
+    log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(tables.spark._jsparkSession, tables.path("groups"))
+    log.checkpoint()
+    for commit in sorted(Path(tables.path("groups"), "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    assert other.find_number("groups", "c") == 3
+    assert not other.write_batch("groups", row, "c", 3)
+    assert other.write_batch("groups", row, "c", 4)
 
 
 @pytest.mark.parametrize(("size", "is_compacted"), [(1, True), (300_000, False)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,9 +27,9 @@ from koff.spark.rows.newest import (
     keep_newest,
     split_records,
 )
-from koff.spark.tables.delta_tables import Tables
+from koff.spark.tables.delta_tables import Tables, for_each_table
 from koff.spark.tables.hours import HOUR, begin_step, compute_hours
-from koff.spark.tables.progress import Plan, read_plans
+from koff.spark.tables.progress import Plan, claim_batch, read_plans
 from koff.spark.tables.schemas import TABLES
 from koff.view.cluster_view import ClusterView
 
@@ -109,7 +110,7 @@ class Batches:
         if sample is not None and plan.sampled_at is not None:
             view = self.state.apply_sample(sample)
             lag_rows = self._write_lag(plan, view, sample) if is_newest else None
-        if is_newest and (plan.ended or time.monotonic() - self._saved_at > SAVE_S):
+        if is_newest and time.monotonic() - self._saved_at > SAVE_S:
             self.save_state(plan)
         return Batch(plan, records, commits, lag_rows, view)
 
@@ -119,6 +120,17 @@ class Batches:
         rows = pa.table({"key": keys, "saved": saved})
         self._tables.write_batch("state", rows, self._name, plan.number, replace=True)
         self._saved_at = time.monotonic()
+
+    def end(self, newest: Plan, last: Plan) -> None:
+        """Writes the last plan of a process, which has no rows, and saves the state after the newest batch.
+
+        Both at once: each takes Delta a while. The next process begins sooner.
+        """
+        writes = {
+            "progress": partial(claim_batch, self._tables, last),
+            "state": partial(self.save_state, newest),
+        }
+        for_each_table(lambda name: writes[name](), writes)
 
     # --- Records -----------------------------------------------------------------------------------------
 

@@ -185,11 +185,8 @@ class ClusterJob:
 
     def _end(self, batches: Batches, owner: Owner) -> None:
         """Notes that the process has ended, and saves the state: the next one begins at once."""
-        if self._newest is None:
-            return
-        plan = replace(self._newest.follow(owner, datetime.now(UTC)), ended=True)
-        claim_batch(self._tables, plan)
-        batches.carry_out(plan)
+        if self._newest is not None:
+            batches.end(self._newest, replace(self._newest.follow(owner, datetime.now(UTC)), ended=True))
 
     def _write_unknown(self, batches: Batches, owner: Owner) -> None:
         """Writes a last sample without offsets, so that no lag of the sample before looks current.
@@ -207,6 +204,7 @@ class ClusterJob:
         sample = Sample(round(at.timestamp() * 1000), NO_OFFSETS, None, len(held), held)
         claim_batch(self._tables, replace(plan, sample=sample.encode(), sampled_at=at))
         batches.carry_out(replace(plan, sample=sample.encode(), sampled_at=at))
+        batches.save_state(plan)
 
     def _maintain(self) -> None:
         """Maintains the rows of the cluster. A failure is a warning: the next maintenance tries again."""

@@ -110,7 +110,7 @@ class _SegmentsBackfill:
                 size = sum(each.size for each in files)
                 progress(SegmentsBatch(number, len(batches), size, counts))
             if self._newest is not None:
-                self._claim(writer, replace(self._begin_plan(owner, topic_id or known_id), ended=True))
+                writer.end(self._newest, replace(self._begin_plan(owner, topic_id or known_id), ended=True))
         finally:
             owner.end()
         return written

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +29,8 @@ _BEGUN = ("DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION")
 """Delta's errors when it is to create a table in a folder in which a creation was begun."""
 COMPACT_EVERY = 10
 """In each batch whose number is a multiple of this, Delta looks whether there are many small files."""
+MOST_COMMITS = 50
+"""After more commits than this, Delta is asked for the number of the newest batch."""
 _CREATED_WITHIN_S = 10.0
 """How long another process may take to create a table that it has begun."""
 
@@ -47,6 +49,8 @@ class Tables:
         self.spark = spark
         self.new_tables: set[str] = set()
         """The tables that `create_tables` created."""
+        self._numbers: dict[tuple[str, str], tuple[int, int]] = {}
+        """By table and cluster: a version of the table, and the number of the newest batch in it."""
         # Delta accepts only absolute paths.
         self.root = (root if "://" in root else os.path.abspath(root)).rstrip("/")
 
@@ -129,7 +133,9 @@ class Tables:
 
         def add() -> bool:
             change = self._delta_log(name).startTransaction()
-            if change.txnVersion(app) >= number:
+            # From here on, a commit of another process with a number of this cluster is a conflict.
+            change.readTxn().addOne(app)
+            if self._find_number(name, cluster, change.snapshot()) >= number:
                 return False
             actions = list(map(delta.actions.Action.fromJson, texts))
             if condition:
@@ -138,7 +144,7 @@ class Tables:
                 actions += [old.apply(n).remove() for n in range(old.size())]
             if compacts:
                 change.registerPostCommitHook(compact)
-            change.commit(_to_seq(jvm, actions), write)
+            self._numbers[name, cluster] = change.commit(_to_seq(jvm, actions), write), number
             return True
 
         # After a conflict, the number of the other process may be there.
@@ -146,8 +152,34 @@ class Tables:
 
     def find_number(self, name: str, cluster: str) -> int:
         """The number of the newest batch of the cluster that the table has rows of; 0 without one."""
-        found = self._update_log(name).transactions().get(make_app(cluster))
-        return int(found.get()) if found.isDefined() else 0
+        return self._find_number(name, cluster, self._update_log(name))
+
+    def _find_number(self, name: str, cluster: str, snapshot: Any) -> int:
+        """The number as of the snapshot.
+
+        Delta runs a job of Spark for it. So from the first time on, the commits since then are read.
+        """
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+
+        version, number = snapshot.version(), None
+        known = self._numbers.get((name, cluster), (0, 0) if name in self.new_tables else None)
+        if known is not None and version - known[0] <= MOST_COMMITS:
+            since = range(known[0] + 1, version + 1)
+            with suppress(Py4JJavaError):  # Delta deletes commits after some days
+                number = max(known[1], 0, *(self._read_number(name, cluster, each) for each in since))
+        if number is None:
+            found = snapshot.transactions().get(make_app(cluster))
+            number = int(found.get()) if found.isDefined() else 0
+        self._numbers[name, cluster] = version, number
+        return number
+
+    def _read_number(self, name: str, cluster: str, version: int) -> int:
+        """The number of the cluster's batch that a commit has written; 0 without one."""
+        fs, path = filesystem(self.spark, f"{self.path(name)}/_delta_log/{version:020}.json")
+        with closing(fs.open(path)) as stream:
+            actions = map(json.loads, stream.readAllBytes().splitlines())
+        written = [action["txn"] for action in actions if "txn" in action]
+        return max((txn["version"] for txn in written if txn["appId"] == make_app(cluster)), default=0)
 
     def _update_log(self, name: str) -> Any:
         """Delta's newest snapshot of the table."""
