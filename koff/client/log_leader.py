@@ -51,6 +51,8 @@ class LogPartition:
     """Whether it must be the first of a request: a broker returns a batch without room for it only there."""
     is_confirmed: bool = False
     """Whether a response has shown that there is nothing more to read."""
+    unstable: tuple[Address, int] | None = None
+    """A broker that has returned batches beyond the last stable offset, and where they ended."""
     added_s: float = field(default_factory=time.monotonic)
     absent_since_s: float | None = None
     leader: Address | None = None

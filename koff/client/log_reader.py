@@ -320,7 +320,7 @@ class LogReader(Closing):
                 self._leave(leader, [number])
                 return
         try:
-            batches = _find_batches(fetched, part.position)
+            batches = _find_batches(fetched, part, leader.address)
         except Malformed as error:
             self._lose(number, f"records from offset {part.position} on: {error}", read)
             return
@@ -369,15 +369,23 @@ class _Moved(NamedTuple):
 _Found = EpochEnd | str | KoffError
 
 
-def _find_batches(fetched: FetchedPartition, position: int) -> Batches | None:
-    """The whole batches of the response; None if it has none. Raises `Malformed`."""
+def _find_batches(fetched: FetchedPartition, part: LogPartition, broker: Address) -> Batches | None:
+    """The whole batches of the response; None if there are none, or they must come again.
+
+    Raises `Malformed`.
+    """
     if not fetched.records:
         return None
-    batches = Batches.find(fetched.partition, fetched.records, position, fetched.aborted or ())
-    # No checksum covers the offset of a batch. All up to a wrong one would be taken for read.
-    if batches is not None and batches.next_offset > fetched.last_stable_offset:
+    batches = Batches.find(fetched.partition, fetched.records, part.position, fetched.aborted or ())
+    if batches is None or batches.next_offset <= fetched.last_stable_offset:
+        part.unstable = None
+        return batches
+    # A broker looks at the last stable offset before it reads. So batches beyond it may be newer: then it has
+    # them when it looks again. Or they have a wrong offset, which no checksum covers.
+    before, part.unstable = part.unstable, (broker, batches.next_offset)
+    if before is not None and before[0] == broker and fetched.last_stable_offset < before[1]:
         raise Malformed("the batches end beyond the last stable offset")
-    return batches
+    return None
 
 
 def _find_leaders(

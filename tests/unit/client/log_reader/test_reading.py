@@ -10,11 +10,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from koff.client import fetch_messages as messages
-from koff.client import log_leader, log_reader
+from koff.client import log_leader
 from koff.client.batches import Batches
 from koff.client.log_reader import LogRead, LogReader, LogStart
 from koff.client.offsets.lister import OffsetLister
-from koff.proto.primitives import Malformed
 from koff.proto.requests import Api
 from tests.fake_brokers import FakeBrokers, FakeTopic, list_batches, pack_fetched
 from tests.record_batches import batch
@@ -197,20 +196,36 @@ def test_a_partition_is_lost_at_a_batch_with_a_size_that_cannot_be(
     assert reading.offsets[0] == list(range(reading.positions.get(0, 0)))
 
 
-def test_batches_beyond_the_last_stable_offset_are_not_believed() -> None:
-    part = pack_fetched(0, ErrorCode.none, 9, None, batch(0, 10))
-    response = messages._decode(
-        frozenset({TOPIC}), struct.pack(">ihi", 0, 0, 0) + b"\2\2t\2" + part + b"\0\0", 0
-    )
-    with pytest.raises(Malformed, match="beyond the last stable offset"):
-        log_reader._find_batches(response.topics[0].partitions[0], 0)
+@pytest.mark.parametrize("times", [1, 1000])
+def test_batches_beyond_the_last_stable_offset_are_believed_when_the_broker_knows_them(
+    times: int, topic: FakeTopic, reader: LogReader, brokers: FakeBrokers
+) -> None:
+    """A broker looks at the last stable offset, and then reads. A wrong offset stays beyond it."""
+    true, older = (struct.pack(">ihqqq", 0, 0, 320, stable, 0) for stable in (320, 310))
+    left = [times]
+
+    def tamper(_: Api, body: bytes) -> bytes:
+        if true not in body or not left[0]:
+            return body
+        left[0] -= 1
+        return body.replace(true, older.replace(struct.pack(">q", 320), struct.pack(">q", 310)))
+
+    reading = Reading(reader, 0).until_read(p0=300)
+    brokers[1].tamper = tamper
+    topic.logs[0] += log(320, 300)
+    if times == 1:
+        reading.until_read(p0=320)
+        assert left == [0]
+    else:
+        assert "beyond the last stable offset" in reading.until_lost(0).reason
+        assert reading.offsets[0] == list(range(300))
 
 
 def test_any_byte_that_is_changed_is_read_or_gives_a_known_error(reader: LogReader) -> None:
     part = pack_fetched(0, ErrorCode.none, 3, None, batch(0, 2) + batch(2, 1))
     body = struct.pack(">ihi", 0, 0, 0) + b"\2\2t\2" + part + b"\0\0"
     leader = object.__new__(log_leader.LogLeader)
-    leader.requested_s = 0.0
+    leader.address, leader.requested_s = ("broker", 1), 0.0
     for at in range(len(body)):
         for byte in (0x00, 0x01, 0x7F, 0x80, 0xFF):
             broken = body[:at] + bytes([byte]) + body[at + 1 :]
