@@ -56,6 +56,14 @@ class Batch(Sequence[Message]):
         """The messages' offsets."""
         return self._read_column("offset")
 
+    def split(self, count: int) -> tuple["Batch", "Batch"]:
+        """The first `count` messages, and the rest."""
+        return self._select(slice(count)), self._select(slice(count, None))
+
+    def _select(self, part: slice) -> "Batch":
+        messages = None if self._messages is None else self._messages[part]
+        return Batch(self.topic, self.partition, messages, raw=self.raw[part], cluster=self._cluster)
+
     def _read_column(self, name: str, start: int = 0) -> list[Any]:
         # A caller may change the key and value of a `Message` in place. Once the messages are built, columns
         # therefore come from them.

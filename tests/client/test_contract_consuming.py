@@ -91,6 +91,7 @@ def test_batches_and_single_messages_can_be_had_in_turn(world):
             assert batch.values() == [b"%d" % each.offset for each in batch]
             assert batch.keys() == [None] * len(batch)
             assert batch.next_offset == batch[-1].offset + 1 == batch.offsets()[-1] + 1
+            assert [part.offsets() for part in batch.split(1)] == [batch.offsets()[:1], batch.offsets()[1:]]
             seen += batch.offsets()
         seen += [message.offset for message in consumer]
     assert seen == list(range(10))

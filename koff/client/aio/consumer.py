@@ -14,12 +14,15 @@ from koff.client.errors import NoData
 from koff.client.message import Message
 from koff.errors import Closed
 
+_READ_AHEAD = 2_400
+"""How many messages the thread reads at once, at least: a turn of it costs as much as some hundred."""
+
 
 class Consumer(AsyncClosing[interfaces.Consumer]):
     """Reads one partition in order. An async context manager, and an async iterator as `koff.client`'s is.
 
-    The thread that reads fetches one batch, and only while a task waits. A message that it has when the task
-    is cancelled is returned by the next call.
+    The thread that reads takes some thousand messages at once, and only while a task waits. What it has when
+    the task is cancelled is returned by the next call.
     """
 
     skipped = Attribute[int]()
@@ -73,20 +76,28 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
         return unread.popleft() if unread and not self._is_closed else None
 
     def _poll_batch(self, max_messages: int) -> Batch | None:
-        if max_messages < 1 or self._is_closed:  # the core raises the error
+        if max_messages < 1 or self._is_closed:
             return None
-        if not self._unread and self._batches and len(self._batches[0]) <= max_messages:
-            return self._batches.popleft()
-        unread = self._fill_unread()
-        messages = [unread.popleft() for _ in range(min(max_messages, len(unread)))]
-        return Batch(self.topic, self.partition, messages) if messages else None
+        if not self._unread:
+            return self._take_batch(max_messages)
+        messages = [self._unread.popleft() for _ in range(min(max_messages, len(self._unread)))]
+        return Batch(self.topic, self.partition, messages)
+
+    def _take_batch(self, max_messages: int) -> Batch | None:
+        if not self._batches:
+            return None
+        batch = self._batches.popleft()
+        if len(batch) > max_messages:
+            batch, rest = batch.split(max_messages)
+            self._batches.appendleft(rest)
+        return batch
 
     def _fill_unread(self) -> deque[Message]:
         """The messages that come next, at least one if there is one. None of a consumer that is closed."""
         if self._is_closed:
             return deque()
-        if not self._unread and self._batches:
-            self._unread.extend(self._batches.popleft())
+        if not self._unread:
+            self._unread.extend(self._take_batch(BATCH_MESSAGES) or ())
         return self._unread
 
     @property
@@ -96,8 +107,10 @@ class Consumer(AsyncClosing[interfaces.Consumer]):
 
     # In a thread, one at a time.
 
-    def _read(self, timeout_s: float | None, max_messages: int = BATCH_MESSAGES) -> None:
-        self._batches.append(self.core.consume_batch(max_messages, timeout_s=timeout_s))
+    def _read(self, timeout_s: float | None, max_messages: int = 1) -> None:
+        # The core raises the error for less than one message.
+        count = max(max_messages, _READ_AHEAD) if max_messages > 0 else max_messages
+        self._batches.append(self.core.consume_batch(count, timeout_s=timeout_s))
 
     def _seek(self, offset: int | str) -> None:
         self.core.seek(offset)

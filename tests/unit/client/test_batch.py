@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import confluent_kafka
+import pytest
 
 from koff.client.batch import Batch
 from koff.client.message import Message, read_timestamp
@@ -35,3 +36,15 @@ def test_a_message_without_a_timestamp_has_none_however_that_was_written():
     expected = [None, None, 0, 5]
     assert [message.timestamp_ms for message in Batch("t", 0, raw=raw)] == expected
     assert [read_timestamp(each) for each in raw] == expected
+
+
+@pytest.mark.parametrize("is_built", [False, True])
+def test_the_parts_of_a_batch_have_its_messages_as_they_are_now(is_built):
+    batch = fetch(3)
+    if is_built:
+        batch[1].value = b"changed"
+    first, rest = batch.split(2)
+    assert first.values() == [b"0", b"changed" if is_built else b"1"]
+    assert [(message.offset, message.cluster) for message in rest] == [(2, "east")]
+    assert (rest.topic, rest.partition, rest.next_offset) == ("t", 3, 3)
+    assert len(batch.split(3)[1]) == 0

@@ -138,7 +138,7 @@ CALLS: dict[str, Call] = {
 """Each public call that reaches a library. A result that is an error is raised, too."""
 
 MAKE_NO_CALL = {
-    "Batch.keys Batch.offsets Batch.values",
+    "Batch.keys Batch.offsets Batch.split Batch.values",
     "Broker.close Cluster.close",
     "GroupCoordinator.close Message.ack Message.nack Metadata.leader Mx.close",
     "PartitionConsumer.close PartitionConsumer.start_waiting PartitionConsumer.wake PartitionProducer.close",
