@@ -118,6 +118,7 @@ class OffsetLister(Closing):
         `send` is called in threads, with the address of a leader and its partitions. Partitions for which it
         returns that the broker does not lead them are requested once more, from the new leaders.
         """
+        self.brokers.check_process()
         found: dict[TopicPartition, T | str | KoffError] = {}
         left: dict[str, list[TopicPartition]] = {}
         for topic, of_topic in _group_by_topic(dict.fromkeys(partitions)).items():

@@ -24,11 +24,11 @@ def test_log_starts_are_sampled_each_half_minute_or_sooner_if_end_offsets_are(
 def test_a_look_waits_for_a_cluster_that_is_too_busy_to_respond_as_long_as_it_may():
     with FakeBrokers(1) as brokers:
         brokers[1].hangs.add(Api.METADATA)
-        conf = MonitorConf(replace(brokers.conf, connect_timeout_s=0.2))
+        conf = MonitorConf(replace(brokers.conf, connect_timeout_s=1.0))
         began_s = time.monotonic()
         with pytest.raises(NoResponse):
-            next(take_views(conf, interval_s=1.0, timeout_s=1.0))
-        assert time.monotonic() - began_s >= 1.0
+            next(take_views(conf, interval_s=1.0, timeout_s=3.5))
+        assert time.monotonic() - began_s >= 3.5
         assert brokers[1].count(Api.METADATA) > 1
 
 

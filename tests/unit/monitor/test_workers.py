@@ -374,7 +374,7 @@ def test_each_coordinator_is_asked_for_the_lags_of_its_share_groups_and_one_that
 def test_a_request_for_no_partition_has_a_result_too():
     inbox = Inbox()
     make_workers(FakeCluster(), inbox).send(FetchOffsets(1, "end", frozenset()))
-    assert inbox.inputs == [OffsetsFetched(1, {}, final=True)]
+    assert inbox.wait(OffsetsFetched) == [OffsetsFetched(1, {}, final=True)]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def test_an_error_in_the_retry_thread_fails_the_messages_that_wait(producer, mon
     monkeypatch.setattr(writer._retries, "_send_due", fail)
     producer.set_responding(False)
     call = Rescue(lambda: writer.write_messages(Message(b"1"), Message(b"2")))
+    wait_until(lambda: len(producer.given) == 2, what="the messages in librdkafka")
     monkeypatch.setattr(producer, "produce", lambda *args, **options: (_ for _ in ()).throw(refusal()))
     second = Rescue(lambda: writer.write_messages(Message(b"3")))
     assert "a bug" in str(second.wait())
@@ -101,6 +102,7 @@ def test_a_replaced_producer_is_served_until_it_has_reported_everything(monkeypa
     writer = new_writer()
     made[0].set_responding(False)
     call = Rescue(lambda: writer.write_messages(Message(b"1")))
+    wait_until(lambda: made[0].given, what="the message in librdkafka")
     writer._targets[0]._on_client_error(Fatal(KafkaError._FATAL))
     assert call.wait() is None
     assert made[-1].written == [b"1"]

@@ -41,7 +41,11 @@ class Koff:
         return Server(self, ServeConf("127.0.0.1:0", access or AccessConf()), events=self.events)
 
     def look_until(self, condition: Callable[[], object]) -> None:
+        first = self.events.notices._first
+
         def look() -> object:
+            # However busy this machine is: a look finds what the first has answered.
+            wait_until(lambda: first is None or first.take_answers() != {}, timeout_s=30, what="the answers")
             self.watcher.look()
             return condition()
 
