@@ -118,8 +118,13 @@ def list_options(kafka: KafkaCluster, topic: str, root: Path) -> list[str]:
     return [*log, "--tables", str(root)]
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(3, marks=pytest.mark.timeout(900)),
+        pytest.param(40, marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
+    ],
+)
 def test_a_job_that_is_killed_at_random_moments_is_completed_by_the_next(
     spark: SparkSession, kafka: KafkaCluster, tmp_path: Path, kills: int
 ) -> None:
