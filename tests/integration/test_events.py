@@ -50,7 +50,7 @@ def test_a_group_that_is_dead_before_koff_starts_is_told_of_once_and_a_restart_t
             ready_s = time.monotonic()
             wait_until(lambda: list_opened() == ["dead-1"], timeout_s=120, what="the webhook")
             print(f"told {time.monotonic() - ready_s:.1f} s after koff was ready")
-            opened = told[-1]
+            opened = next(event for event in told if event["kind"] == "incident_opened")
             assert (opened["severity"], opened["topic"], opened["partition"]) == ("error", topic, 0)
         commit(kafka, "dead-2", (topic, 0, 1))
         with monitoring(None, "--config", str(file)) as monitor:
