@@ -204,18 +204,24 @@ def test_a_broker_that_does_not_answer_is_said_at_the_deadline(three):
         fetched = fetch_all_groups(ClusterConf(three.bootstrap))
         return fetched if fetched.brokers > 1 and not fetched.incomplete else None
 
-    before = wait_until(fetch_all, what="all groups")
-    three.nodes[1].pause()
-    try:
-        started = time.monotonic()
-        # Four seconds after the pause, other brokers lead what this one led.
-        answers = fetch_all_groups(conf, FetchOptions(deadline_s=3.0))
-        assert time.monotonic() - started < 20  # of three
-    finally:
-        three.nodes[1].resume()
-    assert answers.brokers == before.brokers - 1
-    assert any("broker 2" in line for line in answers.incomplete)
-    assert len(answers.groups) < len(before.groups)
+    def is_said() -> bool:
+        before = wait_until(fetch_all, what="all groups")
+        three.nodes[1].pause()
+        try:
+            started = time.monotonic()
+            # Four seconds after the pause, other brokers lead what this one led.
+            answers = fetch_all_groups(conf, FetchOptions(deadline_s=3.0))
+            assert time.monotonic() - started < 20  # of three
+        finally:
+            three.nodes[1].resume()
+        return (
+            answers.brokers == before.brokers - 1
+            and any("broker 2" in line for line in answers.incomplete)
+            and len(answers.groups) < len(before.groups)
+        )
+
+    # On a busy machine, another broker may not answer in three seconds either.
+    wait_until(is_said, timeout_s=90, what="the answers of all brokers but one")
 
 
 # Security
