@@ -531,4 +531,6 @@ def test_statistics_of_writer_and_readers_have_what_librdkafka_knows(two: Two, t
             assert client.writes == 0
             assert client.batch_bytes.total > 0
             assert own.wait_s.count == own.read_s.count >= 1
-        assert reader.stats(0).client.fetches == reader.stats(1).client.fetches  # they share a client
+        # They share a client, which may report another fetch between two looks.
+        fetches = [reader.stats(i).client.fetches for i in (0, 1, 0)]
+        assert fetches == sorted(fetches)
