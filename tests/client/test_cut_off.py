@@ -156,11 +156,11 @@ def test_a_reader_of_many_clusters_reads_on(kafka, starting, topic, group):
 def test_a_writer_to_many_clusters_writes_again(starting, topic):
     once = WriterConf(topic, max_attempts=1, write_timeout_s=4.0)
     with Writer({"only": conf(starting)}, once) as writer:
-        writer.write_messages(Message(b"a"))
-        forget(starting, topic)
 
         def written() -> bool:
-            writer.write_messages(Message(b"b"))
+            writer.write_messages(Message(b"a"))
             return True
 
+        assert soon(written)
+        forget(starting, topic)
         assert soon(written)
