@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -98,6 +98,15 @@ def read_all(connection: socket.socket) -> bytes:
     received = []
     while data := connection.recv(1 << 16):
         received.append(data)
+    return b"".join(received)
+
+
+def read_to_end(connection: socket.socket) -> bytes:
+    """As `read_all`. The end may be a reset: that of a server which closed before the client had sent all."""
+    received = []
+    with suppress(ConnectionError):
+        while data := connection.recv(1 << 16):
+            received.append(data)
     return b"".join(received)
 
 

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -285,6 +286,12 @@ def test_no_header_lets_in_but_the_right_one(headers):
 # Files that change.
 
 
+def replace_file(path: Path, text: str) -> None:
+    """As Kubernetes does: koff, which looks all the time here, never reads half a file."""
+    (path.parent / "new").write_text(text)
+    (path.parent / "new").replace(path)
+
+
 def test_users_and_tokens_change_with_the_files(serve, tmp_path):
     server = serve(web=USERS, tokens=TOKENS)
     bearer = f"Bearer {TOKEN}"
@@ -294,9 +301,7 @@ def test_users_and_tokens_change_with_the_files(serve, tmp_path):
     wait_until(lambda: get(server, API, bearer)[0] == 401, what="the end of the token")
     wait_until(lambda: get(server, API, log_in())[0] == 401, what="the end of the user")
     assert get(server, API, log_in("bob"))[0] == 404
-    # A file that is replaced, as Kubernetes does.
-    (tmp_path / "new").write_text(USERS)
-    (tmp_path / "new").replace(tmp_path / "web.yml")
+    replace_file(tmp_path / "web.yml", USERS)
     wait_until(lambda: get(server, API, log_in())[0] == 404, what="the user who is back")
 
 
@@ -311,10 +316,10 @@ def test_a_wrong_file_changes_nothing_and_is_logged_once(serve, tmp_path, logged
     if broken is None:
         (tmp_path / "web.yml").unlink()
     else:
-        (tmp_path / "web.yml").write_text(broken)
+        replace_file(tmp_path / "web.yml", broken)
     wait_until(list_errors, what="the error")
     assert get(server, "/metrics", log_in())[0] == 200
     assert get(server, "/metrics")[0] == 401
-    (tmp_path / "web.yml").write_text(USERS.replace("alice", "bob"))
+    replace_file(tmp_path / "web.yml", USERS.replace("alice", "bob"))
     wait_until(lambda: get(server, "/metrics", log_in("bob"))[0] == 200, what="the right file")
     assert len(set(list_errors())) == len(list_errors())

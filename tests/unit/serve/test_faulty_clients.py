@@ -5,7 +5,7 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -23,6 +23,7 @@ from tests.unit.serve.requests import (
     hold_renders,
     read_all,
     read_response,
+    read_to_end,
     request,
     reset,
     wait_until_all_are_gone,
@@ -69,8 +70,10 @@ def test_clients_that_do_not_read_delay_no_other_and_take_no_threads(server):
 def test_a_client_that_stops_reading_is_disconnected(either_server, limits):
     limits(RESPONSE_S=0.3)
     with dial(either_server, SCRAPE, received_bytes=4096) as slow:
-        slow.recv(12)
+        with suppress(ssl.SSLError, ConnectionError):  # on a busy machine, that was the end already
+            slow.recv(12)
         wait_until_all_are_gone(either_server)
+    limits()
     assert request(either_server, "/metrics")[0] == 200
 
 
@@ -86,6 +89,7 @@ def test_a_client_that_trickles_is_disconnected(either_server, limits):
                 return True
 
         wait_until(trickle, timeout_s=60, what="the end of the connection")
+    limits()
     assert request(either_server, "/metrics")[0] == 200
 
 
@@ -125,7 +129,7 @@ def test_half_requests_are_limited_and_delay_no_other(server, limits):
 def test_a_client_that_sends_no_more_is_disconnected(server, limits, sent):
     limits(REQUEST_S=0.2)
     with connect(server, sent) as half:
-        assert b"\r\n\r\n" not in read_all(half).partition(b"</html>")[2]
+        assert b"\r\n\r\n" not in read_to_end(half).partition(b"</html>")[2]
 
 
 def test_a_client_gets_no_more_time_for_each_byte(server, limits):
@@ -143,8 +147,10 @@ def test_a_client_gets_no_more_time_for_each_byte(server, limits):
 
 
 def test_the_second_request_of_a_connection_has_its_own_deadline(server, limits):
-    limits(REQUEST_S=2.0)
-    with connect(server) as connection:
+    limits()
+    with connect(server, HEALTH) as connection:
+        assert read_response(connection) == (200, b"ok\n")
+        limits(REQUEST_S=2.0)  # not before: the first request may come late on a busy machine
         began_s = time.monotonic()
         while time.monotonic() - began_s < 3.0:  # for longer than the limit of one request
             connection.sendall(HEALTH)

@@ -111,7 +111,8 @@ def test_prometheus_stores_the_same_series_in_plain_and_over_tls_with_a_password
 
             up = {"plain": "1", "encrypted": "1", "intruder": "0"}
             wait_until(lambda: list_up() == up, timeout_s=60, what="the scrapes")
-            for job in targets:
+
+            def read_stored(job: str) -> dict[tuple[tuple[str, str], ...], float]:
                 stored = {}
                 for found in query(f'{{job="{job}",__name__=~"koff_(group|topic|partition|up).*"}}'):
                     labels = {
@@ -120,5 +121,9 @@ def test_prometheus_stores_the_same_series_in_plain_and_over_tls_with_a_password
                         if name not in ("job", "instance")
                     }
                     stored[tuple(sorted(labels.items()))] = float(found["value"][1])
-                assert stored == expected, job
+                return stored
+
+            for job in targets:
+                # Not once: a scrape that takes longer than a second is a failure, and leaves nothing.
+                wait_until(lambda job=job: read_stored(job) == expected, timeout_s=60, what=f"all of {job}")  # type: ignore[misc]
             assert not query('{job="intruder",__name__=~"koff_.*"}')

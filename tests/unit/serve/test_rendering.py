@@ -42,6 +42,7 @@ def test_scrapes_that_come_during_a_render_share_the_next(server, source, monkey
             wait_until(lambda: begun, what="the render")
             scrapes += [open_.enter_context(connect(server, SCRAPE)) for _ in range(10)]
             wait_until_requested(server, 11)
+            assert request(server, "/healthz")[0] == 200  # what was asked before waits for a render by now
         for scrape in scrapes:
             assert scrape.recv(12) == b"HTTP/1.1 200"
         assert len(begun) == 2

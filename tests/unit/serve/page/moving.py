@@ -51,9 +51,17 @@ def serving(source: Source, *, tokens_file: Path | None = None) -> Iterator[str]
 def refresh(tab: Tab) -> None:
     """Lets the page request everything now, and waits until it has shown that."""
     newest = "performance.getEntriesByName('koff refresh')[0]?.detail ?? 0"
-    before = tab.evaluate(newest)
-    tab.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    # In one turn of the page: a refresh of its own that ends meanwhile is not the one.
+    before = tab.evaluate(
+        f"(() => {{ const before = {newest}; document.dispatchEvent(new Event('visibilitychange'));"
+        " return before; })()"
+    )
     wait_until(lambda: tab.evaluate(newest) > before, what="a refresh")
+
+
+def stop_clock(tab: Tab) -> None:
+    """Lets the monotonic clock of the page stand still, but for `pass_ms`."""
+    tab.evaluate("(() => { const at = performance.now(); performance.now = () => at; })()")
 
 
 def pass_ms(tab: Tab, milliseconds: int) -> None:

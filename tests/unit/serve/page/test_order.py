@@ -6,7 +6,7 @@ import pytest
 
 from koff.kafkatest import wait_until
 from tests.chromium import Tab
-from tests.unit.serve.page.moving import Moving, pass_ms, refresh, serving, wait_for_names
+from tests.unit.serve.page.moving import Moving, pass_ms, refresh, serving, stop_clock, wait_for_names
 from tests.unit.serve.page.shown import focused, list_names, open_page, read, wait_for
 
 WELL = dict.fromkeys("abcdef", 0)
@@ -69,6 +69,7 @@ def test_the_worst_group_is_first_after_its_incident_has_begun(tab, url, source)
 
 
 def test_rows_move_at_most_every_ten_seconds(tab, url, source):
+    stop_clock(tab)
     source.change({**SOME_LATE, "f": 250})
     refresh(tab)
     wait_for_names(tab, ["d", "f", "e", "a", "b", "c"])
