@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from koff.cli.root import main
+from koff.kafkatest import free_ports
 from koff.serve.access import AccessConf
 from koff.serve.http import Server
 from koff.serve.listening import ServeConf
@@ -76,8 +77,7 @@ def test_a_monitor_that_does_not_respond_is_not_healthy():
 
 
 def test_no_monitor_is_not_healthy():
-    with listening() as port:
-        pass
+    (port,) = free_ports(1)
     code, text = ask("--listen", f"127.0.0.1:{port}")
     assert code == 1
     assert "Connection refused" in text

@@ -73,7 +73,7 @@ def repository(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Repo
     monkeypatch.setattr(jars, "java_command", lambda: "java")
     monkeypatch.setenv("KOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(jar_download, "_STALLED_S", 0.1)
+    monkeypatch.setattr(jar_download, "_STALLED_S", 60.0)
     with run_receiver(Repository()) as repository:
         monkeypatch.setenv("KOFF_MAVEN_REPOSITORY", repository.url)
         yield repository
@@ -133,7 +133,10 @@ def test_the_part_that_a_killed_download_left_is_completed_or_replaced(
     check_whole(kafka_jars("1.0"))
 
 
-def test_ctrl_c_ends_a_download_while_the_repository_does_not_respond(repository: Repository):
+def test_ctrl_c_ends_a_download_while_the_repository_does_not_respond(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(jar_download, "_STALLED_S", 0.1)
     repository.resumed.clear()
 
     def interrupt(line: str) -> None:

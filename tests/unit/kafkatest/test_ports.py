@@ -8,8 +8,8 @@ from koff.kafkatest.ports import free_ports, is_free
 
 
 def test_a_port_is_taken_while_a_server_listens_and_free_again_when_it_has_ended():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)) as server:
         assert not is_free(port)
         with socket.create_connection(("127.0.0.1", port)) as client:
             connection, _ = server.accept()

@@ -147,9 +147,10 @@ class FakeLog:
     def add(self, starts: Mapping[int, LogStart]) -> None:
         if self.add_fault is not None:
             raise self.add_fault
-        self.assigned.update({partition: start.offset for partition, start in starts.items()})
         self.epochs.update({partition: start.leader_epoch for partition, start in starts.items()})
         self.history.append(("add", {partition: start.offset for partition, start in starts.items()}))
+        # The last: tests wait for it.
+        self.assigned.update({partition: start.offset for partition, start in starts.items()})
 
     def remove(self, partitions: Iterable[int]) -> None:
         for partition in (removed := list(partitions)):

@@ -16,6 +16,7 @@ from koff.client import ClusterConf
 from koff.client.cluster import Cluster
 from koff.errors import ConnectError
 from koff.kafkatest import free_ports, wait_until
+from koff.monitor import run as run_module
 from koff.monitor.conf import MonitorConf
 from koff.monitor.requests import Display
 from koff.monitor.run import Monitor, RepeatedFailure
@@ -135,7 +136,8 @@ def test_a_cluster_that_was_never_reached_has_a_line_with_the_number_of_attempts
     assert [(line["event"], line["attempts"]) for line in logs] == [("waiting", 1)]
 
 
-def test_what_is_shown_has_changed_when_show_returns():
+def test_what_is_shown_has_changed_when_show_returns(monkeypatch):
+    monkeypatch.setattr(run_module, "SHOW_S", 60.0)
     applied: list[object] = []
 
     class SlowLoop:

@@ -554,6 +554,7 @@ def test_zookeeper_that_hangs_delays_neither_the_disk_nor_the_records(tmp_path, 
         return {}, {}, {}
 
     monkeypatch.setattr("koff.monitor.zookeeper.ZooKeeper.fetch_groups", hang)
+    monkeypatch.setattr(workers_module, "STOP_S", 60.0)
     with StateDir(tmp_path).lock() as state_dir:
         workers = make_workers(FakeCluster(), inbox, state_dir=state_dir)
         try:
