@@ -75,7 +75,8 @@ class EventWatcher:
             views = self._take_views().clusters
         except NoProgress as error:
             for cluster, changes in self._clusters.items():
-                self._publish(cluster, changes.note_no_view(cluster, str(error), now_ms), now_ms)
+                if not self._stopped.is_set():  # a monitor that stops is no event
+                    self._publish(cluster, changes.note_no_view(cluster, str(error), now_ms), now_ms)
         for view in views:
             if view.cluster is not None and not self._stopped.is_set():
                 self._compare(view.cluster, view, now_ms)

@@ -157,13 +157,16 @@ def test_a_fault_in_one_cluster_leaves_the_others(clusters):
     ]
 
 
-def test_a_look_that_hangs_does_not_delay_the_stop(clusters, monkeypatch):
+@pytest.mark.parametrize("failure", [None, NoProgress("the monitor has stopped")])
+def test_a_look_that_hangs_does_not_delay_the_stop(clusters, monkeypatch, failure):
     monkeypatch.setattr(watcher_module, "STOP_S", 0.01)
     entered, leave = threading.Event(), threading.Event()
 
     def hang() -> Views:
         entered.set()
         leave.wait(60)
+        if failure is not None:
+            raise failure
         clusters.appear("new")
         return Views(tuple(clusters.views.values()), clusters.views["c"].readiness)
 
