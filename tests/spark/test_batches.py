@@ -146,7 +146,7 @@ def test_of_two_processes_that_begin_at_once_one_stops(
         batches = make_batches(own, LIFE)
         newest = batches.restore(newest)
         plan = LIFE.plan(newest.number + 1, newest, Owner.create())
-        both.wait(60)
+        both.wait(200)
         try:
             claim_batch(own, plan)
         except TakenOver as error:
@@ -158,7 +158,7 @@ def test_of_two_processes_that_begin_at_once_one_stops(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(200)
+        thread.join(400)
     assert len(stopped) == 1
     live(tables, LIFE)
     assert_same(tables, calm)

@@ -56,7 +56,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
         registered = "Registering worker"
         wait_until(
             lambda: next(folder.glob("master-*.log")).read_text().count(registered) == 2,
-            timeout_s=90,
+            timeout_s=240,
             what="two workers",
         )
         yield url, workers
