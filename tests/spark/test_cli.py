@@ -189,7 +189,7 @@ def test_a_second_job_and_a_java_that_is_killed_end_with_one_line(
     told = (*told, "--tables", str(tables))
     with closing(Running(*told)) as running:
         running.wait_until(lambda: '"event": "batch"' in running.text, "the first batch")
-        second = run_koff("pipeline", "run", *told, timeout_s=150)
+        second = run_koff("pipeline", "run", *told, timeout_s=240)
         assert second.returncode == 1, second.stderr
         (line,) = plain_lines(second.stderr)
         assert line.startswith(f"Error: cluster c: process {running.pid} on ")

@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,6 +187,7 @@ def test_a_job_makes_tables_and_metrics_and_goes_on_where_it_was_stopped(
         assert 'koff_pipeline_stream_up{cluster="c"} 1\n' in get(f"{job.url}/metrics")
         size = 'koff_pipeline_table_files{table="records"} '  # as of the start: none or some
         job.wait_until(lambda: size in get(f"{job.url}/metrics"), "the sizes of the tables")
+        job.wait_until(lambda: ("classic", topic, 0) in newest_lag(tables), "the member in its group")
         commit(broker, "simple", topic, 0, 5)  # in the batch that the stop cuts off, or in none
     rows = newest_lag(tables)
     assert rows["simple", topic, 0].lag in (5, 6)
@@ -370,5 +371,6 @@ def children(process: int) -> list[int]:
     """The processes that it has started and that still run."""
     found = []
     for task in Path(f"/proc/{process}/task").iterdir():
-        found += [int(each) for each in (task / "children").read_text().split()]
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found += [int(each) for each in (task / "children").read_text().split()]
     return found
