@@ -130,7 +130,7 @@ class Running:
     def stop(self, number: signal.Signals) -> int:
         """Sends the signal to all of the group; the exit code."""
         os.killpg(self._process.pid, number)
-        return self._process.wait(150)
+        return self._process.wait(240)
 
     @property
     def pid(self) -> int:
@@ -138,7 +138,7 @@ class Running:
 
     def wait(self) -> int:
         """The exit code, when the command has ended and all of its text is here."""
-        code = self._process.wait(150)
+        code = self._process.wait(240)
         self._reading.join(60)
         return code
 
