@@ -12,12 +12,6 @@ from koff.serve.api.name_pattern import parse_pattern, search_names
 from koff.serve.api.problems import Problem
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch):
-    """The deadline is by the clock: on a busy machine, a search has little of that time."""
-    monkeypatch.setattr(name_pattern, "_DEADLINE_S", 600.0)
-
-
 @pytest.mark.parametrize(
     "text",
     [
