@@ -73,6 +73,7 @@ class Process:
             for number in (signal.SIGCONT, signal.SIGKILL):
                 self.signal(number)
         self.wait()
+        print(self.text)  # for those who want to know why a test failed
         assert self._process.stderr is not None
         self._process.stderr.close()
 
