@@ -71,3 +71,9 @@ def write_faulty_client(folder: Path) -> Path:
     key_pem = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "faulty.pem").write_bytes(key_pem + certificate.public_bytes(pem))
     return folder / "faulty.pem"
+
+
+def replace_file(path: Path, text: str) -> None:
+    """As Kubernetes does: koff, which looks all the time here, never reads half a file."""
+    (path.parent / "changed").write_text(text)
+    (path.parent / "changed").replace(path)

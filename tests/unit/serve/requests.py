@@ -93,18 +93,13 @@ def wait_until_all_are_gone(server: Server) -> None:
     wait_until(lambda: not count_connections(server), what="the end of the connections")
 
 
-def read_all(connection: socket.socket) -> bytes:
-    """All bytes until the server closes the connection."""
-    received = []
-    while data := connection.recv(1 << 16):
-        received.append(data)
-    return b"".join(received)
+def read_all(connection: socket.socket, *ends: type[Exception]) -> bytes:
+    """All bytes until the server closes the connection, or until an error of `ends`.
 
-
-def read_to_end(connection: socket.socket) -> bytes:
-    """As `read_all`. The end may be a reset: that of a server which closed before the client had sent all."""
+    A `ConnectionError` is a reset: that of a server which closed before the client had sent all.
+    """
     received = []
-    with suppress(ConnectionError):
+    with suppress(*ends):
         while data := connection.recv(1 << 16):
             received.append(data)
     return b"".join(received)

@@ -7,7 +7,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,7 +26,7 @@ from koff.serve.listening import ServeConf
 from koff.serve.passwords import Passwords
 from koff.serve.web_config import WebConfig
 from koff.view.cluster_view import Readiness
-from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH
+from tests.unit.serve.certificates import PASSWORD, PASSWORD_HASH, replace_file
 from tests.unit.serve.requests import TIMEOUT_S, connect, read_response, request
 from tests.unit.serve.views import build_view, fill_tracker
 
@@ -284,12 +283,6 @@ def test_no_header_lets_in_but_the_right_one(headers):
 
 
 # Files that change.
-
-
-def replace_file(path: Path, text: str) -> None:
-    """As Kubernetes does: koff, which looks all the time here, never reads half a file."""
-    (path.parent / "new").write_text(text)
-    (path.parent / "new").replace(path)
 
 
 def test_users_and_tokens_change_with_the_files(serve, tmp_path):

@@ -23,7 +23,6 @@ from tests.unit.serve.requests import (
     hold_renders,
     read_all,
     read_response,
-    read_to_end,
     request,
     reset,
     wait_until_all_are_gone,
@@ -129,7 +128,7 @@ def test_half_requests_are_limited_and_delay_no_other(server, limits):
 def test_a_client_that_sends_no_more_is_disconnected(server, limits, sent):
     limits(REQUEST_S=0.2)
     with connect(server, sent) as half:
-        assert b"\r\n\r\n" not in read_to_end(half).partition(b"</html>")[2]
+        assert b"\r\n\r\n" not in read_all(half, ConnectionError).partition(b"</html>")[2]
 
 
 def test_a_client_gets_no_more_time_for_each_byte(server, limits):
