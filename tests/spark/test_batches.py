@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from koff.spark.job import record_tasks
+from koff.spark.job import batches, record_tasks
+from koff.spark.job.log_source import SMALL_BATCH
 from koff.spark.job.record_tasks import MOST_OTHERS
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.owners import Owner
@@ -79,8 +80,14 @@ def test_tasks_write_the_same_as_the_driver_itself(
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in range(3, 40))])
 def test_a_process_that_is_killed_at_any_write_is_completed_by_the_next(
-    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], seed: int
+    spark: SparkSession,
+    tmp_path: Path,
+    calm: dict[str, list[str]],
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # How many records a new process reads from the table at once: all, none, some.
+    monkeypatch.setattr(batches, "SMALL_BATCH", (SMALL_BATCH, 0, 100)[seed % 3])
     tables, chance = create(spark, tmp_path), random.Random(seed)
     deaths: list[str] = []
     while len(deaths) < 5:
@@ -108,8 +115,14 @@ def test_a_process_that_is_killed_at_any_write_is_completed_by_the_next(
     "where", ["before records", "after records", "before groups", "before lag", "before state"]
 )
 def test_a_process_that_was_paused_while_another_one_went_on_writes_nothing_when_it_wakes(
-    spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]], where: str, large: bool
+    spark: SparkSession,
+    tmp_path: Path,
+    calm: dict[str, list[str]],
+    where: str,
+    large: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(batches, "SMALL_BATCH", 0 if large else SMALL_BATCH)
     tables = create(spark, tmp_path)
     is_paused = False
 
@@ -132,6 +145,18 @@ def test_a_process_that_was_paused_while_another_one_went_on_writes_nothing_when
     assert_same(tables, calm)
 
 
+def test_a_process_that_begins_with_several_batches_saves_the_state_at_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is killed early again and again would begin with ever more batches."""
+    tables = create(spark, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(batches.Batches, "save_state", lambda *_: None)
+        live(tables, LIFE, until=3)
+    live(tables, LIFE, until=3)
+    assert {row.number for row in tables.frame("state").collect()} == {3}
+
+
 def test_of_two_processes_that_begin_at_once_one_stops(
     spark: SparkSession, tmp_path: Path, calm: dict[str, list[str]]
 ) -> None:
@@ -143,8 +168,8 @@ def test_of_two_processes_that_begin_at_once_one_stops(
         own = Tables(spark.newSession(), tables.root)
         newest = read_newest_plan(own, CLUSTER)
         assert newest is not None
-        batches = make_batches(own, LIFE)
-        newest = batches.restore(newest)
+        mine = make_batches(own, LIFE)
+        newest = mine.restore(newest)
         plan = LIFE.plan(newest.number + 1, newest, Owner.create())
         both.wait(200)
         try:
@@ -152,7 +177,7 @@ def test_of_two_processes_that_begin_at_once_one_stops(
         except TakenOver as error:
             stopped.append(str(error))
         else:
-            batches.carry_out(plan)
+            mine.carry_out(plan)
 
     threads = [threading.Thread(target=start) for _ in range(2)]
     for thread in threads:

@@ -7,26 +7,32 @@ batch is read from there, because the log may have other records by now.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from koff.spark.job.cluster_state import ClusterState, GroupRow
 from koff.spark.job.lag_rows import build_lag_rows
+from koff.spark.job.log_source import SMALL_BATCH
 from koff.spark.job.record_tasks import MOST_OTHERS, RecordReader, write_records
 from koff.spark.job.samples import Sample
 from koff.spark.rows.decoding import COMMITS
 from koff.spark.rows.newest import (
     COMMIT_COLUMNS,
     GROUP_COLUMNS,
+    LOG_ORDER,
     NO_STATE,
+    STATE_COLUMNS,
     coalesce_batches,
     keep_newest,
     split_records,
 )
+from koff.spark.rows.spans import count_offsets
 from koff.spark.tables.delta_tables import Tables, for_each_table
 from koff.spark.tables.hours import HOUR, begin_step, compute_hours
 from koff.spark.tables.progress import Plan, claim_batch, read_plans
@@ -42,7 +48,6 @@ _Part = tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]
 """Commits, records about groups, and how many records and commits there are."""
 SAVE_S = 300.0
 """So often the state is saved. A process that begins reads the batches since then again."""
-_IS_COMMIT = "kind IN ({})".format(", ".join(f"'{kind}'" for kind in COMMITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,8 @@ class Batches:
     def __init__(self, tables: Tables, state: ClusterState, source: RecordSource) -> None:
         self._tables, self._name, self.state, self._source = tables, state.cluster, state, source
         self._saved_at = time.monotonic()
+        self._small: dict[int, pa.Table] = {}
+        """Records of small batches that `restore` has read from the table, by number."""
 
     def restore(self, newest: Plan) -> Plan:
         """Brings state and tables up to the newest plan. Returns the plan that the next one continues.
@@ -74,13 +81,17 @@ class Batches:
         if saved:
             self.state.restore({row.key: bytes(row.saved) for row in saved})
         plans = read_plans(self._tables, self._name, min(number + 1, newest.number))
-        for plan in plans:
+        since = [plan for plan in plans if plan.number > number]
+        for at, plan in enumerate(since):
             is_newest = plan.number == newest.number
-            if plan.number > number:
-                lacks_segments = is_newest and plan.source != "log" and self.give_up(plan)
-                self.carry_out(plan, is_newest=is_newest, again=True)
-                if lacks_segments:
-                    return replace(plan, parts=plan.list_unread())
+            lacks_segments = is_newest and plan.source != "log" and self.give_up(plan)
+            if plan.number not in self._small:
+                self._small = self._read_small(since[at:-1])  # that of the newest may not be in the table yet
+            self.carry_out(plan, is_newest=is_newest, again=True)
+            if lacks_segments:
+                return replace(plan, parts=plan.list_unread())
+        if len(since) > 1:  # else a process that never lives for `SAVE_S` would begin with ever more batches
+            self.save_state(plans[-1])
         return plans[-1]
 
     def give_up(self, plan: Plan) -> bool:
@@ -151,14 +162,29 @@ class Batches:
         yield from self._read_table(plan)
 
     def _read_table(self, plan: Plan) -> Iterator[_Part]:
-        """What `_write_records` yields, from the table; of the commits, those that matter to the state."""
+        """What `_write_records` yields, from the table, where another process has written it."""
+        if plan.number not in self._small:
+            self._small = self._read_small([plan])
+        if plan.number in self._small:
+            commits, others = split_records(self._small.pop(plan.number))
+            yield commits, others.to_pylist(), (0, 0)
+            return
         rows = self._select_batch(plan)
-        is_commit = rows["kind"].isin(*COMMITS)
-        commits = rows.where(is_commit).select(*COMMIT_COLUMNS)
+        commits = rows.where(rows["kind"].isin(*COMMITS)).select(*COMMIT_COLUMNS)
         newest = commits.mapInArrow(_keep_newest, commits.schema).toArrow()
-        total, commit_count = rows.selectExpr("count(*)", f"count_if({_IS_COMMIT})").collect()[0]
-        yield newest, (), (total, commit_count)
+        yield newest, (), (0, 0)
         yield from self._read_groups(plan, newest)
+
+    def _read_small(self, plans: Sequence[Plan]) -> dict[int, pa.Table]:
+        """The records of the first plans, by number, in log order: as many as are a small batch together."""
+        sizes = accumulate(count_offsets(plan.spans) for plan in plans)
+        numbers = [plan.number for plan, size in zip(plans, sizes, strict=True) if size < SMALL_BATCH]
+        if not numbers:
+            return {}
+        rows = self._tables.cluster_frame("records", self._name)
+        rows = rows.where(rows["number"].between(numbers[0], numbers[-1])).select("number", *STATE_COLUMNS)
+        found = rows.toArrow().sort_by(LOG_ORDER)
+        return {number: found.filter(pc.equal(found["number"], number)) for number in numbers}
 
     def _read_groups(self, plan: Plan, commits: pa.Table) -> Iterator[_Part]:
         for records in read_group_records(self._select_batch(plan)):

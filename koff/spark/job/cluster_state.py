@@ -18,6 +18,7 @@ from koff.monitor.state_file import decode_state, encode_state
 from koff.serve.events.changes import ClusterChanges, look_at
 from koff.spark.job.samples import Sample, Slot
 from koff.spark.rows.commit_bytes import encode_commits
+from koff.spark.rows.newest import LOG_ORDER
 from koff.tracker import Group, Objective, ShareLag, ShownNames, Snapshot, State, Tracker
 from koff.tracker.commit_rows import DESCRIBED
 from koff.tracker.saved_ends import restore_ends, save_ends
@@ -58,7 +59,7 @@ class ClusterState:
 
     def apply_commits(self, rows: pa.Table, seen_at_ms: int) -> None:
         """Applies commits (columns of `records`), which were made up to `seen_at_ms`."""
-        rows = rows.sort_by([("offsets_partition", "ascending"), ("log_offset", "ascending")])
+        rows = rows.sort_by(LOG_ORDER)
         numbers = rows.column("offsets_partition").to_numpy()
         firsts = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
         keys, values = encode_commits(rows)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from koff.spark.rows.arrow_bytes import decode_table, encode_table
 from koff.spark.rows.decoding import SCHEMA
-from koff.spark.rows.newest import coalesce_batches, keep_newest, split_records
+from koff.spark.rows.newest import LOG_ORDER, coalesce_batches, keep_newest, split_records
 from koff.spark.tables.data_files import DataFile, DataFiles
 from koff.spark.tables.delta_tables import Tables
 from koff.spark.tables.progress import Plan
@@ -66,8 +66,7 @@ def _sort_others(encoded: list[bytes | None]) -> list[dict[str, Any]] | None:
     tables = [decode_table(each) for each in encoded if each is not None]
     if len(tables) < len(encoded) or sum(map(len, tables)) > MOST_OTHERS:
         return None
-    in_order = [("offsets_partition", "ascending"), ("log_offset", "ascending")]
-    rows: list[dict[str, Any]] = pa.concat_tables(tables).sort_by(in_order).to_pylist()
+    rows: list[dict[str, Any]] = pa.concat_tables(tables).sort_by(LOG_ORDER).to_pylist()
     return rows
 
 

@@ -25,6 +25,9 @@ COMMIT_COLUMNS = (
 """The columns of a commit that the state needs."""
 GROUP_COLUMNS = ("offsets_partition", "log_offset", "timestamp", "kind", "group", "key", "value")
 """The columns of a record about a group that the state needs."""
+STATE_COLUMNS = tuple(dict.fromkeys(COMMIT_COLUMNS + GROUP_COLUMNS))
+LOG_ORDER = [("offsets_partition", "ascending"), ("log_offset", "ascending")]
+"""The order of records, for `sort_by`."""
 NO_STATE = ("Undecodable", "Unknown")
 """The kinds of records that change nothing in the state."""
 CHUNK_ROWS = 500_000

@@ -239,12 +239,11 @@ class Tables:
         for_each_table(self._check_version, names)
 
     def _check_version(self, name: str) -> None:
-        from delta.tables import DeltaTable
-
-        if not DeltaTable.isDeltaTable(self.spark, self.path(name)):
+        snapshot = self._update_log(name)
+        if snapshot.version() < 0:
             raise WrongTables(f"{self.path(name)} is not a Delta table: give --tables a folder of its own")
-        rows = self.spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
-        version = {row.key: row.value for row in rows}.get(PROPERTY, "(none)")
+        found = snapshot.metadata().configuration().get(PROPERTY)
+        version = found.get() if found.isDefined() else "(none)"
         if version != str(VERSION):
             raise WrongTables(
                 f"{self.path(name)} has schema {version}, this koff writes {VERSION}:"
