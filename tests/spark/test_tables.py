@@ -232,6 +232,18 @@ def test_delta_compacts_small_files_only(tables: Tables, size: int, is_compacted
     assert tables.frame("records").count() == 61
 
 
+def test_a_thread_of_a_job_writes_on_when_delta_has_written_a_checkpoint(tables: Tables) -> None:
+    """Delta reads its checkpoint with the session of the thread, which a new thread lacks."""
+    row = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()
+    path = tables.path("groups")
+    tables.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    with ThreadPoolExecutor(1) as pool:
+        writes = [pool.submit(tables.write_batch, "groups", row, "c", number) for number in range(2, 8)]
+        assert all(each.result() for each in writes)
+    assert list(Path(path, "_delta_log").glob("*.checkpoint*.parquet"))
+    assert sorted(row.number for row in tables.frame("groups").collect()) == [1, *range(2, 8)]
+
+
 def test_a_cluster_may_have_any_name(tables: Tables) -> None:
     name = "a/b %41=c+d:é'\\"
     rows = with_all_columns(tables, "groups", f"{ROW}, false gone").toArrow()

@@ -189,6 +189,8 @@ class Tables:
 
     def _delta_log(self, name: str) -> Any:
         jvm: Any = self.spark.sparkContext._jvm
+        # Delta reads its checkpoints with the active session of the thread, and a new thread has none.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
         return jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path(name))
 
     def create_tables(self) -> None:
