@@ -21,7 +21,7 @@ help: ## print this list
 demo: .venv-demo/.installed ## a Kafka with live consumer groups, koff watching it, until Ctrl-C
 	@.venv-demo/bin/python -m koff demo $(ARGS)
 
-test: lint jars ## what check looks at, then the tests, on a real Kafka started here (about fifteen minutes)
+test: lint jars ## what check looks at, then the tests, on a real Kafka started here (15 to 30 minutes)
 	@$(BIN)/pytest -n $(WORKERS) $(ARGS)
 
 test-all: lint jars kerberos ## the same, and the thorough tests: Spark, images, installs, more faults (about fifty minutes)

@@ -123,8 +123,9 @@ def test_events_come_in_the_stream_and_at_the_webhook(kafka, tmp_path: Path):
             )
             wait_until(lambda: ("expected_group_absent", group) in told, what="the absence")
             wait_until(lambda: len(sent_about(group)) == 2, what="the webhook")
-            reader.join(60)
-        sent = sent_about(group)
+            sent = sent_about(group)
+        reader.join(60)  # koff has ended the stream
+        assert not reader.is_alive()
     assert [(event["kind"], event["group"]) for event in sent] == [
         ("offsets_reset", group),
         ("expected_group_absent", group),
