@@ -45,14 +45,17 @@ if TYPE_CHECKING:
 RecordSource = Callable[[Plan], pa.Table | RecordReader]
 """Returns the decoded records of a batch, or a reader of them if the batch is large."""
 _Part = tuple[pa.Table, Iterable[Mapping[str, Any]], tuple[int, int]]
-"""Commits, records about groups, and how many records and commits there are."""
+"""Commits, records about groups, and how many records and commits this process has written."""
 SAVE_S = 300.0
 """So often the state is saved. A process that begins reads the batches since then again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that is in the tables, with its numbers of rows. `view` is that of its sample, if any."""
+    """A batch that is in the tables. `records` and `commits` say how many this process has written.
+
+    `lag_rows` and `view` are those of its sample, if any.
+    """
 
     plan: Plan
     records: int
@@ -146,7 +149,7 @@ class Batches:
     # --- Records -----------------------------------------------------------------------------------------
 
     def _write_records(self, plan: Plan, *, again: bool, is_newest: bool) -> Iterator[_Part]:
-        """Writes the records. Yields commits, records about groups, and how many records and commits."""
+        """Writes the records. Yields their parts."""
         if not again or (is_newest and self._tables.find_number("records", self._name) < plan.number):
             rows = self._source(plan)
             if isinstance(rows, pa.Table):
